@@ -22,7 +22,6 @@ import pytest
 from drafthouse.analysis.verdict_text import PAYS
 from drafthouse.experiment import loop
 from drafthouse.experiment.judge_rounds import judge_rounds
-from drafthouse.experiment.kept_rounds import look
 from drafthouse.experiment.loop import measure_one_step, result_file
 from drafthouse.experiment.more_rounds import Decision
 from drafthouse.experiment.round_results import keep_decision, put_together
@@ -32,6 +31,7 @@ from drafthouse.prompts.suite_file import suites_file, suites_text
 from drafthouse.report.data.build import lasting
 from drafthouse.serving.runtimes import State
 from tests.fakes.clock_server import Running, clock_server
+from tests.support.kept import look
 
 pytestmark = [pytest.mark.soak, pytest.mark.alone]
 

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from ..bench.client import OK
+from ..bench.outcome import OK
 from ..bench.result_types import ArmResult, Power
 from ..core.format import number, percent
 from ..profiles.memory_fit import GB

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal, TypedDict
 
-from ..bench.client import OK
+from ..bench.outcome import OK
 from ..bench.result_types import ArmResult, Request
 from ..bench.results import percentile
 from ..core.format import number

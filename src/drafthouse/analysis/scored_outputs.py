@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..bench.output_scoring import ScoredAnswer
 from ..bench.result_types import ArmResult
 from ..bench.samples import whole_prompt
 from ..core.format import count, listing
 from .paired_tests import flip_test, losses_chance
 from .verdict_types import GateSide, JudgedArms, not_measured
+
+if TYPE_CHECKING:
+    from ..bench.output_scoring import ScoredAnswer
 
 #: A healthy pair of arms fails in fewer experiments than this; shared among all that is tested in one.
 CHANCE = 0.01

@@ -15,7 +15,7 @@ import ssl
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from ..core.retry import asked_to_wait
+from .ask import Ask
 from .outcome import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK, REDIRECTS, STATUSES
 from .raw_request import raw_request
 from .sse import says_done
 
 if TYPE_CHECKING:
-    from ..prompts.suite_types import Gate, Message, RequestFields, ResponseFormat, Tool
+    pass
 
 #: How long the server may take to accept a connection, in seconds.
 CONNECT_TIMEOUT_S = 10.0
@@ -100,52 +101,6 @@ class Endpoint:
     def without_key(self, text: str) -> str:
         """Return ``text`` with the key taken out: some gateways repeat it in their errors."""
         return text.replace(self.api_key, "(key)") if self.api_key else text
-
-
-@dataclass(frozen=True)
-class Ask:
-    """One request to be sent."""
-
-    suite: str
-    kind: str
-    group: str
-    prompt_id: str
-    messages: Sequence[Message]
-    output_tokens: int
-    temperature: float = 0.0
-    round: int = 1
-    seed: int | None = None
-    ignore_eos: bool = False
-    tools: Sequence[Tool] | None = None
-    response_format: ResponseFormat | None = None
-    extra: RequestFields | None = None
-    """Further fields of the request: tool_choice, chat_template_kwargs, ..."""
-    gate: Gate | None = None
-    """What the answer is checked for later; it is not sent."""
-    stream: bool = True
-    """Whether the answer comes as it is made; one that comes as a whole has no times but its end."""
-
-    def body(self, model: str) -> RequestFields:
-        """Return the request as the server reads it."""
-        body: RequestFields = {
-            "model": model,
-            "messages": list(self.messages),
-            "max_tokens": self.output_tokens,
-            "temperature": self.temperature,
-            "stream": self.stream,
-        }
-        if self.stream:
-            # Tokens are counted by the server: with speculation one chunk carries several.
-            body["stream_options"] = {"include_usage": True}
-        if self.seed is not None:
-            body["seed"] = self.seed
-        if self.ignore_eos:
-            body["ignore_eos"] = True
-        if self.tools:
-            body["tools"] = list(self.tools)
-        if self.response_format:
-            body["response_format"] = dict(self.response_format)
-        return {**body, **(self.extra or {})}
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 from ..prompts.suites import Prompt, expand
-from .client import Ask
+from .ask import Ask
 from .output_scoring import asking_token_ids
 
 if TYPE_CHECKING:

@@ -20,13 +20,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 from ..core.http import opener
-from .client import Ask, Endpoint, Recording
 from .samples import whole_prompt
 from .sse import read_answer, split_events
 
 if TYPE_CHECKING:
     from typing import NotRequired
 
+    from .ask import Ask
+    from .client import Endpoint, Recording
     from .result_types import Request, StepResult
 
 #: The round, the group and the id of a prompt.

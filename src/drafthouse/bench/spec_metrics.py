@@ -14,15 +14,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-import aiohttp
-
 from ..core.prometheus_text import Sample, samples
 from ..engines.registry import DIALECTS, dialect_of
-from .client import OK, Endpoint
 from .foreign_traffic import parse_traffic
+from .outcome import OK
 from .worker_counters import pairs_of, summed
 
 if TYPE_CHECKING:
+    import aiohttp
+
+    from .client import Endpoint
     from .result_types import Acceptance, Counts, Request, Snapshot
 
 #: How long the engine may take to show its counters, in seconds. A busy one answers late.
@@ -106,6 +107,8 @@ async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> S
 
 
 async def _read(session: aiohttp.ClientSession, url: str, endpoint: Endpoint) -> Snapshot:
+    import aiohttp  # noqa: PLC0415 (slow to import, and who judges counters reads none)
+
     timeout = aiohttp.ClientTimeout(total=READ_TIMEOUT_S)
     error = ""
     for headers in ({}, endpoint.headers):
@@ -133,6 +136,8 @@ async def count_tokens(session: aiohttp.ClientSession, endpoint: Endpoint, text:
 
     It stands at /tokenize, and each engine reads its own fields. Never raises.
     """
+    import aiohttp  # noqa: PLC0415
+
     body = {"model": endpoint.model, "prompt": text, "add_special_tokens": False, "content": text, "add_special": False}
     try:
         async with session.post(

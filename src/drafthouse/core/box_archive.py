@@ -74,9 +74,10 @@ def needed_by(modules: Iterable[str], library: Path = LIBRARY) -> dict[str, str]
 
 
 def _at_run_time(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what is below a node, without what stands under TYPE_CHECKING."""
+    """Yield the statements below a node, without what stands under TYPE_CHECKING. No expression holds one."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
             continue
-        yield child
-        yield from _at_run_time(child)
+        if not isinstance(child, ast.expr):
+            yield child
+            yield from _at_run_time(child)

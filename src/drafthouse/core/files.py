@@ -81,8 +81,16 @@ def text_in(path: str | Path) -> str:
 def object_in(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file, {} where there is none that can be read."""
     try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return object_of(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def object_of(text: str) -> dict[str, Any]:
+    """Return the JSON object that ``text`` is, {} where it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -7,10 +7,11 @@ that are there are an earlier version's, and whole. Standard library only: a box
 from __future__ import annotations
 
 import shlex
+from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
-from ..core.files import object_in
+from ..core.files import object_of
 from ..profiles.experiment_plan import steps_of_round
 from .more_rounds import SCHEMA, settings_of
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ..profiles.resolved_types import PlannedStep, Run
     from .more_rounds import Note
 
+#: The file of the last decision, in the folder of the results.
+FILE = "rounds.json"
 _ENDS_S = 15  # how long a job may take to end
 
 
@@ -36,12 +39,12 @@ class Kept(Missing):
 
 def note_file(resolved: Run) -> Path:
     """Return where the last decision is kept."""
-    return Path(resolved["result_dir"], "rounds.json")
+    return Path(resolved["result_dir"], FILE)
 
 
-def read_note(resolved: Run) -> Note | None:
-    """Return the last decision, None where there is none that can be read."""
-    note = object_in(note_file(resolved))
+def note_of(text: str) -> Note | None:
+    """Return the decision that a file's text holds, None where it is none."""
+    note = object_of(text)
     return cast("Note", note) if note.get("schema") == SCHEMA else None
 
 
@@ -64,25 +67,28 @@ def steps_until(resolved: Run, last: int) -> list[PlannedStep]:
     return [step for number in range(1, last + 1) for step in steps_of_round(resolved["experiment"], number)]
 
 
-def missing_steps(resolved: Run, last: int) -> list[PlannedStep]:
-    """Return those of the steps up to round ``last`` that were not measured yet."""
+def kept_files(resolved: Run) -> set[str]:
+    """Return what is kept on this box, by its path in the folder of the results."""
     folder = Path(resolved["result_dir"])
-    return [step for step in steps_until(resolved, last) if not (folder / step["file"]).exists()]
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*.json")}
 
 
-def look(resolved: Run) -> Kept:
-    """Return how far the experiment is.
+def missing_steps(resolved: Run, last: int, files: Container[str]) -> list[PlannedStep]:
+    """Return those of the steps up to round ``last`` that were not measured yet; ``files`` are those that are kept."""
+    return [step for step in steps_until(resolved, last) if step["file"] not in files]
+
+
+def how_far(resolved: Run, files: Container[str], note: Note | None) -> Kept:
+    """Return how far the experiment is, by the files that are kept and the last decision.
 
     Over is what was judged to need no further round, under the settings that the profile has now: with a larger
     budget it is judged again, and goes on where that allows it.
     """
-    folder = Path(resolved["result_dir"])
-    there = all((folder / f"{arm}.json").exists() for arm in resolved["arms"])
-    note = read_note(resolved)
+    there = all(f"{arm}.json" in files for arm in resolved["arms"])
     last = resolved["experiment"]["rounds"]
     over = there and note is None
     if note is not None:
         same = note.get("judged") and note.get("settings") == settings_of(resolved["experiment"])
         over = bool(there and same and note["next"] is None)
         last = note["next"] if same and note["next"] else note["done"]
-    return {"over": over, "last": last, "steps": [] if over else missing_steps(resolved, last)}
+    return {"over": over, "last": last, "steps": [] if over else missing_steps(resolved, last, files)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .kept_rounds import missing_steps, note_file
+from .kept_rounds import kept_files, missing_steps, note_file
 from .loop import assemble_results, read_steps, write_json
 from .more_rounds import SCHEMA, costs_by_round
 
@@ -30,4 +30,4 @@ def keep_decision(resolved: Run, note: Note) -> Missing:
     write_json(note_file(resolved), note)
     if note["next"] is None:
         return {"last": note["done"], "steps": []}
-    return {"last": note["next"], "steps": missing_steps(resolved, note["next"])}
+    return {"last": note["next"], "steps": missing_steps(resolved, note["next"], kept_files(resolved))}

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from drafthouse.experiment import judge_rounds as module
-from drafthouse.experiment.kept_rounds import end_measuring, look, note_file
+from drafthouse.experiment.kept_rounds import end_measuring, note_file
 from drafthouse.experiment.round_results import keep_decision, put_together
 from drafthouse.profiles.budget import parse_budget
 from drafthouse.profiles.experiment_plan import steps_of_round
 from drafthouse.profiles.workspace import ROOT
 from tests.support.builders import machine_state, make_request, make_resolved
+from tests.support.kept import look
 
 PROMPTS = 8
 # A job that measures, as far as its lock tells.

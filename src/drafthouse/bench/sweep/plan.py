@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ...bench.client import Ask
+from ...bench.ask import Ask
 from ...bench.groups import StepOptions, plan_groups
 from ...core.format import shown_level
 from ...prompts.load_levels import NARROW, SECONDS, UNITS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...addons.gateway import certificate_file
 from ...addons.monitoring import jobs
-from ...bench.client import Ask
+from ...bench.ask import Ask
 from ...bench.groups import ask_fields
 from ...profiles.monitoring_settings import near
 from ...prompts.suites import expand

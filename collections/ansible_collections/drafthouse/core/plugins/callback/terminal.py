@@ -22,6 +22,9 @@ from typing import TYPE_CHECKING, Any
 from ansible import constants
 from ansible.plugins.callback.default import CallbackModule as Default
 
+# The first plugin of ours that a run loads.
+from ..plugin_utils import start_up as _start_up  # noqa: F401
+
 if TYPE_CHECKING:
     from ansible.executor.task_result import CallbackTaskResult
 
