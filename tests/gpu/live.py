@@ -1,0 +1,172 @@
+"""What level 1 asks of a server that it leaves serving: its load sweep, the watchdog, and the doctor.
+
+The traffic is sent by `drafthouse bench`, first copied text that drafts well, then text of a high temperature, of which
+hardly a drafted token is accepted: the watchdog has to see the difference in the engine's counters.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypedDict
+
+from drafthouse.addons.watchdog.decision import Numbers
+from drafthouse.addons.watchdog.journal import FOLDER, JOURNAL, ORDER, Line, Order
+from drafthouse.operate.checks.finding import FAIL, OK, WARN
+from drafthouse.report.archive import Kept
+from tests.gpu.clock import Clock
+from tests.gpu.level1 import DRAFTHOUSE, Place
+
+#: Requests at a time of the load sweep; the server has as many slots as the last.
+LEVELS = (1, 2, 4)
+#: It only reports: nothing changes the server while it is asked. A look a second, and a decision within half a minute.
+WATCHDOG = {"mode": "report", "every_s": 1, "look_s": 10, "patience_s": 3, "dwell_s": 10, "least_drafted": 60}
+#: What is sent: with what temperature, and the decision's code that the watchdog writes down for it.
+TRAFFIC: Mapping[str, tuple[float, str]] = {"drafts well": (0.0, "pays"), "hardly drafts": (2.0, "does_not_pay")}
+_TRAFFIC_S = 15
+_MOST_S = 180.0
+
+
+class Level(TypedDict):
+    """A level of the load sweep: requests at a time, tokens/s by arm, the speed-up's median, the crossover's word."""
+
+    level: float
+    tokens_per_s: dict[str, float | None]
+    speedup: float | None
+    verdict: str | None
+
+
+class Seen(TypedDict):
+    """What the watchdog wrote while some traffic ran: the codes in turn, and the numbers of the one that was due."""
+
+    traffic: str
+    due: str
+    codes: list[str]
+    gain: float | None
+    acceptance: float | None
+
+
+class Sweep(TypedDict):
+    """A load sweep of one category; ``pays_until`` in requests at a time."""
+
+    levels: list[Level]
+    crossover: str | None
+    pays_until: float | None
+
+
+class Live(Sweep):
+    """A server under load, and what watched it. ``checks``: how many of the doctor's by status."""
+
+    watchdog: list[Seen]
+    checks: dict[str, int]
+    not_ok: list[str]
+
+
+def settings() -> list[str]:
+    """Return the words with which site.yml leaves the speculative arm serving, and a watchdog beside it."""
+    return ["-e", "serve_arm=speculative", "-e", json.dumps({"drafthouse_watchdog": WATCHDOG})]
+
+
+def ask(kept: Kept, place: Place, clock: Clock) -> Live:
+    """Ask the doctor, then send both kinds of traffic and read the watchdog's journal. Raises DrafthouseError."""
+    checks = _doctor(place, kept.report["profile"], clock)
+    order: Order = json.loads((place.home / FOLDER / ORDER).read_text("utf-8"))
+    seen = [_watched(place, order, kind, clock) for kind in TRAFFIC]
+    return {
+        **sweep_of(kept),
+        "watchdog": seen,
+        "checks": {status: sum(one["status"] == status for one in checks) for status in (OK, WARN, FAIL)},
+        "not_ok": sorted(f"{one['status']}: {one['id']}" for one in checks if one["status"] in (WARN, FAIL)),
+    }
+
+
+def sweep_of(kept: Kept) -> Sweep:
+    """Return the part of `Live` that the report has: levels and crossover of its one category. Pure."""
+    load = kept.report["load"]
+    if not load:
+        return {"levels": [], "crossover": None, "pays_until": None}
+    kind = load["kinds"][0]
+    levels: list[Level] = [
+        {
+            "level": row["level"],
+            "tokens_per_s": {
+                arm: measured["output_throughput"] if measured else None
+                for arm, measured in (("baseline", row["baseline"]), ("speculative", row["speculative"]))
+            },
+            "speedup": row["speedup"]["median"] if row["speedup"] else None,
+            "verdict": row["word"],
+        }
+        for row in load["rows"]
+    ]
+    return {"levels": levels, "crossover": kind["word"], "pays_until": kind["pays_until"]}
+
+
+def problems(live: Live) -> list[str]:
+    """Return what of a served server is not as it has to be. Pure."""
+    wrong = [f"the doctor: {line}" for line in live["not_ok"] if line.startswith(FAIL)]
+    if not live["checks"].get(OK):
+        wrong.append("the doctor: no check is ok")
+    if [level["level"] for level in live["levels"]] != list(LEVELS):
+        wrong.append(f"load sweep: the levels {[level['level'] for level in live['levels']]} of {list(LEVELS)}")
+    for level in live["levels"]:
+        wrong += [
+            f"load sweep, {level['level']:g} at a time, {arm}: nothing measured"
+            for arm, speed in level["tokens_per_s"].items()
+            if not speed
+        ]
+    if live["crossover"] is None:
+        wrong.append("load sweep: no crossover")
+    for seen in live["watchdog"]:
+        if seen["due"] not in seen["codes"]:
+            wrong.append(f"the watchdog, text that {seen['traffic']}: {', '.join(seen['codes']) or 'no word'}")
+    return wrong
+
+
+def _doctor(place: Place, name: str, clock: Clock) -> list[dict[str, str]]:
+    out = place.work / "doctor.json"
+    out.unlink(missing_ok=True)
+    words = [*DRAFTHOUSE, "doctor", "--inventory", "local", "--profile", name, "--json", "--", *place.words]
+    clock.run(words, _MOST_S, log=out)
+    text = out.read_text("utf-8")
+    found: list[dict[str, str]] = json.loads(text[text.index("{") :])["checks"]
+    return found
+
+
+def _watched(place: Place, order: Order, kind: str, clock: Clock) -> Seen:
+    """Send traffic of a kind; return what the watchdog wrote meanwhile, and what it is due to write."""
+    temperature, due = TRAFFIC[kind]
+    journal = place.home / FOLDER / JOURNAL
+    before = len(_lines(journal))
+    ends_s = time.monotonic() + min(clock.left_s(), _MOST_S)
+    # As long as it takes to be told: on a slow machine a request is long, and only its end is counted.
+    while True:
+        _send(place, order, temperature, clock)
+        lines = _lines(journal)[before:]
+        if any(line["code"] == due for line in lines) or time.monotonic() + 2 * _TRAFFIC_S > ends_s:
+            break
+    none: Numbers = {}
+    numbers = next((line.get("numbers", none) for line in lines if line["code"] == due), none)
+    return {
+        "traffic": kind,
+        "due": due,
+        "codes": [line["code"] for line in lines],
+        "gain": numbers.get("gain"),
+        "acceptance": numbers.get("acceptance"),
+    }
+
+
+def _send(place: Place, order: Order, temperature: float, clock: Clock) -> None:
+    words = ["bench", "--base-url", order["base_url"], "--model", order["model"], "--suite", "mixed"]
+    words += ["--kind", "copy-edit", "--output-tokens", "96", "--time", str(_TRAFFIC_S), "--narrow", "0.0001"]
+    words += ["--temperature", str(temperature), *(["--api-key-file", order["key_file"]] if order["key_file"] else [])]
+    clock.run([*DRAFTHOUSE, *words], _MOST_S, log=place.work / "traffic.log")
+
+
+def _lines(journal: Path) -> list[Line]:
+    """Return the journal's whole lines: the last may still be written."""
+    if not journal.is_file():
+        return []
+    text = journal.read_text("utf-8")
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
