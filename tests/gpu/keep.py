@@ -34,7 +34,7 @@ class Keeper:
         except DrafthouseError as error:
             print(error, flush=True)
             # What a compiler wrote has paths of the box; that stays here.
-            self.wrong += [f"{name}: {problem.code}: no {problem.needed}" for problem in error.problems]
+            self.wrong += [f"{name}: {problem.code}, needed: {problem.needed}" for problem in error.problems]
             return None
 
     def keep(self, files: Mapping[str, Json]) -> Proven:

@@ -68,7 +68,7 @@ def measure(
             _one(step, hardware, place, shape, clock, found, costs)
         except DrafthouseError as error:
             print(error, flush=True)
-            found["wrong"] += [f"{step.name}: {problem.code}: no {problem.needed}" for problem in error.problems]
+            found["wrong"] += [f"{step.name}: {problem.code}, needed: {problem.needed}" for problem in error.problems]
         keep(found)
     keep(found)
     return found
