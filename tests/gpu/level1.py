@@ -34,13 +34,17 @@ _NOBODY = Known({}, {}, frozenset(), frozenset(), frozenset())
 
 @dataclass(frozen=True)
 class Place:
-    """Where level 1 runs: words for site.yml, the box's home, reports, a folder for what is made, seconds for a run."""
+    """Where and how level 1 runs: words for site.yml, the box's home, a folder for what is made, reports.
+
+    ``most_s`` is what one run may take; ``output_tokens`` is the longest answer.
+    """
 
     words: tuple[str, ...]
     home: Path
     work: Path
     reports: Path = ROOT / "reports"
     most_s: float = 300.0
+    output_tokens: int = 128
     on_gpu: bool = True
 
 
@@ -88,6 +92,7 @@ def profile(
     lookup: bool = False,
     levels: Sequence[int] = (),
     on_gpu: bool = True,
+    output_tokens: int = 128,
 ) -> str:
     """Return the text of a profile of the lane: a draft model, or n-gram lookup on copying.
 
@@ -117,7 +122,7 @@ def profile(
             "suites": ["mixed"],
             "kinds": ["copy-edit"],
             "prompts_per_kind": {"declared": 6, "others": 1},
-            "max_output_tokens": 128,
+            "max_output_tokens": output_tokens,
             "rounds": 2,
             # No more rounds where it cannot say: the lane has its minutes.
             "budget": 0,

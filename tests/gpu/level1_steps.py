@@ -87,7 +87,13 @@ def _one(
     names = {role: path.stem for role, path in files.items()}
     loaded, lookup = step.what == "load", step.what == "copying"
     text = level1.profile(
-        hardware, names, step.tokens, lookup=lookup, levels=live.LEVELS if loaded else (), on_gpu=place.on_gpu
+        hardware,
+        names,
+        step.tokens,
+        lookup=lookup,
+        levels=live.LEVELS if loaded else (),
+        on_gpu=place.on_gpu,
+        output_tokens=place.output_tokens,
     )
     with level1.installed({f"gpu-lane-{step.kind.lower()}": models.entries(files, shape)}, {step.name: text}):
         try:

@@ -23,6 +23,14 @@ KEPT = (
     *("ggml/src/ggml-cpu", "ggml/src/ggml-cuda", "tools/mtmd", "tools/server"),
     *("tools/ui/CMakeLists.txt", "scripts/ui-assets.cmake"),
 )
+#: FlashAttention stays, though it is much of the compiler's work: everybody's server runs it, and without it the scores
+#: of 8192 tokens are a buffer of which the plan of the memory knows nothing. Types of its cache: the default ones.
+_CUDA: Mapping[str, str] = {
+    "GGML_CUDA": "ON",
+    "GGML_CUDA_FA": "ON",
+    "GGML_CUDA_FA_ALL_QUANTS": "OFF",
+    "GGML_CUDA_NCCL": "OFF",
+}
 #: Of what is kept, folders of tests and pictures.
 DROPPED = ("tools/mtmd/tests", "tools/mtmd/legacy-models", "tools/server/tests", "tools/server/bench")
 SUFFIXES = (".mp4", ".mp3", ".jpeg", ".png", ".md", ".sh")
@@ -33,6 +41,13 @@ add_subdirectory(ui)
 add_subdirectory(server)
 # Many small files with the same headers, compiled a dozen at once, as llama.cpp compiles its own models.
 set_target_properties(mtmd llama-common server-context PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+# These stand no others beside them.
+set_source_files_properties(
+  ${PROJECT_SOURCE_DIR}/common/json.cpp
+  ${PROJECT_SOURCE_DIR}/tools/mtmd/mtmd-helper.cpp
+  ${PROJECT_SOURCE_DIR}/tools/mtmd/mtmd-helper-gen.cpp
+  TARGET_DIRECTORY llama-common mtmd
+  PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 """
 _SETTINGS: Mapping[str, str] = {
     "CMAKE_BUILD_TYPE": "Release",
@@ -87,7 +102,7 @@ def settings(capability: str | None) -> dict[str, str]:
     """Return CMake's settings: ``capability`` as nvidia-smi tells it (``9.0``), None for the CPU."""
     if capability is None:
         return {**_SETTINGS, "GGML_CUDA": "OFF"}
-    return {**_SETTINGS, "GGML_CUDA": "ON", "CMAKE_CUDA_ARCHITECTURES": f"{capability.replace('.', '')}-real"}
+    return {**_SETTINGS, **_CUDA, "CMAKE_CUDA_ARCHITECTURES": f"{capability.replace('.', '')}-real"}
 
 
 def build(source: Path, folder: Path, capability: str | None, programs: Path, nvcc: str = "", *, clock: Clock) -> Built:

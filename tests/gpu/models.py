@@ -52,9 +52,7 @@ class Shape:
         return blocks * block + 2 * self.vocabulary * self.hidden + self.hidden
 
 
-#: For level 1 on two CPU cores: large enough that reading the weights is what a token costs.
-MEDIUM = Shape(hidden=512, feed=1536, heads=8, kv_heads=4, blocks=2, dear=24, vocabulary=1024)
-#: For a test of the server alone.
+#: For a test on a CPU.
 SMALL = Shape(hidden=128, feed=256, heads=4, kv_heads=2, blocks=2, dear=16, vocabulary=1024)
 
 

@@ -38,13 +38,15 @@ def test_its_steps_run_and_leave_evidence(built: Built, unpacked: Path, tmp_path
         "report_folder": str(tmp_path / "reports"),
     }
     words = ("-e", json.dumps(settings))
-    place = Place(words, tmp_path / "home", tmp_path / "work", tmp_path / "reports", most_s=1200, on_gpu=False)
+    place = Place(
+        words, tmp_path / "home", tmp_path / "work", tmp_path / "reports", most_s=1200, output_tokens=48, on_gpu=False
+    )
     keeper = Keeper(tmp_path / "2026-01-02-none-gpu-lane", _FACTS)
     try:
         found = level1_steps.measure(
             "cpu-small",
             place,
-            models.MEDIUM,
+            models.SMALL,
             Clock(),
             lambda now: keeper.keep({"level1.json": level1_steps.as_json(now)}),
             level1_steps.SHORT,
