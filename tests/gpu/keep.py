@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from drafthouse.core.documents import Json
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.report.evidence import Evidence, Proven, write
+from drafthouse.report.evidence import Evidence, Proven, read, write
 from tests.gpu.level0 import masked
 
 Found = TypeVar("Found")
@@ -37,10 +37,17 @@ class Keeper:
             self.wrong += [f"{name}: {problem.code}, needed: {problem.needed}" for problem in error.problems]
             return None
 
-    def keep(self, files: Mapping[str, Json]) -> Proven:
-        """Write what is there by now, with ``files``. Raises DrafthouseError where it would be refused."""
+    def keep(self, files: Mapping[str, Json]) -> None:
+        """Write what is there by now, with ``files``. What would be refused is said, and `proven` raises it."""
         self.files |= files
         said: Json = [masked(line) for line in self.wrong]
         level0 = self.files.get("level0.json")
         self.files["level0.json"] = {**(level0 if isinstance(level0, dict) else {}), "wrong": said}
-        return write(self.folder, self.facts, self.files)
+        try:
+            write(self.folder, self.facts, self.files)
+        except DrafthouseError as error:
+            print(error, flush=True)
+
+    def proven(self) -> Proven:
+        """Return the evidence as it is read back. Raises DrafthouseError where it is refused."""
+        return read(self.folder)

@@ -126,6 +126,8 @@ def profile(
             "rounds": 2,
             # No more rounds where it cannot say: the lane has its minutes.
             "budget": 0,
+            # A GPU tells of its memory as a whole: side by side the arms' would be one figure.
+            **({"schedule": "alternated"} if on_gpu else {}),
             **({"ladder": sweep} if levels else {}),
         },
     }

@@ -112,9 +112,8 @@ def build(source: Path, folder: Path, capability: str | None, programs: Path, nv
     core.
     """
     chosen = settings(capability)
-    compiler = {"CMAKE_CUDA_COMPILER": nvcc} if nvcc else {}
     began, before = time.monotonic(), _children_s()
-    words = [f"-D{name}={value}" for name, value in sorted({**chosen, **compiler}.items())]
+    words = [f"-D{name}={value}" for name, value in sorted({**chosen, **_of_box(nvcc)}.items())]
     words += [f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}"]
     folder.mkdir(parents=True, exist_ok=True)
     _run([str(programs / "cmake"), "-G", "Ninja", "-S", str(source), "-B", str(folder), *words], folder, clock)
@@ -127,6 +126,15 @@ def build(source: Path, folder: Path, capability: str | None, programs: Path, nv
         steps = max((int(number) for number in _STEP.findall(log.read())), default=0)
     program = folder / "bin" / "llama-server"
     return Built(program, time.monotonic() - began, _children_s() - before, steps, chosen)
+
+
+def _of_box(nvcc: str) -> dict[str, str]:
+    """Return the settings with paths of this box, which stay out of the evidence."""
+    if not nvcc:
+        return {}
+    # CMake leaves out of the program where nvcc itself looks for libraries, and not every box has told ld.so of it.
+    home = Path(nvcc).resolve().parent.parent
+    return {"CMAKE_CUDA_COMPILER": nvcc, "CMAKE_EXE_LINKER_FLAGS": f"-Wl,-rpath,{home / 'lib64'}"}
 
 
 def _children_s() -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 import zipfile
 from pathlib import Path
@@ -80,7 +81,14 @@ A = "559aead08264d5795d3909718cdd05abd49572e84fe55590eef31a88a08fdffd"  # of "A"
 def test_whole_luggage_is_unpacked(tmp_path: Path) -> None:
     path = packed(tmp_path / "l", {"a/b.txt": b"A"}, {"a/b.txt": A})
     assert luggage.unpack(path, tmp_path / "out")["python"] == "3.12"
-    assert (tmp_path / "out" / "a" / "b.txt").read_bytes() == b"A"
+    there = tmp_path / "out" / "a" / "b.txt"
+    assert there.read_bytes() == b"A"
+    os.utime(there, (1, 1))
+    luggage.unpack(path, tmp_path / "out")
+    assert there.stat().st_mtime == 1, "a build would compile it again"
+    there.write_bytes(b"B")
+    luggage.unpack(path, tmp_path / "out")
+    assert there.read_bytes() == b"A"
 
 
 @pytest.mark.parametrize(
