@@ -105,7 +105,7 @@ def _one(
             found["wrong"] += level1.problems([run], on_gpu=place.on_gpu)
             if loaded:
                 found["live"] = asked = live.ask(kept, place, clock)
-                found["wrong"] += live.problems(asked)
+                found["wrong"] += live.problems(asked, on_gpu=place.on_gpu)
         finally:
             if loaded:
                 level1.stop(place)

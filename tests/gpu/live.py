@@ -6,11 +6,12 @@ hardly a drafted token is accepted: the watchdog has to see the difference in th
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from drafthouse.addons.watchdog.decision import Numbers
 from drafthouse.addons.watchdog.journal import FOLDER, JOURNAL, ORDER, Line, Order
@@ -23,10 +24,28 @@ from tests.gpu.level1 import DRAFTHOUSE, Place
 LEVELS = (1, 2, 4)
 #: It only reports: nothing changes the server while it is asked. A look a second, and a decision within half a minute.
 WATCHDOG = {"mode": "report", "every_s": 1, "look_s": 10, "patience_s": 3, "dwell_s": 10, "least_drafted": 60}
-#: What is sent: with what temperature, and the decision's code that the watchdog writes down for it.
-TRAFFIC: Mapping[str, tuple[float, str]] = {"drafts well": (0.0, "pays"), "hardly drafts": (2.0, "does_not_pay")}
+
+
+class Traffic(NamedTuple):
+    """What is sent: its temperature, the code that the watchdog has to write for it, and bounds of its acceptance rate.
+
+    The bounds hold by making: the target is its draft, so at temperature 0 all is accepted, and at 2 next to nothing.
+    """
+
+    temperature: float
+    due: str
+    acceptance: tuple[float, float]
+
+
+TRAFFIC: Mapping[str, Traffic] = {
+    "drafts well": Traffic(0.0, "pays", (0.8, 1.0)),
+    "hardly drafts": Traffic(2.0, "does_not_pay", (0.0, 0.4)),
+}
+_DECIDED = ("pays", "does_not_pay")
 _TRAFFIC_S = 15
 _MOST_S = 180.0
+#: How often traffic is sent again where the watchdog has decided, and otherwise than it had to.
+_SENDS = 3
 
 
 class Level(TypedDict):
@@ -39,7 +58,7 @@ class Level(TypedDict):
 
 
 class Seen(TypedDict):
-    """What the watchdog wrote while some traffic ran: the codes in turn, and the numbers of the one that was due."""
+    """What the watchdog wrote while some traffic ran: the codes in turn, and the numbers of the last that has any."""
 
     traffic: str
     due: str
@@ -103,8 +122,12 @@ def sweep_of(kept: Kept) -> Sweep:
     return {"levels": levels, "crossover": kind["word"], "pays_until": kind["pays_until"]}
 
 
-def problems(live: Live) -> list[str]:
-    """Return what of a served server is not as it has to be. Pure."""
+def problems(live: Live, *, on_gpu: bool = True) -> list[str]:
+    """Return what of a served server is not as it has to be. Pure.
+
+    What a drafted token costs in four seconds of a machine that does other work too may be anything: of a CPU only the
+    acceptance rate that the watchdog read is looked at, and that it decided.
+    """
     wrong = [f"the doctor: {line}" for line in live["not_ok"] if line.startswith(FAIL)]
     if not live["checks"].get(OK):
         wrong.append("the doctor: no check is ok")
@@ -119,8 +142,12 @@ def problems(live: Live) -> list[str]:
     if live["crossover"] is None:
         wrong.append("load sweep: no crossover")
     for seen in live["watchdog"]:
-        if seen["due"] not in seen["codes"]:
-            wrong.append(f"the watchdog, text that {seen['traffic']}: {', '.join(seen['codes']) or 'no word'}")
+        where, codes = f"the watchdog, text that {seen['traffic']}", seen["codes"]
+        if not (seen["due"] in codes if on_gpu else set(codes) & set(_DECIDED)):
+            wrong.append(f"{where}: {', '.join(codes) or 'no word'}")
+        low, high = TRAFFIC[seen["traffic"]].acceptance
+        if not low <= (-1 if seen["acceptance"] is None else seen["acceptance"]) <= high:
+            wrong.append(f"{where}: acceptance rate {seen['acceptance']}, where {low} to {high} was made")
     return wrong
 
 
@@ -136,24 +163,27 @@ def _doctor(place: Place, name: str, clock: Clock) -> list[dict[str, str]]:
 
 def _watched(place: Place, order: Order, kind: str, clock: Clock) -> Seen:
     """Send traffic of a kind; return what the watchdog wrote meanwhile, and what it is due to write."""
-    temperature, due = TRAFFIC[kind]
+    traffic = TRAFFIC[kind]
     journal = place.home / FOLDER / JOURNAL
     before = len(_lines(journal))
     ends_s = time.monotonic() + min(clock.left_s(), _MOST_S)
     # As long as it takes to be told: on a slow machine a request is long, and only its end is counted.
-    while True:
-        _send(place, order, temperature, clock)
+    for sent in itertools.count(1):
+        _send(place, order, traffic.temperature, clock)
         lines = _lines(journal)[before:]
-        if any(line["code"] == due for line in lines) or time.monotonic() + 2 * _TRAFFIC_S > ends_s:
+        codes = [line["code"] for line in lines]
+        decided = traffic.due in codes or (sent >= _SENDS and set(codes) & set(_DECIDED))
+        if decided or time.monotonic() + 2 * _TRAFFIC_S > ends_s:
             break
+    told = [line["numbers"] for line in lines if line.get("numbers", {}).get("acceptance") is not None]
     none: Numbers = {}
-    numbers = next((line.get("numbers", none) for line in lines if line["code"] == due), none)
+    last = told[-1] if told else none
     return {
         "traffic": kind,
-        "due": due,
-        "codes": [line["code"] for line in lines],
-        "gain": numbers.get("gain"),
-        "acceptance": numbers.get("acceptance"),
+        "due": traffic.due,
+        "codes": codes,
+        "gain": last.get("gain"),
+        "acceptance": last.get("acceptance"),
     }
 
 

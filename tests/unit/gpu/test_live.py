@@ -14,8 +14,8 @@ def live(**given: Any) -> Any:
         for level in LEVELS
     ]
     seen = [
-        {"traffic": kind, "due": due, "codes": ["quiet", due], "gain": 1.0, "acceptance": 0.5}
-        for kind, (_, due) in TRAFFIC.items()
+        {"traffic": kind, "due": one.due, "codes": ["few", one.due], "gain": 1.0, "acceptance": sum(one.acceptance) / 2}
+        for kind, one in TRAFFIC.items()
     ]
     right = {
         "levels": levels, "crossover": "pays", "pays_until": None, "watchdog": seen,
@@ -39,9 +39,18 @@ def test_each_check_can_fail() -> None:
         ({"crossover": None}, "no crossover"),
         ({"watchdog": [seen[0], {**seen[1], "codes": ["patience"]}]}, "hardly drafts: patience"),
         ({"watchdog": [{**seen[0], "codes": []}, seen[1]]}, "drafts well: no word"),
+        ({"watchdog": [seen[0], {**seen[1], "acceptance": 0.9}]}, "hardly drafts: acceptance rate 0.9"),
+        ({"watchdog": [{**seen[0], "acceptance": None}, seen[1]]}, "drafts well: acceptance rate None"),
     ):
         (wrong,) = problems(live(**given))
         assert said in wrong
+
+
+def test_on_a_cpu_the_watchdog_must_decide_whatever_it_is() -> None:
+    well, hardly = live()["watchdog"]
+    assert problems(live(watchdog=[{**well, "codes": ["does_not_pay"]}, hardly]), on_gpu=False) == []
+    (wrong,) = problems(live(watchdog=[{**well, "codes": ["few"]}, hardly]), on_gpu=False)
+    assert "drafts well: few" in wrong
 
 
 def test_a_report_without_a_sweep_has_no_levels() -> None:
