@@ -14,7 +14,7 @@ def live(**given: Any) -> Any:
         for level in LEVELS
     ]
     seen = [
-        {"traffic": kind, "due": one.due, "codes": ["few", one.due], "gain": 1.0, "acceptance": sum(one.acceptance) / 2}
+        {"traffic": kind, "due": one.due, "codes": ["few", one.due], "acceptance": sum(one.acceptance) / 2}
         for kind, one in TRAFFIC.items()
     ]
     right = {
@@ -46,11 +46,11 @@ def test_each_check_can_fail() -> None:
         assert said in wrong
 
 
-def test_on_a_cpu_the_watchdog_must_decide_whatever_it_is() -> None:
+def test_on_a_cpu_the_watchdog_may_decide_anything_and_must_have_read_the_traffic() -> None:
     well, hardly = live()["watchdog"]
     assert problems(live(watchdog=[{**well, "codes": ["does_not_pay"]}, hardly]), on_gpu=False) == []
-    (wrong,) = problems(live(watchdog=[{**well, "codes": ["few"]}, hardly]), on_gpu=False)
-    assert "drafts well: few" in wrong
+    (wrong,) = problems(live(watchdog=[{**well, "acceptance": None}, hardly]), on_gpu=False)
+    assert "drafts well: acceptance rate None" in wrong
 
 
 def test_a_report_without_a_sweep_has_no_levels() -> None:
