@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +14,16 @@ from drafthouse.report.evidence import Evidence, Proven, read, write
 from tests.gpu.level0 import masked
 
 Found = TypeVar("Found")
+#: What a step may fail with: a program's end, files of another form or none.
+FAILS = (DrafthouseError, OSError, LookupError, ValueError, subprocess.SubprocessError)
+
+
+def noted(name: str, error: Exception) -> list[str]:
+    """Print why a step failed; return what the evidence says of it: no paths, and nothing that a compiler wrote."""
+    print(f"{name}: {error}", flush=True)
+    if isinstance(error, DrafthouseError):
+        return [f"{name}: {problem.code}, needed: {problem.needed}" for problem in error.problems]
+    return [f"{name}: {type(error).__name__}"]
 
 
 class Keeper:
@@ -31,10 +42,8 @@ class Keeper:
         """Do a step; where it fails that is noted, and None is returned: the next ones may do."""
         try:
             return work()
-        except DrafthouseError as error:
-            print(error, flush=True)
-            # What a compiler wrote has paths of the box; that stays here.
-            self.wrong += [f"{name}: {problem.code}, needed: {problem.needed}" for problem in error.problems]
+        except FAILS as error:
+            self.wrong += noted(name, error)
             return None
 
     def keep(self, files: Mapping[str, Json]) -> None:

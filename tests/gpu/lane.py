@@ -102,7 +102,7 @@ def _run(box: Box, chosen: Chosen, levels: Sequence[int], clock: Clock) -> int:
         keeper.step("level 1", lambda: _level1(box, chosen.hardware, gpu["compute_capability"], keeper, clock))
     if real := [level for level in levels if level > 1]:
         facts["levels"] = [0, *real]
-        keeper.wrong += _real(chosen, levels)
+        keeper.wrong += keeper.step("levels 2 and 3", lambda: _real(chosen, levels)) or []
     keeper.wrong += level0.state_problems(before, level0.state())
     keeper.keep({})
     wrong = [*keeper.wrong, *keeper.more_wrong]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypedDict
 
 from drafthouse.core.documents import Json
-from drafthouse.core.errors import DrafthouseError
 from tests.gpu import level1, live, models
 from tests.gpu.clock import Clock
+from tests.gpu.keep import FAILS, noted
 from tests.gpu.level1 import Place, Run
 from tests.gpu.live import Live
 
@@ -66,9 +66,8 @@ def measure(
         print(f"{step.name}: {clock.left_s():.0f} s left", flush=True)
         try:
             _one(step, hardware, place, shape, clock, found, costs)
-        except DrafthouseError as error:
-            print(error, flush=True)
-            found["wrong"] += [f"{step.name}: {problem.code}, needed: {problem.needed}" for problem in error.problems]
+        except FAILS as error:
+            found["wrong"] += noted(step.name, error)
         keep(found)
     keep(found)
     return found

@@ -154,7 +154,9 @@ def _doctor(place: Place, name: str, clock: Clock) -> list[dict[str, str]]:
     words = [*DRAFTHOUSE, "doctor", "--inventory", "local", "--profile", name, "--json", "--", *place.words]
     clock.run(words, _MOST_S, log=out)
     text = out.read_text("utf-8")
-    found: list[dict[str, str]] = json.loads(text[text.index("{") :])["checks"]
+    # Behind it may stand what the command says beside.
+    data, _ = json.JSONDecoder().raw_decode(text[text.index("{\n") :])
+    found: list[dict[str, str]] = data["checks"]
     return found
 
 
