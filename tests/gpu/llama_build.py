@@ -21,7 +21,7 @@ KEPT = (
     *("CMakeLists.txt", "LICENSE", "AUTHORS", "licenses", "cmake", "include", "src", "common", "vendor"),
     *("ggml/CMakeLists.txt", "ggml/cmake", "ggml/include", "ggml/src/CMakeLists.txt"),
     *("ggml/src/ggml-cpu", "ggml/src/ggml-cuda", "tools/mtmd", "tools/server"),
-    *("tools/ui/CMakeLists.txt", "scripts/ui-assets.cmake"),
+    *("tools/ui/CMakeLists.txt", "tools/ui/ui.h.in", "tools/ui/ui.cpp.in", "scripts/ui-assets.cmake"),
 )
 #: FlashAttention stays, though it is much of the compiler's work: everybody's server runs it, and without it the scores
 #: of 8192 tokens are a buffer of which the plan of the memory knows nothing. Types of its cache: the default ones.

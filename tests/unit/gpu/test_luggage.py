@@ -27,6 +27,7 @@ from tests.gpu.llama_build import is_kept, settings
         ("tools/server/server.cpp", True),
         ("ggml/src/ggml-vulkan/ggml-vulkan.cpp", False),
         ("tools/server/tests/unit/test.py", False),
+        ("tools/ui/ui.h.in", True),
         ("tools/ui/src/app.css", False),
         ("tools/mtmd/test-3.mp4", False),
         ("models/ggml-vocab.gguf", False),
