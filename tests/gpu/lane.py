@@ -1,6 +1,6 @@
 """`make test-gpu`: look what this box has, run the fullest level it can, and keep the evidence.
 
-    python -m tests.gpu.lane [--level N] [--dry-run]
+    python -m tests.gpu.lane [--level N] [--minutes N] [--dry-run]
 
 Exit status: 0 every check passed; 1 evidence was kept, and a check failed; 3 no NVIDIA GPU here; 2 an error.
 """
@@ -24,9 +24,13 @@ from drafthouse.core.places import ROOT
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import site_of_inventory
 from drafthouse.report.archive import find
-from drafthouse.report.evidence import LANE, Evidence, write
-from tests.gpu import level0, level1, luggage, models
+from drafthouse.report.evidence import LANE, Evidence
+from tests.gpu import level0, luggage, models
 from tests.gpu.box import Box, Chosen, choose, look
+from tests.gpu.clock import Clock
+from tests.gpu.keep import Keeper
+from tests.gpu.level1 import Place
+from tests.gpu.level1_steps import Level1, as_json, measure
 from tests.gpu.llama_build import build
 
 WORK = ROOT / ".drafthouse" / "gpu-lane"
@@ -39,6 +43,12 @@ def main() -> int:
     """Run the lane."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--level", type=int, choices=(0, 1, 2, 3), help="no level above this one")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=12,
+        help="levels 0 and 1 end in this time; what it is too short for is left out, and said (default: %(default)s)",
+    )
     parser.add_argument("--dry-run", action="store_true", help="say which levels would run, and their commands")
     given = parser.parse_args()
     house = load_house(ROOT)
@@ -53,7 +63,7 @@ def main() -> int:
     if given.dry_run:
         print("\n".join(" ".join(words) for words in commands(chosen, levels)))
         return DONE
-    return _run(box, chosen, levels)
+    return _run(box, chosen, levels, Clock(given.minutes * 60))
 
 
 def commands(chosen: Chosen, levels: Sequence[int]) -> list[list[str]]:
@@ -75,87 +85,84 @@ def commands(chosen: Chosen, levels: Sequence[int]) -> list[list[str]]:
     return found
 
 
-def _run(box: Box, chosen: Chosen, levels: Sequence[int]) -> int:
-    house, gpu = load_house(ROOT), box["gpus"][0]
-    entry = house.hardware.get(chosen.hardware)
-    files: dict[str, Json] = {}
-    before = level0.state()
-    wrong = level0.parser_problems()
-    for name, fixture in {**level0.smi_fixtures(), "nvml": level0.nvml_fixture()}.items():
-        files[f"fixtures/{name}.json"] = fixture
-    bandwidth = float(entry["bandwidth_gb_s"]) if entry else None
-    program = (
-        level0.compiled(WORK, box["nvcc"], gpu["compute_capability"])
-        if box["nvcc"]
-        else level0.torch_load(WORK, sys.executable)
-    )
-    load = level0.measure(program, bandwidth)
-    wrong += level0.load_problems(load)
-    if 1 in levels:
-        found = _level1(box, chosen.hardware, gpu["compute_capability"])
-        files["level1.json"], more = found
-        wrong += more
-    wrong += _real(chosen, levels)
-    wrong += level0.state_problems(before, level0.state())
-    files["level0.json"] = {"load": json.loads(json.dumps(load)), "wrong": wrong, "why": list(chosen.why)}
+def _run(box: Box, chosen: Chosen, levels: Sequence[int], clock: Clock) -> int:
+    """Run the levels, the evidence written after each step of them; return the exit status."""
+    gpu = box["gpus"][0]
     day = time.strftime("%Y-%m-%d", time.gmtime())
     facts: Evidence = {
         "schema": "drafthouse.evidence/1", "day": day, "gpu": gpu["name"], "driver": gpu["driver"], "profile": LANE,
-        "profile_sha256": None, "engine": None, "engine_version": None, "verdict": None, "levels": list(levels),
+        "profile_sha256": None, "engine": None, "engine_version": None, "verdict": None, "levels": [0],
         "drafthouse": version(), "files": {},
     }  # fmt: skip
-    proven = write(ROOT / "evidence" / folder_name(day, gpu["name"], LANE), facts, files)
-    print("\n".join([*(f"wrong: {line}" for line in wrong), f"evidence: {proven.folder}"]))
+    keeper = Keeper(ROOT / "evidence" / folder_name(day, gpu["name"], LANE), facts)
+    before = level0.state()
+    _level0(box, chosen, keeper)
+    if 1 in levels:
+        facts["levels"] = [0, 1]
+        keeper.step("level 1", lambda: _level1(box, chosen.hardware, gpu["compute_capability"], keeper, clock))
+    if real := [level for level in levels if level > 1]:
+        facts["levels"] = [0, *real]
+        keeper.wrong += keeper.step("levels 2 and 3", lambda: _real(chosen, levels)) or []
+    keeper.wrong += level0.state_problems(before, level0.state())
+    keeper.keep({})
+    wrong = [*keeper.wrong, *keeper.more_wrong]
+    print("\n".join(f"wrong: {line}" for line in wrong))
+    print(f"evidence: {keeper.proven().folder}")
     return WARNED if wrong else DONE
 
 
-def _level1(box: Box, hardware: str, capability: str) -> tuple[Json, list[str]]:
-    """Build, make the models, run and compare; return what level1.json holds, and what is wrong."""
+def _level0(box: Box, chosen: Chosen, keeper: Keeper) -> None:
+    """Ask the driver, and put a load on the GPU."""
+    gpu, entry = box["gpus"][0], load_house(ROOT).hardware.get(chosen.hardware)
+    keeper.wrong += level0.parser_problems()
+    files: dict[str, Json] = {"level0.json": {"load": None, "why": list(chosen.why)}}
+    for name, fixture in {**level0.smi_fixtures(), "nvml": level0.nvml_fixture()}.items():
+        files[f"fixtures/{name}.json"] = fixture
+    keeper.keep(files)
+    nvcc, capability = box["nvcc"], gpu["compute_capability"]
+
+    def loaded() -> level0.Load:
+        program = level0.compiled(WORK, nvcc, capability) if nvcc else level0.torch_load(WORK, sys.executable)
+        return level0.measure(program, float(entry["bandwidth_gb_s"]) if entry else None)
+
+    load = keeper.step("level 0, load", loaded)
+    if load:
+        keeper.wrong += level0.load_problems(load)
+    keeper.keep({"level0.json": {"load": json.loads(json.dumps(load)), "why": list(chosen.why)}})
+
+
+def _level1(box: Box, hardware: str, capability: str, keeper: Keeper, clock: Clock) -> None:
+    """Build, make the models, run and compare; what is there by then is kept after each step."""
     if not box["luggage"]:
         luggage.pack(LUGGAGE, ".".join(box["python"].split(".")[:2]), ROOT / "build" / "gpu-luggage")
     unpacked = WORK / "luggage"
     manifest = luggage.unpack(LUGGAGE, unpacked)
     programs = luggage.tools(unpacked, WORK / "tools")
-    built = build(unpacked / "llama.cpp", WORK / "build", capability, programs, nvcc=box["nvcc"])
-    print(f"llama-server for compute capability {capability}: {built.seconds:.0f} s", flush=True)
-    # Without a network the box's environment comes from the luggage, as from a bundle.
-    more = [] if box["packages"] else ["-e", f"drafthouse_bundle={unpacked / 'box.tar'}", "-e", "box_env_with_uv=false"]
-    runs = compare(hardware, built.program, more, models.Shape(), on_gpu=True)
-    kept: Json = {
+    built = build(unpacked / "llama.cpp", WORK / "build", capability, programs, box["nvcc"], clock=clock)
+    print(f"llama-server for compute capability {capability}: {built.steps} steps in {built.seconds:.0f} s", flush=True)
+    head: dict[str, Json] = {
         "synthetic": models.SYNTHETIC,
         "llamacpp_build": manifest["llamacpp_build"],
-        "settings": dict(built.settings),
-        "build_s": round(built.seconds),
-        "runs": json.loads(json.dumps(runs)),
+        "build": {
+            "settings": dict(built.settings),
+            "steps": built.steps,
+            "seconds": round(built.seconds),
+            "cpu_s": round(built.cpu_s),
+        },
     }
-    return kept, level1.problems(runs)
+    keeper.keep({"level1.json": head})
+    words = ["-e", f"drafthouse_engine_program={built.program}"]
+    # Without a network the box's environment comes from the luggage, as from a bundle.
+    if not box["packages"]:
+        words += ["-e", f"drafthouse_bundle={unpacked / 'box.tar'}", "-e", "box_env_with_uv=false"]
+    home = ROOT / str(site_of_inventory("local")["home"])
+    place = Place(tuple(words), home, WORK)
 
+    def keep(found: Level1) -> None:
+        keeper.more_wrong = found["wrong"]
+        keeper.keep({"level1.json": {**head, **as_json(found)}})
 
-def compare(
-    hardware: str, program: Path, more: Sequence[str], shape: models.Shape, *, on_gpu: bool, short: bool = False
-) -> list[level1.Run]:
-    """Run the lane's profiles: draft lengths in F16, one in Q4, n-gram on copying; return their figures."""
-    runs: list[level1.Run] = []
-    for kind in ("F16",) if short else ("F16", "Q4_0"):
-        files = models.make(WORK / "models", shape, kind)
-        names = {role: path.stem for role, path in files.items()}
-        lengths = level1.LENGTHS[:1] if short or kind == "Q4_0" else level1.LENGTHS
-        texts = {
-            f"gpu-lane-{kind.lower().replace('_', '')}-k{tokens}": level1.profile(
-                hardware, names, tokens, on_gpu=on_gpu
-            )
-            for tokens in lengths
-        }
-        if kind == "F16" and not short:
-            texts["gpu-lane-copying"] = level1.profile(hardware, names, 8, lookup=True, on_gpu=on_gpu)
-        with level1.installed({f"gpu-lane-{kind.lower()}": models.entries(files, shape)}, texts):
-            cost: float | None = None
-            for name in texts:
-                is_lookup = name.endswith("copying")
-                one = level1.figures(level1.run(name, program, more), None if is_lookup else cost)
-                cost = one["cost_of_a_draft"] if cost is None else cost
-                runs.append(one)
-    return runs
+    measure(hardware, place, models.Shape(), clock, keep)
 
 
 def _real(chosen: Chosen, levels: Sequence[int]) -> list[str]:

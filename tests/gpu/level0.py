@@ -30,6 +30,8 @@ _UUID = re.compile(r"(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{
 _SERIAL = re.compile(r"\b\d{13}\b")
 _ADDRESS = re.compile(r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
 _LOAD_S = 10.0
+#: How long a program of level 0 may take: a compiler, the load with the GPU's start, a list of GPUs.
+_MOST_S = 90.0
 _COPY_BYTES = 1 << 30
 #: Two clocks of one thing: NVML's energy counter, and power read several times a second.
 _ENERGY_WITHIN = 0.1
@@ -72,7 +74,7 @@ def smi_fixtures() -> dict[str, Json]:
     found: dict[str, Json] = {}
     for name, fields in {"box": box, "driver": ("name", "driver_version"), "state": STATE}.items():
         found[f"smi-{name}"] = _fixture(fields, query(*fields))
-    done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    done = _ended(["nvidia-smi", "-L"])
     found["smi-list"] = {
         "kind": "recorded",
         "argv": ["nvidia-smi", "-L"],
@@ -97,7 +99,7 @@ def parser_problems() -> list[str]:
     wrong = []
     gpus, driver = listed_gpus(), read_driver()
     smi = read_smi(driver["smi"])
-    done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    done = _ended(["nvidia-smi", "-L"])
     if not smi.works:
         wrong.append(f"read_smi: no version in {smi.text!r}")
     if [gpu["uuid"] for gpu in gpus.values()] != listed(done.stdout):
@@ -136,7 +138,7 @@ def compiled(folder: Path, nvcc: str, capability: str) -> Path:
     program, source = folder / "load", Path(__file__).with_name("load.cu")
     number = capability.replace(".", "")
     command = [nvcc, "-O2", f"-gencode=arch=compute_{number},code=sm_{number}", "-o", str(program), str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = _ended(command)
     if done.returncode:
         raise one_problem("program-failed", done.stderr.strip()[-500:], "nvcc that ends well", "read the lines above")
     return program
@@ -229,8 +231,16 @@ def _counter(nvml: object) -> float | None:
 
 
 def _said(command: Sequence[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = _ended(command)
     if done.returncode:
         needed = "a load that ends well"
         raise one_problem("program-failed", done.stderr.strip()[-500:] or "no word", needed, "read the lines above")
     return done.stdout
+
+
+def _ended(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; one that hangs has status 124, and is killed."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_MOST_S)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 124, "", f"not ended after {_MOST_S:.0f} s")

@@ -5,10 +5,10 @@ Profiles and models are the lane's own: they are written to profiles/ before and
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TypedDict
@@ -20,14 +20,32 @@ from drafthouse.core.places import ROOT, own_models
 from drafthouse.report.archive import Kept, folders, read_kept
 from drafthouse.report.evidence import measured_of
 from drafthouse.report.share import Known
+from tests.gpu.clock import Clock
 from tests.gpu.models import SYNTHETIC
 
-#: The draft lengths that are swept; the cost of a drafted token is taken from the first.
-LENGTHS = (2, 1, 4, 8)
 _MEMORY_WITHIN = 0.05
 _TPOT_WITHIN = 0.05
 _SPEED_WITHIN = 0.15
+_STOP_S = 120.0
+#: The command, in this Python.
+DRAFTHOUSE = (sys.executable, str(ROOT / "scripts" / "drafthouse"))
 _NOBODY = Known({}, {}, frozenset(), frozenset(), frozenset())
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how level 1 runs: words for site.yml, the box's home, a folder for what is made, reports.
+
+    ``most_s`` is what one run may take; ``output_tokens`` is the longest answer.
+    """
+
+    words: tuple[str, ...]
+    home: Path
+    work: Path
+    reports: Path = ROOT / "reports"
+    most_s: float = 300.0
+    output_tokens: int = 128
+    on_gpu: bool = True
 
 
 class Run(TypedDict):
@@ -66,8 +84,20 @@ def per_token(acceptance_rate: float, tokens: int) -> float:
     return (low + high) / 2
 
 
-def profile(hardware: str, names: Mapping[str, str], tokens: int, *, lookup: bool = False, on_gpu: bool = True) -> str:
-    """Return the text of a profile of the lane: a draft model, or n-gram lookup on copying."""
+def profile(
+    hardware: str,
+    names: Mapping[str, str],
+    tokens: int,
+    *,
+    lookup: bool = False,
+    levels: Sequence[int] = (),
+    on_gpu: bool = True,
+    output_tokens: int = 128,
+) -> str:
+    """Return the text of a profile of the lane: a draft model, or n-gram lookup on copying.
+
+    ``levels``: those of a load sweep, for which the server has as many slots as the highest.
+    """
     drafted: dict[str, object] = {
         "method": "draft-simple",
         "draft": names["draft"],
@@ -75,6 +105,7 @@ def profile(hardware: str, names: Mapping[str, str], tokens: int, *, lookup: boo
         **({"options": {"draft_gpu_layers": 99}} if on_gpu else {}),
     }
     looked_up: dict[str, object] = {"method": "ngram-simple", "num_speculative_tokens": 8, "options": {"ngram_size": 3}}
+    sweep = {"levels": list(levels), "seconds": 4, "rounds": 1, "kinds": ["copy-edit"]}
     data = {
         "title": "random weights of make test-gpu",
         "hardware": hardware,
@@ -82,13 +113,22 @@ def profile(hardware: str, names: Mapping[str, str], tokens: int, *, lookup: boo
         "runtimes": ["process"],
         "target": names["target"],
         "speculation": looked_up if lookup else drafted,
-        "serve": {"context": 8192, "parallel": 1, **({"gpu_layers": 99} if on_gpu else {})},
+        "serve": {
+            "context": 8192,
+            "parallel": max(levels, default=1),
+            **({"gpu_layers": 99} if on_gpu else {}),
+        },
         "experiment": {
             "suites": ["mixed"],
             "kinds": ["copy-edit"],
             "prompts_per_kind": {"declared": 6, "others": 1},
-            "max_output_tokens": 128,
+            "max_output_tokens": output_tokens,
             "rounds": 2,
+            # No more rounds where it cannot say: the lane has its minutes.
+            "budget": 0,
+            # A GPU tells of its memory as a whole: side by side the arms' would be one figure.
+            **({"schedule": "alternated"} if on_gpu else {}),
+            **({"ladder": sweep} if levels else {}),
         },
     }
     return f"# Written by make test-gpu, which removes it again. {SYNTHETIC}\n" + yaml.safe_dump(data, sort_keys=False)
@@ -115,26 +155,23 @@ def installed(entries: Mapping[str, str], profiles: Mapping[str, str]) -> Iterat
             path.unlink(missing_ok=True)
 
 
-def run(name: str, program: Path, more: Sequence[str] = ()) -> Kept:
+def run(name: str, place: Place, clock: Clock, more: Sequence[str] = (), *, stop_after: bool = True) -> Kept:
     """Run site.yml for a profile of the lane with the server that was built; return its report."""
-    command = [
-        sys.executable,
-        str(ROOT / "scripts" / "drafthouse"),
-        "run",
-        name,
-        "--inventory",
-        "local",
-        "--stop-after",
-    ]
-    before = set(folders(ROOT / "reports", name))
+    before = set(folders(place.reports, name))
     # A result that was kept is of models that were made before, and writes no report.
-    words = ["--", "-e", f"drafthouse_engine_program={program}", "-e", "remeasure=true", *more]
-    status = subprocess.run([*command, *words], cwd=ROOT, check=False).returncode
+    words = ["run", name, "--inventory", "local", *(["--stop-after"] if stop_after else []), "--"]
+    status = clock.run([*DRAFTHOUSE, *words, "-e", "remeasure=true", *place.words, *more], place.most_s, cwd=ROOT)
     # A run whose verdict is `invalid` fails, and has a report that says why.
-    if not (new := [folder for folder in folders(ROOT / "reports", name) if folder not in before]):
+    if not (new := [folder for folder in folders(place.reports, name) if folder not in before]):
         found, needed = f"status {status} and no report", "a run of site.yml with a report"
         raise one_problem("program-failed", found, needed, "read the lines above", name)
     return read_kept(new[0])
+
+
+def stop(place: Place) -> None:
+    """Stop what a run has left serving, and the watchdog beside it."""
+    # Also at the end of the lane's time: nothing may serve on.
+    Clock().run([*DRAFTHOUSE, "stop", "--inventory", "local", "--", *place.words], _STOP_S, cwd=ROOT)
 
 
 def figures(kept: Kept, cost: float | None = None) -> Run:

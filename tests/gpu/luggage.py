@@ -114,7 +114,9 @@ def unpack(luggage: Path, folder: Path) -> Manifest:
             if not path.resolve().is_relative_to(folder.resolve()):
                 raise _damaged(luggage, f"{member.name}, outside the folder")
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            # A source with a new time would be compiled again, where a build goes on.
+            if not path.is_file() or path.read_bytes() != data:
+                path.write_bytes(data)
     if missing:
         raise _damaged(luggage, f"no {next(iter(missing))}")
     return manifest

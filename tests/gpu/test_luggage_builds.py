@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -13,37 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.gpu import luggage, models
-from tests.gpu.llama_build import build
+from tests.gpu.llama_build import Built
 from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.soak, pytest.mark.processes, pytest.mark.alone]
-
-PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("luggage")
-    path = folder / "gpu-luggage.tar.xz"
-    size = luggage.pack(path, PYTHON, folder / "work")
-    print(f"packed: {size / 2**20:.1f} MiB")
-    return path
 
 
 def test_it_is_small_enough_to_be_lent(packed: Path) -> None:
     assert packed.stat().st_size < luggage.MOST_BYTES == 55 << 20
 
 
-def test_it_builds_and_serves_from_an_empty_folder(packed: Path, tmp_path: Path) -> None:
-    if not shutil.which("g++"):
-        pytest.skip("no g++")
-    # pip gets --no-index; the compilers need no network.
-    began = time.monotonic()
-    folder = tmp_path / "luggage"
-    luggage.unpack(packed, folder)
-    programs = luggage.tools(folder, tmp_path / "tools")
-    built = build(folder / "llama.cpp", tmp_path / "build", None, programs)
-    print(f"unpacked and built in {time.monotonic() - began:.0f} s, of which the build {built.seconds:.0f} s")
+def test_it_builds_and_serves_from_an_empty_folder(built: Built, tmp_path: Path) -> None:
     files = models.make(tmp_path / "models", models.SMALL, "F16")
     port = free_port()
     words = [str(built.program), "-m", str(files["target"]), "--port", str(port), "-np", "1", "-c", "2048"]

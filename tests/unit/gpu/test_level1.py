@@ -115,3 +115,11 @@ def test_a_profile_says_that_its_text_is_meaningless() -> None:
     assert yaml.safe_load(profile("h100", {"target": "a", "draft": "b"}, 4, lookup=True))["speculation"]["method"] == (
         "ngram-simple"
     )
+
+
+def test_a_load_sweep_has_as_many_slots_as_its_highest_level() -> None:
+    data = yaml.safe_load(profile("h100", {"target": "a", "draft": "b"}, 2, levels=(1, 2, 4)))
+    assert data["serve"]["parallel"] == 4
+    assert data["experiment"]["ladder"]["levels"] == [1, 2, 4]
+    assert data["experiment"]["schedule"] == "alternated"
+    assert "ladder" not in yaml.safe_load(profile("h100", {"target": "a", "draft": "b"}, 2))["experiment"]

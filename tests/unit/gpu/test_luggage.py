@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 import zipfile
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.gpu.llama_build import is_kept, settings
         ("tools/server/server.cpp", True),
         ("ggml/src/ggml-vulkan/ggml-vulkan.cpp", False),
         ("tools/server/tests/unit/test.py", False),
+        ("tools/ui/ui.h.in", True),
         ("tools/ui/src/app.css", False),
         ("tools/mtmd/test-3.mp4", False),
         ("models/ggml-vocab.gguf", False),
@@ -80,7 +82,14 @@ A = "559aead08264d5795d3909718cdd05abd49572e84fe55590eef31a88a08fdffd"  # of "A"
 def test_whole_luggage_is_unpacked(tmp_path: Path) -> None:
     path = packed(tmp_path / "l", {"a/b.txt": b"A"}, {"a/b.txt": A})
     assert luggage.unpack(path, tmp_path / "out")["python"] == "3.12"
-    assert (tmp_path / "out" / "a" / "b.txt").read_bytes() == b"A"
+    there = tmp_path / "out" / "a" / "b.txt"
+    assert there.read_bytes() == b"A"
+    os.utime(there, (1, 1))
+    luggage.unpack(path, tmp_path / "out")
+    assert there.stat().st_mtime == 1, "a build would compile it again"
+    there.write_bytes(b"B")
+    luggage.unpack(path, tmp_path / "out")
+    assert there.read_bytes() == b"A"
 
 
 @pytest.mark.parametrize(
