@@ -69,7 +69,7 @@ UNITS = """
         _last_good_unit_file: "{{ out }}/serve.service"
         _last_good_wanted: "{{ out }}/wanted.service"
     - ansible.builtin.include_vars:
-        file: "{{ root }}/roles/watchdog/vars/main.yml"
+        file: "{{ root }}/roles/program/vars/main.yml"
     - ansible.builtin.include_vars:
         file: "{{ root }}/roles/last_good/vars/main.yml"
     - ansible.builtin.copy:
@@ -77,11 +77,14 @@ UNITS = """
         dest: "{{ out }}/{{ item.name }}"
         mode: "0700"
       loop:
-        - {name: watchdog.service, content: "{{ _watchdog_unit }}"}
+        - {name: watchdog.service, content: "{{ _program_unit_text }}"}
         - {name: start.sh, content: "{{ _last_good_start }}"}
         - {name: key_options, content: KEY_OPTIONS}
       vars:
-        watchdog_resolved: {site: {home: "{{ home }}"}}
+        program_folder: "{{ home }}/watchdog"
+        program_about: does speculation still pay
+        program_after: []
+        program_kill_mode: process
         last_good_home: "{{ home }}"
 """
 

@@ -38,5 +38,7 @@ def _finder(folder: str) -> FileFinder:
     return FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES))
 
 
-sys.meta_path.insert(0, _StandardImport())
+# Right before Ansible's own: what stands before that one has its reasons.
+_own = (at for at, one in enumerate(sys.meta_path) if type(one).__module__.startswith("ansible."))
+sys.meta_path.insert(next(_own, len(sys.meta_path)), _StandardImport())
 gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
