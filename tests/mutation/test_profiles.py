@@ -381,7 +381,7 @@ def test_a_draft_of_a_third_is_a_warning_only() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "found", "needed"),
     [
-        ("runtime", "podman", "'podman'", "one of: process, docker"),
+        ("runtime", "podman", "'podman'", "one of: docker, process"),
         ("manage_host", "laptop", "'laptop'", "true or false"),
         ("port", 0, "0", "1 or more"),
     ],

@@ -27,7 +27,7 @@ printf 'key %s\\nurl %s\\n' "$OPENAI_API_KEY" "$OPENAI_BASE_URL"
 
 def closing(connection: Connection | None) -> str:
     report: Any = {"verdict": {"word": "pays", "sentence": "pays"}}
-    run: Any = {"profile": "p", "overrides": {}, "rented": None, "hardware": {"kind": "gpu"}}
+    run: Any = {"profile": "p", "overrides": {}, "rented": None, "deadline": None, "hardware": {"kind": "gpu"}}
     return closing_lines(report, run, "lab", Path("/r/report.html"), connection=connection)
 
 
