@@ -91,7 +91,7 @@ def answers(installed: Path) -> dict[str, dict[str, Any]]:
     # JSON is YAML.
     (installed / "play.yml").write_text(json.dumps([play]))
     done = run(installed, "ansible-playbook", "-i", "box,", "play.yml")
-    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[\"")]
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["')]
     answers = {action.removeprefix("drafthouse.core."): answer for action, answer in said}
     assert list(answers) == list(asked), done.stdout + done.stderr
     return answers
