@@ -112,7 +112,7 @@ def test_a_server_is_measured_judged_and_compared(drafthouse: Installed) -> None
             box.wait({arm: box.port})
             said = drafthouse(
                 "bench", "--base-url", f"http://127.0.0.1:{box.port}", "--model", "smol", "--api-key-file", key,
-                "--kind", "copy-edit", "--output-tokens", 24, "--result", f"{arm}.json",
+                "--kind", "copy-edit", "--num-prompts", 2, "--output-tokens", 24, "--result", f"{arm}.json",
                 code=(DONE, WARNED),
             )  # fmt: skip
             assert "tok/s" in said

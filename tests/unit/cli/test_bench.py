@@ -35,8 +35,8 @@ def program(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment() | env, timeout=180, check=False)
 
 
-def bench(*argv: str) -> subprocess.CompletedProcess[str]:
-    with mock.patch.dict(os.environ, environment(), clear=True):
+def bench(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+    with mock.patch.dict(os.environ, environment() | env, clear=True):
         return called("bench", *argv)
 
 
@@ -186,21 +186,12 @@ def test_the_key_comes_from_the_environment_or_a_file_and_goes_nowhere(tmp_path:
     file, out = tmp_path / "key", tmp_path / "out.json"
     file.write_text(f"{KEY}\n")
     with clock_server(**QUICK, key=KEY, metrics="llamacpp", metrics_key=KEY, drafted=3) as server:
-        common = (
-            "--base-url",
-            server.base_url + "/v1",
-            "--model",
-            "clock",
-            "--num-prompts",
-            "2",
-            "--result",
-            str(out),
-        )
+        common = ("--base-url", f"{server.base_url}/v1", "--model", "clock", "--num-prompts", "2", "--result", str(out))
         from_env = program(*common, OPENAI_API_KEY=KEY)
-        from_file = program(*common, "--api-key-file", str(file))
-        without = program(*common)
-        wrong = program(*common, OPENAI_API_KEY="sk-wrong")
-        no_file = program(*common, "--api-key-file", str(tmp_path / "none"))
+        from_file = bench(*common, "--api-key-file", str(file))
+        without = bench(*common)
+        wrong = bench(*common, OPENAI_API_KEY="sk-wrong")
+        no_file = bench(*common, "--api-key-file", str(tmp_path / "none"))
     for done in (from_env, from_file):
         assert done.returncode == 0, done.stderr
         assert KEY not in done.stdout + done.stderr + out.read_text()
