@@ -77,11 +77,7 @@ def test_when_the_head_goes_the_followers_engine_is_gone(
     profile, reports, _, _ = served
     head, follower = pair.hosts
     pid = (pair.home(head) / "supervisor" / "supervisord.pid").read_text().strip()
-    (lead,) = (
-        number.split()[0]
-        for number in head.run("ps", "-eo", "pid,args", "--no-headers").stdout.splitlines()
-        if "together-1.py lead" in number
-    )
+    (lead,) = head.run("pgrep", "-f", "together-1.py lead").stdout.split()
     begun = time.monotonic()
     head.run("kill", "-KILL", pid, lead)
     while engines(pair, 1):
