@@ -110,7 +110,8 @@ def test_a_real_cluster_of_two_nodes_that_can_be_joined_with_its_token(
         joined = head.run(*inside, *join, "sh", "-c", "echo joined $RAY_ADDRESS")
         assert joined.stdout.endswith(f"joined {address}\n"), joined.stderr
         status = ["ray", "status", f"--address={address}"]
-        assert "0.0/2.0 GPU" in head.run(*inside, *status).stdout
+        # Its summary is some seconds old.
+        until(lambda: "0.0/2.0 GPU" in head.run(*inside, *status).stdout, 60)
         for other in (["RAY_AUTH_MODE=disabled"], ["RAY_AUTH_TOKEN_PATH=", f"RAY_AUTH_TOKEN={'0' * 64}"]):
             stranger = follower.run(*inside, *other, *status, check=False)
             assert stranger.returncode != 0
