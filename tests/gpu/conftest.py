@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from tests.gpu import luggage
 from tests.gpu.clock import Clock
 from tests.gpu.llama_build import Built, build
+from tests.support.programs import missing
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -34,8 +34,8 @@ def unpacked(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def built(unpacked: Path) -> Built:
-    if not shutil.which("g++"):
-        pytest.skip("no g++")
+    if without := missing("g++"):
+        pytest.skip(without)
     # pip gets --no-index; the compilers need no network.
     began = time.monotonic()
     programs = luggage.tools(unpacked, unpacked.parent / "tools")

@@ -18,7 +18,6 @@ from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import aiohttp
 
@@ -27,9 +26,6 @@ from .ask import Ask
 from .outcome import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK, REDIRECTS, STATUSES
 from .raw_request import raw_request
 from .sse import says_done
-
-if TYPE_CHECKING:
-    pass
 
 #: How long the server may take to accept a connection, in seconds.
 CONNECT_TIMEOUT_S = 10.0
