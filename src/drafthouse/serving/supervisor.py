@@ -69,6 +69,26 @@ stopasgroup = true
 killasgroup = true
 """
 
+# vLLM's engine core lives on when its API server is killed (by the kernel for memory, say), holds the GPU's memory, and
+# every later start lacks it. supervisord ends a program's group where it stops the program, and not where that ended by
+# itself; but it tells listeners of each end (http://supervisord.org/events.html). No other process gets the group's
+# number while one of the group lives. `dd`, since what `read` takes has an end of line.
+_LEFTOVERS = "leftovers"
+_LISTENER = """\
+#!/bin/sh
+while echo READY && read -r header; do
+    said=$(dd bs=1 count="${header##*len:}" 2>/dev/null)
+    kill -s KILL -- "-${said##*pid:}" 2>/dev/null
+    printf 'RESULT 2\\nOK'
+done
+"""
+_LISTENS = """
+[eventlistener:{name}]
+command = {command}
+events = PROCESS_STATE_EXITED,PROCESS_STATE_STOPPED
+stderr_logfile = NONE
+"""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -88,17 +108,21 @@ class Program:
 
 def configuration(home: Path, programs: Sequence[Program]) -> str:
     """Return supervisord's configuration for ``programs``."""
-    text = _HEAD.format(home=home)
+    listener = _command(["/bin/sh", str(_listener(home))])
+    text = _HEAD.format(home=home) + _LISTENS.format(name=_LEFTOVERS, command=listener)
     for program in programs:
         text += _PROGRAM.format(
             name=program.name,
-            # supervisord splits like a shell, and expands % once, but twice in the names of logs.
-            command=_expanded(" ".join(map(_quoted, program.command))),
+            command=_command(program.command),
             digest=_digest(Path(program.command[0])),
             more=_variables(program),
-            log=program.log.replace("%", "%%%%"),
+            log=program.log.replace("%", "%%%%"),  # expanded twice there
         )
     return text
+
+
+def _listener(home: Path) -> Path:
+    return home / f"{_LEFTOVERS}.sh"
 
 
 def _variables(program: Program) -> str:
@@ -120,8 +144,12 @@ def _can_be_written(value: str) -> bool:
     return not (quoted or hidden_character(value) or re.search(r"\s[;#]", value))
 
 
+def _command(words: Sequence[str]) -> str:
+    """Return a command as supervisord, which splits like a shell and expands %, reads it."""
+    return _expanded(" ".join(map(_quoted, words)))
+
+
 def _quoted(word: str) -> str:
-    """Return a word of a command as supervisord, which splits like a shell, reads it."""
     return f'"{word}"' if " " in word and not set("\"\\'") & set(word) else shlex.quote(word)
 
 
@@ -185,9 +213,11 @@ class Supervisor:
     def programs(self) -> dict[str, ProgramInfo]:
         """Return supervisord's information of each program, {} where it does not run."""
         try:
-            return {info["name"]: info for info in self.rpc().getAllProcessInfo()}
+            found = {info["name"]: info for info in self.rpc().getAllProcessInfo()}
         except (OSError, xmlrpc.client.Error):  # an error: it is ending just now
             return {}
+        found.pop(_LEFTOVERS, None)
+        return found
 
     def ending(self, name: str) -> str:
         """Return how a program ended the last time that it did so by itself, '' where the log does not tell.
@@ -246,6 +276,7 @@ class Supervisor:
         before = {name: info["pid"] for name, info in self.programs().items() if info["pid"]}
         self.home.mkdir(parents=True, exist_ok=True)
         if self.written() != wanted:
+            replace_file(_listener(self.home), _LISTENER)
             replace_file(self.file, wanted)
         if self._alive():
             try:

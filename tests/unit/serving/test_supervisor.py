@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -14,6 +15,7 @@ from typing import cast
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
+from drafthouse.core.procfs import is_gone
 from drafthouse.serving.readiness import wait_until_ready
 from drafthouse.serving.runtimes import ProcessRuntime
 from drafthouse.serving.supervisor import Program, Supervisor, configuration
@@ -126,6 +128,36 @@ def test_another_server_on_the_port(tmp_path: Path, supervisor: Supervisor, port
     supervisor.converge(configuration(supervisor.home, [one]), ["arm"], fresh=False)
     with pytest.raises(DrafthouseError, match=r"a server that serves .'another-model'."):
         wait(supervisor, one, port)
+
+
+def test_what_an_engine_leaves_behind_when_it_is_killed_is_ended(tmp_path: Path, supervisor: Supervisor) -> None:
+    # As vLLM does: its engine core goes on, with the GPU's memory, when its API server is killed.
+    children = tmp_path / "children"
+    text = f"""import subprocess, time
+child = subprocess.Popen(["sleep", "600"])
+open({str(children)!r}, "a").write(f"{{child.pid}}\\n")
+time.sleep(600)
+"""
+    one = program(tmp_path, text)
+    supervisor.converge(configuration(supervisor.home, [one]), ["arm"], fresh=False)
+    assert list(supervisor.programs()) == ["arm"]
+    seen_within(lambda: children.exists() and supervisor.programs()["arm"]["statename"] == "RUNNING")
+    first = int(children.read_text())
+    os.kill(supervisor.programs()["arm"]["pid"], signal.SIGKILL)
+    seen_within(lambda: is_gone(first))
+    # It was brought back, and its own child lives.
+    seen_within(lambda: len(children.read_text().splitlines()) == 2)
+    second = int(children.read_text().splitlines()[1])
+    assert not is_gone(second)
+    assert supervisor.shut_down() == ["arm"]
+    assert is_gone(second)
+
+
+def seen_within(true: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_a_script_with_blanks_and_percents_in_its_path(tmp_path: Path, port: int) -> None:
