@@ -2,10 +2,11 @@
 
     python drafthouse-HASH.pyz probe HOME
 
-An engine whose workers are stuck still says that it is healthy. So every ``probe_s`` seconds it is asked for one token;
-where none comes the mark ``sick`` is written, and the front sends nobody here until one came again. A full engine is
-not sick: while its counters say that it makes tokens, a probe that waits in its queue says nothing. Nothing is asked
-while a measurement of ours is under way, and the box takes no requests then. Standard library only, Python 3.10.
+An engine whose workers are stuck still says that it is healthy. So every ``probe_s`` seconds it is asked for one token,
+unless its counters say that it has made some since the last time; where none comes the mark ``sick`` is written, and
+the front sends nobody here until one came again. A full engine is not sick: while its counters say that it makes
+tokens, a probe that waits in its queue says nothing. Nothing is asked while a measurement of ours is under way, and the
+box takes no requests then. Standard library only, Python 3.10.
 """
 
 from __future__ import annotations
@@ -34,17 +35,19 @@ class Prober:
         self.home, self.clock = home, clock
         self.next_s = clock()
         self.well_s: float | None = None
+        self.made: float | None = None  # tokens that the engine had made when it was last looked at
 
     def look(self) -> None:
         """Do what is due: nothing, a probe, or the mark of a measurement."""
         if is_measured(self.home):
             set_mark(self.home, SICK, MEASURED)
-            self.next_s, self.well_s = self.clock(), None
+            self.next_s, self.well_s, self.made = self.clock(), None, None
             return
         if self.clock() < self.next_s:
             return
         order = order_of(self.home)
-        wrong = probe(order)
+        wrong = "" if _is_more(_made(order), self.made) else probe(order)
+        self.made = _made(order)
         if is_measured(self.home):  # it began meanwhile
             return
         now, file = self.clock(), mark(self.home, SICK)
@@ -65,11 +68,12 @@ def probe(order: Order, timeout_s: float = ANSWER_S) -> str:
     try:
         ask_once(order["base_url"], order["model"], key, timeout_s, tokens=1)
     except DrafthouseError as error:
-        after = _made(order)
-        if before is not None and after is not None and after > before:
-            return ""
-        return error.problems[0].found
+        return "" if _is_more(_made(order), before) else error.problems[0].found
     return ""
+
+
+def _is_more(now: float | None, before: float | None) -> bool:
+    return now is not None and before is not None and now > before
 
 
 def _made(order: Order) -> float | None:

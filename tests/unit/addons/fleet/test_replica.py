@@ -170,6 +170,19 @@ def test_a_stuck_engine_is_marked_and_unmarked_by_a_real_answer(home: Path, engi
     assert state_of(home)["state"] == "ready"
 
 
+def test_an_engine_that_answers_people_is_asked_nothing(home: Path, engine: Engine) -> None:
+    clock = Time()
+    prober = Prober(home, clock)
+    prober.look()
+    assert len(engine.asked) == 1
+    for made, asked in ((40, 1), (80, 1), (80, 2), (80, 3), (5, 4), (9, 4)):  # 5: it was started anew
+        clock.sleep(15)
+        engine.made = made
+        prober.look()
+        assert len(engine.asked) == asked, made
+        assert not mark(home, SICK).exists()
+
+
 def test_a_full_engine_is_not_sick(home: Path, engine: Engine) -> None:
     """It makes tokens, and the probe waits in its queue."""
     engine.answers = False
