@@ -144,9 +144,11 @@ class Boxes:
     def change(self, box: str) -> bool:
         """Serve the new release on a box, and measure it."""
         again: Variables = {"remeasure": True} if self._given.again else {}
+        before = self._reports(box).new
         # The front keeps what it has: the box is drained, and comes back at the same address.
         well = self._played("site.yml", box, {**self._release, **again}, "--skip-tags", "fleet")
-        self._measured |= {box} if well else set()
+        self._shelf = shelf_of(self._given.reports, self._given.profile)
+        self._measured |= {box} if well or self._reports(box).new != before else set()
         self.touched = True
         return well
 

@@ -124,9 +124,11 @@ def _drain(fleet: Fleet, box: str, tell: Tell) -> None:
 
 def _tell_judged(fleet: Fleet, box: str, tell: Tell, unserved: dict[str, Judged]) -> None:
     """Say what came of a change; one that left nothing to judge counts as undecided."""
-    if box in unserved:
-        return
     judged = fleet.judged(box)
+    if box in unserved:
+        if judged is not None and judged.word is Word.UNSURE:
+            unserved[box] = judged  # not served since its measurement says nothing, and not since it is worse
+        return
     if judged is None:
         unserved[box] = Judged(Word.UNSURE, ("the run left no valid report",))
         return

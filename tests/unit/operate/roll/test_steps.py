@@ -31,13 +31,15 @@ class Killed(BaseException):
 class World:
     """Boxes with no front, for which a step is a change of this. ``kill``: so many steps until the roll is killed.
 
-    ``cut``: what of the last step's effects was there by then: all, none, or one of two.
+    ``cut``: what of the last step's effects was there by then: all, none, or one of two. ``holds``: an undecided
+    measurement ends the run that serves the new release, as it does where another serves.
     """
 
     boxes: dict[str, Box]
     outcomes: Mapping[str, Word | None]
     kill: int | None = None
     cut: str = "none"
+    holds: bool = False
     what: str = "the new release"
     served: dict[str, str] = field(default_factory=dict)
     tested: set[str] = field(default_factory=set)
@@ -75,8 +77,9 @@ class World:
         assert box in self.quiet, "changed while some still run: the drain was killed while it waited"
         word = self.outcomes[box]
         self.tested.add(box)
-        self._take("change", box, serves_new=word is not None, word=word)
-        return word is not None
+        served = word is not None and not (self.holds and word is Word.UNSURE)
+        self._take("change", box, serves_new=served, word=word)
+        return served
 
     def _take(self, step: str, box: str, **after: object) -> bool:
         self.steps.append((step, box))
@@ -109,6 +112,14 @@ def expected(size: int, outcomes: tuple[Word | None, ...]) -> tuple[int, list[bo
         return 0, [True] * size
     first = outcomes[len(good)]
     return (4 if first is Word.UNSURE else 2), [at < len(good) for at in range(size)]
+
+
+@pytest.mark.parametrize(("outcome", "status"), [(Word.UNSURE, 4), (Word.WORSE, 2), (None, 2)])
+def test_a_noisy_measurement_that_stops_the_run_is_no_worse_release(outcome: Word | None, status: int) -> None:
+    world = World({name: Box(name, State.READY) for name in NAMES}, dict.fromkeys(NAMES, outcome), holds=True)
+    assert ended(world) == status
+    assert not world.tested & {"b", "c"}
+    assert all(box.state is State.READY and not box.serves_new for box in world.boxes.values())
 
 
 @pytest.mark.parametrize(("size", "outcomes"), WORLDS, ids=str)
