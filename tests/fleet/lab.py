@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import ssl
 import subprocess
 import tempfile
@@ -267,15 +268,19 @@ def fleet(profile: str, overrides: dict[str, Any]) -> Iterator[Lab]:
             home.mkdir()
             for name in ("uv", "venv", "engines"):
                 (home / name).symlink_to(kept / "home" / name)
+            # vLLM for CPU takes the first core otherwise, on either box, and the two wait for each other.
+            core = {"VLLM_CPU_OMP_THREADS_BIND": str(at - 1), "VLLM_CPU_NUM_OF_RESERVED_CPU": "0"}
+            words = ["nsenter", "-t", str(node.pid), "-n", "--", "env", *(f"{key}={one}" for key, one in core.items())]
             hosts[f"box{at}"] = {
-                "ansible_host": node.address, "ansible_nsenter_pid": node.pid, "drafthouse_home": str(home),
+                "ansible_host": node.address, "netns_enter": shlex.join(words), "drafthouse_home": str(home),
             }  # fmt: skip
         inventory, book = folder / "hosts.yml", folder / "boxes.yml"
-        everywhere = {**site, "ansible_connection": "community.docker.nsenter"}
+        everywhere = {**site, "ansible_connection": "netns"}
         inventory.write_text(yaml.safe_dump({"all": {"vars": everywhere, "hosts": hosts}}))
         book.write_text(_BOOK.replace("ROOT", str(ROOT)))
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("DRAFTHOUSE_STATE", str(folder / "state"))
+        patch.setenv("ANSIBLE_CONNECTION_PLUGINS", str(ROOT / "tests" / "fleet" / "connection"))
         (folder / "state").mkdir()
         lab = Lab([one, two], three, folder, inventory)
         stack.callback(lab.play, "playbooks/stop.yml")
