@@ -21,9 +21,9 @@ from .monitoring_ready import FLEET
 from .prometheus_rules import SERIES, Limits, Pace, duration, recorded
 
 if TYPE_CHECKING:
-    from ..core.documents import Json
-    from ..profiles.resolved_types import File, ResolvedProfile
-    from .fleet.front import Entry
+    from drafthouse.addons.fleet.front import Entry
+    from drafthouse.core.documents import Json
+    from drafthouse.profiles.resolved_types import File, ResolvedProfile
 
 BOARD, UID = "monitoring/fleet_dashboard.json", "drafthouse-fleet"
 

@@ -23,7 +23,7 @@ from ..profiles.render import render_file
 from .gateway_door import NAME, door_folder
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import File, Folder
+    from drafthouse.profiles.resolved_types import File, Folder
 
 #: Where a replica's gateway gives its engine's counters to those who have the key; /metrics itself is nobody's.
 METRICS = "/fleet/metrics"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.documents import read_json
 
 if TYPE_CHECKING:
-    from ..core.documents import Json
+    from drafthouse.core.documents import Json
 
 UID = DATASOURCE = "drafthouse"
 FILE = "monitoring/dashboard.json"

@@ -24,10 +24,10 @@ from .monitoring_ready import ENGINE, GATEWAY, GPU, HEALTH, NODE
 from .prometheus_rules import Limits, Pace, Watched, duration, recorded, rules_file
 
 if TYPE_CHECKING:
-    from ..core.documents import Json
-    from ..profiles.container import Container
-    from ..profiles.resolved_types import File, Folder, Monitoring, Ports
-    from .fleet_monitoring import Fleet
+    from drafthouse.addons.fleet_monitoring import Fleet
+    from drafthouse.core.documents import Json
+    from drafthouse.profiles.container import Container
+    from drafthouse.profiles.resolved_types import File, Folder, Monitoring, Ports
 
 NAME = "monitoring"
 UNIT = "drafthouse-monitoring-"  # and the program's name

@@ -16,7 +16,7 @@ from ..engines.registry import DIALECTS
 from ..profiles.render import render_file
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import File
+    from drafthouse.profiles.resolved_types import File
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from .crossover_text import load
 from .verdict_text import CANNOT_SAY, PAYS
 
 if TYPE_CHECKING:
-    from ..bench.sweep.ladder_types import Crossover, Ladder, LadderStep, ReplicaStep
+    from drafthouse.bench.sweep.ladder_types import Crossover, Ladder, LadderStep, ReplicaStep
 
 SCHEMA = "drafthouse.fleet/1"
 

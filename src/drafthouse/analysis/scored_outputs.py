@@ -18,7 +18,7 @@ from .paired_tests import flip_test, losses_chance
 from .verdict_types import GateSide, JudgedArms, not_measured
 
 if TYPE_CHECKING:
-    from ..bench.output_scoring import ScoredAnswer
+    from drafthouse.bench.output_scoring import ScoredAnswer
 
 #: A healthy pair of arms fails in fewer experiments than this; shared among all that is tested in one.
 CHANCE = 0.01

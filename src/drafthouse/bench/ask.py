@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..prompts.suite_types import Gate, Message, RequestFields, ResponseFormat, Tool
+    from drafthouse.prompts.suite_types import Gate, Message, RequestFields, ResponseFormat, Tool
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from ..core.format import listing
 from .machine_state import OTHER_CPU_PERCENT, MachineState, between, read_cpu
 
 if TYPE_CHECKING:
-    from ..core.progress import Tell
-    from .machine_types import Between, Waited
-    from .result_types import StepResult
+    from drafthouse.bench.machine_types import Between, Waited
+    from drafthouse.bench.result_types import StepResult
+    from drafthouse.core.progress import Tell
 
 #: How long a step waits at most, in seconds.
 WAIT_S = 60.0

@@ -21,8 +21,8 @@ from ..engines.registry import DIALECTS
 from .usage_check import apart, least_generated
 
 if TYPE_CHECKING:
-    from .machine_types import ClockJump, Foreign
-    from .result_types import Cost, Counted, Snapshot
+    from drafthouse.bench.machine_types import ClockJump, Foreign
+    from drafthouse.bench.result_types import Cost, Counted, Snapshot
 
 #: Less than this share of our own tokens is a health check, and moves no median.
 SHARE = 0.02

@@ -17,10 +17,10 @@ from .nvml import SLOWED_BY, Gpu, Nvml
 if TYPE_CHECKING:
     import aiohttp
 
-    from .client import Endpoint
-    from .machine_types import GpuMeasured, GpuReading
-    from .result_types import Request
-    from .sweep.ladder_types import Beside
+    from drafthouse.bench.client import Endpoint
+    from drafthouse.bench.machine_types import GpuMeasured, GpuReading
+    from drafthouse.bench.result_types import Request
+    from drafthouse.bench.sweep.ladder_types import Beside
 
 #: How often the GPUs are read, in seconds.
 SAMPLE_S = 0.5

@@ -11,8 +11,8 @@ from ..core.format import count, listing, percent
 from .nvml import SLOWED_BY
 
 if TYPE_CHECKING:
-    from .machine_types import GpuMeasured
-    from .result_types import ArmResult, GpuSpan
+    from drafthouse.bench.machine_types import GpuMeasured
+    from drafthouse.bench.result_types import ArmResult, GpuSpan
 
 #: Of a throttled GPU a reader is told from this share of the samples on.
 TOLD_SHARE = 0.05

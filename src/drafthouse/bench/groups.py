@@ -12,7 +12,7 @@ from .ask import Ask
 from .output_scoring import asking_token_ids
 
 if TYPE_CHECKING:
-    from ..prompts.suite_types import Gate, Message, RequestFields, ResponseFormat, Suite, Tool
+    from drafthouse.prompts.suite_types import Gate, Message, RequestFields, ResponseFormat, Suite, Tool
 
 
 class PromptFields(TypedDict):

@@ -15,7 +15,7 @@ from .own_processes import own_pids, served_here
 from .power import Meter, PowerBeside, open_meter
 
 if TYPE_CHECKING:
-    from .client import Endpoint
+    from drafthouse.bench.client import Endpoint
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from ..core.errors import DrafthouseError, first_few
 from ..core.schema import Anything, Findings, List, Map, Shape, Table, Value, check
 
 if TYPE_CHECKING:
-    from .result_types import ArmResult
-    from .sweep.ladder_types import Ladder
+    from drafthouse.bench.result_types import ArmResult
+    from drafthouse.bench.sweep.ladder_types import Ladder
 
 _TEXT, _NUMBER, _FLAG = Value(str, null=True), Value(float, null=True), Value(bool, null=True)
 _MUST_NUMBER = Value(float, required=True, null=True)

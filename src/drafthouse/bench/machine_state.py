@@ -19,8 +19,8 @@ from ..core.files import text_in
 from ..core.procfs import listeners
 
 if TYPE_CHECKING:
-    from .machine_types import Between, BusyProcess, MachineFacts
-    from .nvml import Nvml
+    from drafthouse.bench.machine_types import Between, BusyProcess, MachineFacts
+    from drafthouse.bench.nvml import Nvml
 
 #: A process above this share of one core counts as busy.
 BUSY_PERCENT = 5.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..host.gpu_choice import choose_gpus
 
 if TYPE_CHECKING:
-    from .machine_types import GpuFacts, GpuProcess, GpuReading
+    from drafthouse.bench.machine_types import GpuFacts, GpuProcess, GpuReading
 
 # Bits of nvmlClocksEventReasons (nvml.h): what keeps the clocks down for heat or for want of power, and what else holds
 # them. Most GPUs run at their power limit while they work, which is no fault.

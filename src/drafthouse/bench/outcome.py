@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urljoin
 
 if TYPE_CHECKING:
-    from .client import Endpoint, Recording
-    from .sse import Answer
+    from drafthouse.bench.client import Endpoint, Recording
+    from drafthouse.bench.sse import Answer
 
 NotWell = Literal["failed", "cut_off", "empty", "no_usage"]
 Status = Literal["ok", NotWell]

@@ -26,9 +26,9 @@ from .sse import read_answer, split_events
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from .ask import Ask
-    from .client import Endpoint, Recording
-    from .result_types import Request, StepResult
+    from drafthouse.bench.ask import Ask
+    from drafthouse.bench.client import Endpoint, Recording
+    from drafthouse.bench.result_types import Request, StepResult
 
 #: The round, the group and the id of a prompt.
 Place = tuple[int, str, str]

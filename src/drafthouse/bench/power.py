@@ -23,9 +23,9 @@ from .power_sources import NvmlCounter, NvmlPower, Rapl, Source
 if TYPE_CHECKING:
     import aiohttp
 
-    from .client import Endpoint
-    from .result_types import EnergySpan, Power, PowerMeter, Request
-    from .sweep.ladder_types import Beside
+    from drafthouse.bench.client import Endpoint
+    from drafthouse.bench.result_types import EnergySpan, Power, PowerMeter, Request
+    from drafthouse.bench.sweep.ladder_types import Beside
 
 #: How long the idle power is looked at before an arm is asked anything, in seconds.
 IDLE_S = 3.0

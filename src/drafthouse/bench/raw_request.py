@@ -10,8 +10,8 @@ from .samples import time_per_token
 from .sse import one_event, read_answer, split_events
 
 if TYPE_CHECKING:
-    from .client import Endpoint, Recording
-    from .result_types import Request
+    from drafthouse.bench.client import Endpoint, Recording
+    from drafthouse.bench.result_types import Request
 
 OK_STATUS = 200
 

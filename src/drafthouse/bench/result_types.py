@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NotRequired
 
-    from ..prompts.suite_types import Gate
-    from .machine_types import Disturbance, GpuMeasured, StepMachine, Waited
-    from .outcome import Status
-    from .output_scoring import ScoredAnswer, Scoring, ScoringTotal, TokenIds
+    from drafthouse.bench.machine_types import Disturbance, GpuMeasured, StepMachine, Waited
+    from drafthouse.bench.outcome import Status
+    from drafthouse.bench.output_scoring import ScoredAnswer, Scoring, ScoringTotal, TokenIds
+    from drafthouse.prompts.suite_types import Gate
 
 
 #: What ``spec_decode_source`` may be, in words for a reader.

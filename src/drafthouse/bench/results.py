@@ -27,8 +27,8 @@ from .spec_metrics import acceptance, acceptance_from_log, acceptance_from_reque
 from .usage_check import of_result
 
 if TYPE_CHECKING:
-    from .outcome import NotWell
-    from .result_types import (
+    from drafthouse.bench.outcome import NotWell
+    from drafthouse.bench.result_types import (
         Acceptance,
         ArmExtras,
         ArmResult,

@@ -10,8 +10,8 @@ from ..core.format import count
 from .result_types import ArmResult, Request
 
 if TYPE_CHECKING:
-    from .machine_types import Disturbance, GroupMachine
-    from .result_types import CounterReading
+    from drafthouse.bench.machine_types import Disturbance, GroupMachine
+    from drafthouse.bench.result_types import CounterReading
 
 Prompt = tuple[str, str]
 """The group and the id of a prompt."""

@@ -23,8 +23,8 @@ from .worker_counters import pairs_of, summed
 if TYPE_CHECKING:
     import aiohttp
 
-    from .client import Endpoint
-    from .result_types import Acceptance, Counts, Request, Snapshot
+    from drafthouse.bench.client import Endpoint
+    from drafthouse.bench.result_types import Acceptance, Counts, Request, Snapshot
 
 #: How long the engine may take to show its counters, in seconds. A busy one answers late.
 READ_TIMEOUT_S = 30.0

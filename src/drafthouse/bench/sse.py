@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .result_types import ToolCall
+    from drafthouse.bench.result_types import ToolCall
 
 # The three line ends of the standard (WHATWG HTML, "server-sent events").
 _LINE_END = re.compile(rb"\r\n|\n|\r")

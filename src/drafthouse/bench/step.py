@@ -35,10 +35,10 @@ from .standstill import stood_still, until_something_stands
 from .usage_check import TOKENIZED, may_be_tokenized
 
 if TYPE_CHECKING:
-    from ..core.progress import Tell
-    from ..prompts.suite_types import Suite
-    from .machine_types import GroupMachine, MachineFacts
-    from .result_types import Request, Snapshot, StepArm, StepResult, StepSettings, WarmUp
+    from drafthouse.bench.machine_types import GroupMachine, MachineFacts
+    from drafthouse.bench.result_types import Request, Snapshot, StepArm, StepResult, StepSettings, WarmUp
+    from drafthouse.core.progress import Tell
+    from drafthouse.prompts.suite_types import Suite
 
 #: The least time between two signs of life, in seconds.
 HEARTBEAT_S = 5.0

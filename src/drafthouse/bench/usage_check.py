@@ -20,7 +20,7 @@ from .outcome import OK
 from .samples import requests_of
 
 if TYPE_CHECKING:
-    from .result_types import ArmResult, Cost, Request
+    from drafthouse.bench.result_types import ArmResult, Cost, Request
 
 #: Tokens by which two counts of one answer may differ, and the share of all tokens by which two sums may.
 SLACK_TOKENS, SHARE = 2, 0.02

@@ -15,8 +15,8 @@ from .outcome import OK
 from .usage_check import apart
 
 if TYPE_CHECKING:
-    from .result_types import CounterPair, Counts, Request, Snapshot
-    from .sweep.ladder_types import ReplicaStep
+    from drafthouse.bench.result_types import CounterPair, Counts, Request, Snapshot
+    from drafthouse.bench.sweep.ladder_types import ReplicaStep
 
 _COUNTED: tuple[Literal["num_drafts", "draft_tokens", "accepted_tokens"], ...]
 _COUNTED = ("num_drafts", "draft_tokens", "accepted_tokens")

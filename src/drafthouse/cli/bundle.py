@@ -32,8 +32,8 @@ from .parser import Parser
 from .profile_arguments import arguments, resolved
 
 if TYPE_CHECKING:
-    from ..operate.offline_bundle import BundledImage, BundleFacts
-    from ..profiles.resolved_types import ResolvedProfile, WeightItem
+    from drafthouse.operate.offline_bundle import BundledImage, BundleFacts
+    from drafthouse.profiles.resolved_types import ResolvedProfile, WeightItem
 
 
 def options() -> Parser:

@@ -28,7 +28,7 @@ from .model import read_entry
 from .parser import Parser, parser_of, print_json
 
 if TYPE_CHECKING:
-    from ..profiles.catalog_types import HardwareEntry, ModelEntry
+    from drafthouse.profiles.catalog_types import HardwareEntry, ModelEntry
 
 
 def options() -> Parser:

@@ -17,7 +17,7 @@ from ..profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from .parser import Parser, parser_of
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import ResolvedProfile
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 
 def arguments(doc: str | None, verb: str) -> Parser:

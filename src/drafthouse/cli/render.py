@@ -19,7 +19,7 @@ from .parser import Parser
 from .profile_arguments import arguments, resolved
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import File
+    from drafthouse.profiles.resolved_types import File
 
 
 def options() -> Parser:

@@ -48,7 +48,7 @@ from .profile_arguments import have_entries, overrides, set_option
 from .say import put, said_yes, say
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import ResolvedProfile
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
 # A line of progress where the output is no terminal.

@@ -58,8 +58,8 @@ from .parser import Parser, parser_of
 from .profile_arguments import have_entries, inventory_of, overrides, set_option
 
 if TYPE_CHECKING:
-    from ..profiles.profile_types import Profile, Tuned, Unchecked
-    from ..profiles.resolved_types import ResolvedProfile
+    from drafthouse.profiles.profile_types import Profile, Tuned, Unchecked
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 # Below this not even one engine starts, answers, and is stopped again.
 _LEAST_S = 90

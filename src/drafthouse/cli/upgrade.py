@@ -41,8 +41,8 @@ from .parser import Parser, parser_of, reports_option
 from .profile_arguments import inventory_of, overrides, set_option
 
 if TYPE_CHECKING:
-    from ..profiles.profile_types import Site
-    from ..profiles.resolved_types import ResolvedProfile
+    from drafthouse.profiles.profile_types import Site
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 
 def options() -> Parser:

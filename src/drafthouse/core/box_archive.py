@@ -12,7 +12,7 @@ import functools
 import hashlib
 import io
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 LIBRARY = Path(__file__).resolve().parent.parent
@@ -50,7 +50,7 @@ def needed_by(modules: Iterable[str], library: Path = LIBRARY) -> dict[str, str]
     """Return the texts of these modules (`serving.restore`) and of all that they import, by path, sorted.
 
     Paths are relative to the library's folder; that each package has its `__init__.py` is seen to. What is imported for
-    a type checker alone is not needed.
+    a type checker alone is imported by its absolute name, and not needed.
     """
     found: dict[str, str] = {}
     waiting = [library / f"{module.replace('.', '/')}.py" for module in modules]
@@ -63,7 +63,7 @@ def needed_by(modules: Iterable[str], library: Path = LIBRARY) -> dict[str, str]
         waiting += [
             package / _PACKAGE for package in file.relative_to(library).parents for package in [library / package]
         ]
-        for node in _at_run_time(ast.parse(found[name])):
+        for node in ast.walk(ast.parse(found[name])):
             if isinstance(node, ast.ImportFrom) and node.level:
                 folder = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
                 module = folder.with_suffix(".py")
@@ -71,13 +71,3 @@ def needed_by(modules: Iterable[str], library: Path = LIBRARY) -> dict[str, str]
                     [module] if node.module and module.is_file() else [folder / f"{one.name}.py" for one in node.names]
                 )
     return dict(sorted(found.items()))
-
-
-def _at_run_time(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements below a node, without what stands under TYPE_CHECKING. No expression holds one."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
-            continue
-        if not isinstance(child, ast.expr):
-            yield child
-            yield from _at_run_time(child)

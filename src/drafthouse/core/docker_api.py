@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 from .errors import one_problem
 
 if TYPE_CHECKING:
-    from .documents import Json
+    from drafthouse.core.documents import Json
 
 SOCKET = "/var/run/docker.sock"
 

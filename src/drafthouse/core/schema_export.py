@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .schema import Anything, List, Map, Table, Value
 
 if TYPE_CHECKING:
-    from .schema import Form, Shape
+    from drafthouse.core.schema import Form, Shape
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}

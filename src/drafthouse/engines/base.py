@@ -17,8 +17,8 @@ from ..core.prometheus_text import TOTAL, Sample
 from .pasted import Command, Speculation
 
 if TYPE_CHECKING:
-    from ..core.shell import Flag
-    from .entry_types import Settings
+    from drafthouse.core.shell import Flag
+    from drafthouse.engines.entry_types import Settings
 
 Field = TypeVar("Field")
 

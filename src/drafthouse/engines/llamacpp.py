@@ -10,7 +10,7 @@ from .base import SpecDecodeCounters, spec_decode_series
 from .pasted import Command, Speculation, json_value, whole_number
 
 if TYPE_CHECKING:
-    from .entry_types import Settings
+    from drafthouse.engines.entry_types import Settings
 
 #: Lookups that draft so many tokens as this one setting of theirs says; --spec-draft-n-max is for the others.
 _SIZES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")

@@ -12,7 +12,7 @@ from ..core.errors import one_problem
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from .entry_types import EngineEntry, Options, Settings
+    from drafthouse.engines.entry_types import EngineEntry, Options, Settings
 
 
 class OldRule(TypedDict):

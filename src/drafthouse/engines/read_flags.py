@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from .pasted import Given
 
 if TYPE_CHECKING:
-    from .pasted import FlagWords
+    from drafthouse.engines.pasted import FlagWords
 
 
 Kind = Literal["none", "one", "several", "maybe"]

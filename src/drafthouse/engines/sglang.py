@@ -11,7 +11,7 @@ from .base import Drafted, Engine, LogLine, Series, by_field
 from .pasted import Command, Speculation, json_value, whole_number
 
 if TYPE_CHECKING:
-    from .entry_types import Method, Settings
+    from drafthouse.engines.entry_types import Method, Settings
 
 _SINCE = "0.5.15"
 _STEPS, _TO_VERIFY = "--speculative-num-steps", "--speculative-num-draft-tokens"

@@ -11,7 +11,7 @@ from .base import Drafted, Engine, Series, by_field, by_place
 from .pasted import Command, Speculation, whole_number
 
 if TYPE_CHECKING:
-    from .entry_types import Method, Settings
+    from drafthouse.engines.entry_types import Method, Settings
 
 _BY_REQUEST, _BY_ITERATION = "by request", "by iteration"
 _COUNTERS = "trtllm_spec_decode_*"

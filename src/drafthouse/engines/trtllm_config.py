@@ -21,7 +21,7 @@ from .trtllm_schema import CHECKED, NEWEST_LINE, OLDEST, OTHER_NAMES, TOP
 from .trtllm_speculation import DECODING_TYPES, MODEL, NO_OVERLAP, SPECULATION, DecodingType
 
 if TYPE_CHECKING:
-    from .entry_types import Settings
+    from drafthouse.engines.entry_types import Settings
 
 WHERE = "the YAML of trtllm-serve"
 

@@ -14,8 +14,8 @@ from .pasted import Command, Given, Speculation, apply_keys, json_value, whole_n
 from .vllm_ray import RAY, ray_environment, ray_words
 
 if TYPE_CHECKING:
-    from ..core.shell import Flag
-    from .entry_types import Settings
+    from drafthouse.core.shell import Flag
+    from drafthouse.engines.entry_types import Settings
 
 _LOOKUP_WORDS = ("[ngram]", "ngram")
 _SCHEDULE = "num_speculative_tokens_per_batch_size"

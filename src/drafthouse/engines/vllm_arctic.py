@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .vllm import VLLM
 
 if TYPE_CHECKING:
-    from .entry_types import Settings
+    from drafthouse.engines.entry_types import Settings
 
 
 class VLLMWithArctic(VLLM):

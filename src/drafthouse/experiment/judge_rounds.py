@@ -10,9 +10,9 @@ from ..analysis.verdict import judge
 from .more_rounds import decide
 
 if TYPE_CHECKING:
-    from ..bench.result_types import ArmResult
-    from ..profiles.resolved_types import ResolvedProfile
-    from .more_rounds import Decision, Judged
+    from drafthouse.bench.result_types import ArmResult
+    from drafthouse.experiment.more_rounds import Decision, Judged
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 
 def judge_rounds(

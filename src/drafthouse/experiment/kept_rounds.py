@@ -16,8 +16,8 @@ from ..profiles.experiment_plan import steps_of_round
 from .more_rounds import SCHEMA, settings_of
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import PlannedStep, Run
-    from .more_rounds import Note
+    from drafthouse.experiment.more_rounds import Note
+    from drafthouse.profiles.resolved_types import PlannedStep, Run
 
 #: The file of the last decision, in the folder of the results.
 FILE = "rounds.json"

@@ -45,13 +45,13 @@ from ..serving.runtimes import Runtime, runtime_of
 from .kept_rounds import steps_until
 
 if TYPE_CHECKING:
-    from ..bench.output_scoring import Scoring
-    from ..bench.result_types import EngineSeen, StepResult
-    from ..bench.sweep.ladder_types import LadderStep
-    from ..core.progress import Event
-    from ..core.progress import Tell as Progress
-    from ..profiles.resolved_types import PlannedExperiment, PlannedStep, Run
-    from ..prompts.suite_types import Suite
+    from drafthouse.bench.output_scoring import Scoring
+    from drafthouse.bench.result_types import EngineSeen, StepResult
+    from drafthouse.bench.sweep.ladder_types import LadderStep
+    from drafthouse.core.progress import Event
+    from drafthouse.core.progress import Tell as Progress
+    from drafthouse.profiles.resolved_types import PlannedExperiment, PlannedStep, Run
+    from drafthouse.prompts.suite_types import Suite
 
 # What an engine says of itself while it starts, where the two arms may differ beside speculation.
 _TOLD_IN_LOG: dict[Literal["model_runner", "async_scheduling"], re.Pattern[str]] = {

@@ -16,8 +16,8 @@ from ..profiles.budget import limit_s
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from ..bench.result_types import StepResult
-    from ..profiles.resolved_types import PlannedBudget, PlannedExperiment
+    from drafthouse.bench.result_types import StepResult
+    from drafthouse.profiles.resolved_types import PlannedBudget, PlannedExperiment
 
 SCHEMA = "drafthouse.rounds/1"
 

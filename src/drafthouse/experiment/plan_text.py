@@ -20,8 +20,8 @@ from ..profiles.render import yaml_block
 from ..prompts.load_levels import longest_s
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import DerivedImage, ResolvedEngine, ResolvedProfile, WeightItem
-    from ..prompts.load_levels import PlannedLadder
+    from drafthouse.profiles.resolved_types import DerivedImage, ResolvedEngine, ResolvedProfile, WeightItem
+    from drafthouse.prompts.load_levels import PlannedLadder
 
 #: What a method drafts with that names no model for it.
 _NO_DRAFT = {"lookup": "none: tokens are looked up", "builtin": "the head inside the target"}

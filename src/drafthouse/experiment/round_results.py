@@ -9,9 +9,9 @@ from .loop import assemble_results, read_steps, write_json
 from .more_rounds import SCHEMA, costs_by_round
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import Run
-    from .kept_rounds import Missing
-    from .more_rounds import Note
+    from drafthouse.experiment.kept_rounds import Missing
+    from drafthouse.experiment.more_rounds import Note
+    from drafthouse.profiles.resolved_types import Run
 
 
 def put_together(resolved: Run, last: int) -> dict[int, float]:

@@ -9,8 +9,8 @@ from ..serving.history import Serving
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from ..core.first_process import FirstProcess
-    from .env_stamp import Stamp
+    from drafthouse.core.first_process import FirstProcess
+    from drafthouse.host.env_stamp import Stamp
 
 
 class Gpu(TypedDict):

@@ -15,7 +15,7 @@ from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.requirement_lines import all_have_hashes, with_hashes, without_hashes
 
 if TYPE_CHECKING:
-    from ..core.documents import Json
+    from drafthouse.core.documents import Json
 
 REQUIREMENTS = ".drafthouse-requirements-"  # and a number: what one step installs, with hashes
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .box_types import GpuChoice
+    from drafthouse.host.box_types import GpuChoice
 
 
 def choose_gpus(uuids: Mapping[int, str], asked: Sequence[str]) -> tuple[list[int], GpuChoice | None]:

@@ -14,7 +14,7 @@ from .shape import Config, Shape, shape_of
 from .tensor_totals import TensorKind, Totals, head_tensors, totals_of
 
 if TYPE_CHECKING:
-    from ..profiles.catalog_types import ModelEntry, ModelSource
+    from drafthouse.profiles.catalog_types import ModelEntry, ModelSource
 
 #: The matrix that joins a target's state with the next token, by its name, and dtypes that hold several values in one.
 _JOINING = re.compile(r"(?:^|\.)(?:fc|eh_proj)\.")

@@ -15,8 +15,8 @@ from .local_entries import shown, write_entry
 from .repository import Name, Tell, read_model
 
 if TYPE_CHECKING:
-    from ..profiles.catalog import House
-    from .entry import Found
+    from drafthouse.models.entry import Found
+    from drafthouse.profiles.catalog import House
 
 #: Without the hub the resolver refuses such a profile, with the command to run where there is a network.
 _NO_NETWORK = {"hub-unreachable", "weights-not-offline"}

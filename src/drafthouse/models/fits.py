@@ -14,10 +14,10 @@ from ..profiles.model_names import find_model
 from ..profiles.sizes import Sizes
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import DraftKind, EngineEntry
-    from ..profiles.catalog import House
-    from ..profiles.catalog_types import HardwareEntry, ModelEntry
-    from ..profiles.profile_types import Profile
+    from drafthouse.engines.entry_types import DraftKind, EngineEntry
+    from drafthouse.profiles.catalog import House
+    from drafthouse.profiles.catalog_types import HardwareEntry, ModelEntry
+    from drafthouse.profiles.profile_types import Profile
 
 #: Bits a weight in the precisions that people publish: the dtype itself, FP8, and 4 bits with their scales.
 PRECISIONS = {"BF16": 16.0, "FP8": 8.25, "4-bit": 4.5}

@@ -6,8 +6,8 @@ import hashlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..weights.gguf_header import GgufHead
-    from .shape import Config
+    from drafthouse.models.shape import Config
+    from drafthouse.weights.gguf_header import GgufHead
 
 #: transformers' key -> the end of GGUF's (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 _KEYS = {

@@ -12,7 +12,7 @@ from ..profiles.model_names import find_model
 from .shape import Config, Shape, shape_of, text_part
 
 if TYPE_CHECKING:
-    from ..profiles.catalog_types import ModelEntry, Speculators
+    from drafthouse.profiles.catalog_types import ModelEntry, Speculators
 
 #: The word for a method of speculators' configurations, and a part of an architecture's name, as profiles have it.
 _ALGORITHMS = {"eagle3": "eagle3", "peagle": "peagle", "dflash": "dflash", "dspark": "dspark"}

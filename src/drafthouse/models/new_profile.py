@@ -16,10 +16,10 @@ from ..profiles.resolver import resolve
 from .fits import drafts_for, split_over
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import DraftKind, EngineEntry
-    from ..profiles.catalog import House
-    from ..profiles.catalog_types import ModelEntry
-    from ..profiles.profile_types import Profile, Unchecked
+    from drafthouse.engines.entry_types import DraftKind, EngineEntry
+    from drafthouse.profiles.catalog import House
+    from drafthouse.profiles.catalog_types import ModelEntry
+    from drafthouse.profiles.profile_types import Profile, Unchecked
 
 #: Contexts that are tried, the longest that fits is taken; a longer one is seldom needed and takes memory from nobody.
 CONTEXTS = (32768, 16384, 8192, 4096, 2048)

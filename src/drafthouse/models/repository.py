@@ -27,8 +27,8 @@ from .gguf import config_of_gguf
 from .tensor_totals import TensorKind
 
 if TYPE_CHECKING:
-    from ..weights.gguf_header import GgufHead
-    from .shape import Config
+    from drafthouse.models.shape import Config
+    from drafthouse.weights.gguf_header import GgufHead
 
 #: Bytes of headers that are read at most: those of a model of 700 GB in 160 files have 20 MB.
 HEADERS_MOST = 64 << 20

@@ -14,7 +14,7 @@ from ..core.documents import Json
 from ..core.errors import DrafthouseError, Problem
 
 if TYPE_CHECKING:
-    from ..profiles.catalog_types import Trait
+    from drafthouse.profiles.catalog_types import Trait
 
 Config = Mapping[str, Json]
 """A config.json, whose keys are its family's own."""

@@ -25,7 +25,7 @@ from ..host.venv import ADVICE, ERROR_LINES
 from ..weights.integrity import NOTE_SUFFIX
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import DerivedImage, ResolvedProfile
+    from drafthouse.profiles.resolved_types import DerivedImage, ResolvedProfile
 
 Say = Callable[[str], None]
 FETCHED = ("hub", "package")  # what is made on the box (a recipe) needs no room here, and what is the user's is his

@@ -12,8 +12,8 @@ from ..core.format import listing
 from ..serving.restore import shown
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import ResolvedProfile
-    from ..serving.history import ServerFacts
+    from drafthouse.profiles.resolved_types import ResolvedProfile
+    from drafthouse.serving.history import ServerFacts
 
 #: What a module's result carries where a newer run on the same box ended it (`core/locks.py`).
 SUPERSEDED: Final = "superseded"

@@ -27,7 +27,7 @@ from ..core.documents import json_of, text_of
 from ..core.errors import DrafthouseError, one_problem
 
 if TYPE_CHECKING:
-    from ..core.progress import Tell
+    from drafthouse.core.progress import Tell
 
 MANIFEST = "manifest.json"
 FORMAT = 1

@@ -20,8 +20,8 @@ from ..serving.releases import damaged_releases, weights_kept
 from ..weights.integrity import NOTE_SUFFIX, note_file
 
 if TYPE_CHECKING:
-    from ..profiles.catalog_types import ModelEntry
-    from ..profiles.profile_types import Profile
+    from drafthouse.profiles.catalog_types import ModelEntry
+    from drafthouse.profiles.profile_types import Profile
 
 PARTS = ".drafthouse-parts"  # downloads that have not ended
 WRONG = ".wrong"  # a file that was moved aside because its bytes were not the revision's

@@ -19,7 +19,7 @@ from ..experiment.plan_text import plan_text
 from ..report.archive import DATED, folders
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import ResolvedProfile
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 _LEFT_OUT = ("suites", "prompts", "box")
 

@@ -16,8 +16,8 @@ from ..engines.registry import engine_of
 from .several_hosts import lead_command, place_of
 
 if TYPE_CHECKING:
-    from ..engines.base import HostPlace
-    from ..engines.entry_types import (
+    from drafthouse.engines.base import HostPlace
+    from drafthouse.engines.entry_types import (
         CatalogEngine,
         CatalogMethod,
         Launch,
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
         OptionChoice,
         Options,
     )
-    from .catalog_types import CatalogModel, ModelEntry
-    from .profile_types import Site, Together
-    from .resolved_types import ArmContainer, BuiltArm, EngineYaml, Hardware
+    from drafthouse.profiles.catalog_types import CatalogModel, ModelEntry
+    from drafthouse.profiles.profile_types import Site, Together
+    from drafthouse.profiles.resolved_types import ArmContainer, BuiltArm, EngineYaml, Hardware
 
 ARMS = ("baseline", "speculative")
 STOCK = "stock"

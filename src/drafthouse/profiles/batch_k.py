@@ -9,8 +9,8 @@ from ..core.versions import known
 from .switch_options import OPTIONS
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogEngine, CatalogMethod
-    from .resolved_types import BatchSchedule
+    from drafthouse.engines.entry_types import CatalogEngine, CatalogMethod
+    from drafthouse.profiles.resolved_types import BatchSchedule
 
 
 def support(engine: CatalogEngine, method: CatalogMethod, version: str) -> BatchSchedule:

@@ -30,12 +30,12 @@ from .published_schema import PUBLISHED
 from .schemas import ENGINE, GPUS, HARDWARE, MODELS, PROFILE
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import EngineEntry
-    from ..engines.read_flags import FlagList
-    from .catalog_types import Gpus, HardwareEntry, ModelEntry
-    from .known_issue_schema import KnownIssue
-    from .profile_types import Profile
-    from .published_schema import PublishedFile
+    from drafthouse.engines.entry_types import EngineEntry
+    from drafthouse.engines.read_flags import FlagList
+    from drafthouse.profiles.catalog_types import Gpus, HardwareEntry, ModelEntry
+    from drafthouse.profiles.known_issue_schema import KnownIssue
+    from drafthouse.profiles.profile_types import Profile
+    from drafthouse.profiles.published_schema import PublishedFile
 
     _Parts = tuple[
         dict[str, HardwareEntry],

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypedDict
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from ..core.documents import Json
-    from .resolved_types import ArmContainer, ResolvedProfile
+    from drafthouse.core.documents import Json
+    from drafthouse.profiles.resolved_types import ArmContainer, ResolvedProfile
 
 #: Containers of ours are named `<prefix><arm>`, and found by a label. An arm's has three: which arm it is, what it is
 #: made of (its files and its container, as a hash), and its name with the port at which it is published.

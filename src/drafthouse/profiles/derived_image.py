@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from ..core.requirement_lines import all_have_hashes, with_hashes
 
 if TYPE_CHECKING:
-    from ..engines.install_types import MethodPackages
-    from .resolved_types import DerivedImage
+    from drafthouse.engines.install_types import MethodPackages
+    from drafthouse.profiles.resolved_types import DerivedImage
 
 # No registry is asked for an image of this name: one that is missing is an error, and not somebody else's.
 REGISTRY = "localhost"

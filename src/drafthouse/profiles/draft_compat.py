@@ -9,8 +9,8 @@ from ..core.schema import Findings
 from .heads import head_kind
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogMethod, Method
-    from .catalog_types import BuiltinHead, CatalogModel, ModelEntry
+    from drafthouse.engines.entry_types import CatalogMethod, Method
+    from drafthouse.profiles.catalog_types import BuiltinHead, CatalogModel, ModelEntry
 
 #: Tokens to draft where neither the engine's entry nor the head names a number.
 USUAL_TOKENS = 5

@@ -14,8 +14,8 @@ from .draft_compat import check_schedule
 from .token_counts import counted
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import EngineEntry, MethodOption, Option, Options, Versioned
-    from .resolved_types import Hardware
+    from drafthouse.engines.entry_types import EngineEntry, MethodOption, Option, Options, Versioned
+    from drafthouse.profiles.resolved_types import Hardware
 
 _TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 

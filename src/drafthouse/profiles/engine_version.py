@@ -13,11 +13,11 @@ from ..engines.registry import engine_of
 from .derived_image import Derived, derived_from
 
 if TYPE_CHECKING:
-    from ..engines.base import Executor
-    from ..engines.entry_types import CatalogEngine, EngineEntry, Method, Plugin
-    from ..engines.install_types import EngineInstall, Install, MethodPackages
-    from .profile_types import Profile, Runtime, Site
-    from .resolved_types import Hardware
+    from drafthouse.engines.base import Executor
+    from drafthouse.engines.entry_types import CatalogEngine, EngineEntry, Method, Plugin
+    from drafthouse.engines.install_types import EngineInstall, Install, MethodPackages
+    from drafthouse.profiles.profile_types import Profile, Runtime, Site
+    from drafthouse.profiles.resolved_types import Hardware
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from ..prompts.load_levels import check_kinds, check_ladder, plan_ladder
 from .budget import DEFAULT_BUDGET, MOST_ROUNDS, NEEDED, parse_budget
 
 if TYPE_CHECKING:
-    from .profile_types import ExperimentWishes
-    from .resolved_types import Fit, PlannedExperiment, PlannedStep, Ports
+    from drafthouse.profiles.profile_types import ExperimentWishes
+    from drafthouse.profiles.resolved_types import Fit, PlannedExperiment, PlannedStep, Ports
 
 
 class _LeftOut(TypedDict, total=False):

@@ -20,9 +20,9 @@ from ..core.errors import Problem
 from ..core.versions import known
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import EngineEntry
-    from .profile_types import Site
-    from .resolved_types import NamedRoute, OpenRoute, ResolvedOpenPaths, ResolvedProfile
+    from drafthouse.engines.entry_types import EngineEntry
+    from drafthouse.profiles.profile_types import Site
+    from drafthouse.profiles.resolved_types import NamedRoute, OpenRoute, ResolvedOpenPaths, ResolvedProfile
 
 SomeRoute = TypeVar("SomeRoute", bound="NamedRoute")
 

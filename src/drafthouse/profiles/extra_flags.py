@@ -19,11 +19,11 @@ from .flag_lists import newest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..core.schema import Findings
-    from ..core.shell import Flag
-    from ..engines.entry_types import CatalogEngine, Reserved
-    from ..engines.pasted import FlagWords, Given
-    from ..engines.read_flags import FlagList
+    from drafthouse.core.schema import Findings
+    from drafthouse.core.shell import Flag
+    from drafthouse.engines.entry_types import CatalogEngine, Reserved
+    from drafthouse.engines.pasted import FlagWords, Given
+    from drafthouse.engines.read_flags import FlagList
 
 WHERE = "serve.extra"
 _GPUS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")

@@ -9,7 +9,7 @@ from ..core.errors import Problem
 from .gateway_settings import PORT_WITH_A_NAME, gateway_of, name_problems
 
 if TYPE_CHECKING:
-    from .profile_types import Site
+    from drafthouse.profiles.profile_types import Site
 
 PORT = 8444
 CADDY, VLLM_ROUTER = ("caddy", "vllm-router")

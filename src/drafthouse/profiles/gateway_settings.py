@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ..core.errors import Problem
 
 if TYPE_CHECKING:
-    from .profile_types import Site
-    from .resolved_types import Gateway
+    from drafthouse.profiles.profile_types import Site
+    from drafthouse.profiles.resolved_types import Gateway
 
 PORT, PORT_WITH_A_NAME = 8443, 443
 

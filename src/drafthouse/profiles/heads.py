@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ..core.schema import Findings
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogMethod, DraftKind, EngineEntry, Method
-    from .catalog_types import BuiltinHead, CatalogModel, ModelEntry
+    from drafthouse.engines.entry_types import CatalogMethod, DraftKind, EngineEntry, Method
+    from drafthouse.profiles.catalog_types import BuiltinHead, CatalogModel, ModelEntry
 
 
 def head_kind(method_id: str, method: Method) -> str:

@@ -15,10 +15,10 @@ from .model_names import names_of
 from .started import settings_of
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import EngineEntry
-    from .arms import Parts
-    from .catalog_types import CatalogModel
-    from .known_issue_schema import (
+    from drafthouse.engines.entry_types import EngineEntry
+    from drafthouse.profiles.arms import Parts
+    from drafthouse.profiles.catalog_types import CatalogModel
+    from drafthouse.profiles.known_issue_schema import (
         Bounds,
         HardwareNamed,
         KnownIssue,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         ModelNamed,
         Setting,
     )
-    from .resolved_types import BuiltArm, Hardware, ResolvedProfile
+    from drafthouse.profiles.resolved_types import BuiltArm, Hardware, ResolvedProfile
 
 FILE = "profiles/catalog/known-issues.yml"
 #: What nobody should find out by being hit: preflight refuses it unless the profile accepts it by name.

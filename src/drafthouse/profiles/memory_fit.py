@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import EngineEntry, Options
-    from .catalog_types import BuiltinHead, ModelEntry
-    from .resolved_types import Fit
+    from drafthouse.engines.entry_types import EngineEntry, Options
+    from drafthouse.profiles.catalog_types import BuiltinHead, ModelEntry
+    from drafthouse.profiles.resolved_types import Fit
 
 MIB = 1024 * 1024
 GB = 1_000_000_000

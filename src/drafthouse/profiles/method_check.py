@@ -11,9 +11,9 @@ from .heads import check_builtin, draft_kind, head_kind, made_for
 from .model_check import loads
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogMethod, EngineEntry, Options
-    from .catalog_types import CatalogModel, ModelEntry
-    from .profile_types import Speculation
+    from drafthouse.engines.entry_types import CatalogMethod, EngineEntry, Options
+    from drafthouse.profiles.catalog_types import CatalogModel, ModelEntry
+    from drafthouse.profiles.profile_types import Speculation
 
 #: What a method does that drafts without a model or a head of its own.
 _WITHOUT: Final[Mapping[str, str]] = {

@@ -10,8 +10,8 @@ from .heads import made_for
 from .supply import check_pickles
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogEngine, EngineEntry
-    from .catalog_types import CatalogModel, ModelEntry
+    from drafthouse.engines.entry_types import CatalogEngine, EngineEntry
+    from drafthouse.profiles.catalog_types import CatalogModel, ModelEntry
 
 
 def loads(engine: EngineEntry, model: ModelEntry) -> bool:

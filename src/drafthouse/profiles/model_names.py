@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ..core.errors import DrafthouseError, Problem, did_you_mean
 
 if TYPE_CHECKING:
-    from .catalog import House
-    from .catalog_types import CatalogModel, ModelEntry
+    from drafthouse.profiles.catalog import House
+    from drafthouse.profiles.catalog_types import CatalogModel, ModelEntry
 
 _REPOSITORY = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@[A-Za-z0-9._/-]+)?(?::[A-Za-z0-9._/-]+\.gguf)?"

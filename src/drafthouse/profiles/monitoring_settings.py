@@ -10,9 +10,9 @@ from ..core.errors import Problem
 from ..engines.registry import engine_of
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import EngineEntry, Metrics
-    from .profile_types import Site
-    from .resolved_types import BuiltArm, Gateway, Monitoring
+    from drafthouse.engines.entry_types import EngineEntry, Metrics
+    from drafthouse.profiles.profile_types import Site
+    from drafthouse.profiles.resolved_types import BuiltArm, Gateway, Monitoring
 
 _PORT = 9490
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from .profile_types import Profile, Unchecked
+    from drafthouse.profiles.profile_types import Profile, Unchecked
 
 
 def laid_over(base: Unchecked, more: Unchecked, *, nulls: bool = True) -> Unchecked:

@@ -15,8 +15,8 @@ from .heads import check_entry
 from .schemas import MODELS
 
 if TYPE_CHECKING:
-    from .catalog_types import ModelEntry
-    from .profile_types import Unchecked
+    from drafthouse.profiles.catalog_types import ModelEntry
+    from drafthouse.profiles.profile_types import Unchecked
 
 _REPOSITORY = re.compile(r"(?m)^\s*(?:repo|path): *(\S+) *$")
 _AGAIN = "correct it, or remove it: drafthouse model add writes it anew"

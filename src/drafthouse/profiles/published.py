@@ -11,8 +11,8 @@ from ..core.schema import Findings
 from .model_names import names_of
 
 if TYPE_CHECKING:
-    from .catalog_types import CatalogModel
-    from .published_schema import FigureSource, PublishedFigure, PublishedFile, PublishedRow
+    from drafthouse.profiles.catalog_types import CatalogModel
+    from drafthouse.profiles.published_schema import FigureSource, PublishedFigure, PublishedFile, PublishedRow
 
 FILE = "profiles/catalog/published.yml"
 #: They travel with the profile, which has to stay small.

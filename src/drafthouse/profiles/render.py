@@ -21,7 +21,7 @@ from ..core.shell import compact_json, inside_double_quotes, inside_single_quote
 from .container import arm_container, compose_service
 
 if TYPE_CHECKING:
-    from .resolved_types import BuiltArm, File, ResolvedProfile
+    from drafthouse.profiles.resolved_types import BuiltArm, File, ResolvedProfile
 
 MANAGED = "Rendered by Drafthouse from templates/{template}; the next run overwrites changes made here."
 CONTAINERFILE = "Containerfile"

@@ -24,9 +24,9 @@ from ..core.versions import known
 from .memory_fit import GB
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import EngineEntry
-    from .engine_version import Chosen
-    from .resolved_types import Hardware, Rental, WeightItem
+    from drafthouse.engines.entry_types import EngineEntry
+    from drafthouse.profiles.engine_version import Chosen
+    from drafthouse.profiles.resolved_types import Hardware, Rental, WeightItem
 
 # Environments, logs and results beside the weights; preflight asks a box for the same.
 ROOM_FOR_THE_REST = {"cpu": 3 * GB, "gpu": 25 * GB}

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from .profile_types import Site, Unchecked
-    from .resolved_types import ResolvedProfile
+    from drafthouse.profiles.profile_types import Site, Unchecked
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 
 class VmSigns(TypedDict):

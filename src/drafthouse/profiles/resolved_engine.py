@@ -8,9 +8,9 @@ from .arms import Parts, own_program, takes_key
 from .several_hosts import EXECUTOR, executor_of
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogMethod
-    from .engine_version import Chosen
-    from .resolved_types import ResolvedEngine
+    from drafthouse.engines.entry_types import CatalogMethod
+    from drafthouse.profiles.engine_version import Chosen
+    from drafthouse.profiles.resolved_types import ResolvedEngine
 
 
 def resolved_engine(parts: Parts, chosen: Chosen, method: CatalogMethod) -> ResolvedEngine:

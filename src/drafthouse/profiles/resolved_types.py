@@ -9,16 +9,16 @@ from .catalog_types import BuiltinHead, CatalogModel, HardwareEntry
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from ..core.first_process import FirstProcess
-    from ..core.shell import Flag
-    from ..engines.entry_types import DraftKind, MethodRequires, Metrics, Options, Settings
-    from ..engines.install_types import EngineInstall
-    from ..prompts.load_levels import PlannedLadder
-    from ..prompts.suite_types import Suite
-    from .fleet_settings import Fleet
-    from .known_issue_schema import MatchedIssue
-    from .profile_types import PromptCounts, Runtime, Site, Together
-    from .published_schema import PublishedFigure
+    from drafthouse.core.first_process import FirstProcess
+    from drafthouse.core.shell import Flag
+    from drafthouse.engines.entry_types import DraftKind, MethodRequires, Metrics, Options, Settings
+    from drafthouse.engines.install_types import EngineInstall
+    from drafthouse.profiles.fleet_settings import Fleet
+    from drafthouse.profiles.known_issue_schema import MatchedIssue
+    from drafthouse.profiles.profile_types import PromptCounts, Runtime, Site, Together
+    from drafthouse.profiles.published_schema import PublishedFigure
+    from drafthouse.prompts.load_levels import PlannedLadder
+    from drafthouse.prompts.suite_types import Suite
 
 SourceKind = Literal["path", "package", "derived", "hub"]
 Ports = dict[str, int]

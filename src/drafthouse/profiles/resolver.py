@@ -44,9 +44,9 @@ from .sizes import Sizes
 from .supply import remote_code, supply_notes, weight_items
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogEngine, CatalogMethod, Options
-    from .catalog_types import CatalogModel
-    from .profile_types import Profile, Site, Unchecked
+    from drafthouse.engines.entry_types import CatalogEngine, CatalogMethod, Options
+    from drafthouse.profiles.catalog_types import CatalogModel
+    from drafthouse.profiles.profile_types import Profile, Site, Unchecked
 from .resolved_types import (
     Elsewhere,
     Fit,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .experiment_plan import measured_part
 
 if TYPE_CHECKING:
-    from .resolved_types import ResolvedProfile
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 _SAID_OF_HEADS = ("speculators", "layout")
 

@@ -21,10 +21,10 @@ from ..engines.base import HostPlace
 from ..engines.registry import engine_of
 
 if TYPE_CHECKING:
-    from ..core.schema import Findings, Shape
-    from ..engines.entry_types import CatalogEngine
-    from .profile_types import ExperimentWishes, Site, Span
-    from .sizes import Sizes
+    from drafthouse.core.schema import Findings, Shape
+    from drafthouse.engines.entry_types import CatalogEngine
+    from drafthouse.profiles.profile_types import ExperimentWishes, Site, Span
+    from drafthouse.profiles.sizes import Sizes
 
 #: The number is another one where what the hosts say to each other is.
 PROGRAM = "together-1.py"

@@ -22,10 +22,10 @@ from .memory_fit import (
 from .token_counts import meaning
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import EngineEntry, Options
-    from .catalog_types import BuiltinHead, ModelEntry
-    from .profile_types import Expectation
-    from .resolved_types import ExpectedSpeed, Fit, Hardware
+    from drafthouse.engines.entry_types import EngineEntry, Options
+    from drafthouse.profiles.catalog_types import BuiltinHead, ModelEntry
+    from drafthouse.profiles.profile_types import Expectation
+    from drafthouse.profiles.resolved_types import ExpectedSpeed, Fit, Hardware
 
 _OptionKey = Literal["context_option", "sequences_option", "share_option", "devices_option", "copies_option"]
 

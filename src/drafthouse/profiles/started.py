@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from ..core.shell import shell_words
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import Options
-    from .resolved_types import BuiltArm
+    from drafthouse.engines.entry_types import Options
+    from drafthouse.profiles.resolved_types import BuiltArm
 
 
 def settings_of(arm: BuiltArm) -> dict[str, str]:

@@ -10,8 +10,8 @@ from ..core.schema import Findings
 from .pickles import pickles
 
 if TYPE_CHECKING:
-    from .catalog_types import BuiltinHead, CatalogModel, ModelEntry
-    from .resolved_types import RemoteCode, SourceKind, WeightItem
+    from drafthouse.profiles.catalog_types import BuiltinHead, CatalogModel, ModelEntry
+    from drafthouse.profiles.resolved_types import RemoteCode, SourceKind, WeightItem
 
 _SOURCES: tuple[SourceKind, ...] = ("path", "package", "derived", "hub")
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import Option
+    from drafthouse.engines.entry_types import Option
 
 #: A small letter counts in tens, a capital in twos, of which there are no fractions (vllm/utils/argparse_utils.py).
 _FORM = re.compile(r"(\d{1,15})([KMG]?)|(\d{1,15}(?:\.\d{1,15})?)([kmg])")

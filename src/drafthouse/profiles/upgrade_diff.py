@@ -16,9 +16,9 @@ from ..core.versions import known, spelled
 from .started import settings_of
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import EngineEntry, Spelling, Versioned
-    from .profile_types import Profile
-    from .resolved_types import ResolvedEngine, ResolvedProfile
+    from drafthouse.engines.entry_types import EngineEntry, Spelling, Versioned
+    from drafthouse.profiles.profile_types import Profile
+    from drafthouse.profiles.resolved_types import ResolvedEngine, ResolvedProfile
 
 NEW, OLD = "new", "old"
 NOTHING = "-"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .profile_types import Site
+    from drafthouse.profiles.profile_types import Site
 
 REPORT, SCHEDULE, RESTART = "report", "schedule", "restart"
 #: Seconds between two looks; how long what runs may take to end; until the next try; until a wish is dropped.

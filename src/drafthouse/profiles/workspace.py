@@ -25,10 +25,10 @@ from .resolver import resolve
 from .schemas import SITE
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import EngineEntry
-    from ..prompts.suite_types import Kind, Suite
-    from .profile_types import Site, Unchecked
-    from .resolved_types import ResolvedProfile
+    from drafthouse.engines.entry_types import EngineEntry
+    from drafthouse.profiles.profile_types import Site, Unchecked
+    from drafthouse.profiles.resolved_types import ResolvedProfile
+    from drafthouse.prompts.suite_types import Kind, Suite
 
 ROOT, WORK = places.ROOT, places.WORK
 

@@ -14,7 +14,7 @@ from ..core.typed_shape import shape_of
 from .suite_types import AskFields, ResponseFormat, Tool
 
 if TYPE_CHECKING:
-    from .suite_types import Again, Ask, Gate, JsonSchema, PromptEntry
+    from drafthouse.prompts.suite_types import Again, Ask, Gate, JsonSchema, PromptEntry
 
 JSON, TOOLS, NEEDLE = "json", "tools", "needle"
 

@@ -16,7 +16,7 @@ from .long_context import AROUND, CHARACTERS_A_TOKEN, CHARACTERS_A_TOKEN_AT_LEAS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .suite_types import Message, PromptEntry, Talk, TurnEntry
+    from drafthouse.prompts.suite_types import Message, PromptEntry, Talk, TurnEntry
 
 #: Tokens of a turn at least, both sides together; a chat template's own marks for them.
 FEWEST_A_TURN, MARKS_A_TURN = 60, 16

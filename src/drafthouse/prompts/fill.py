@@ -16,7 +16,7 @@ from .long_context import (
 )
 
 if TYPE_CHECKING:
-    from .suite_types import Kind, PromptEntry, Suite, TurnEntry
+    from drafthouse.prompts.suite_types import Kind, PromptEntry, Suite, TurnEntry
 
 
 def fill(suite: Suite, context: int | None = None) -> Suite:

@@ -29,7 +29,7 @@ from .suites import check_id, check_messages, check_suite
 from .synthetic import REPEAT
 
 if TYPE_CHECKING:
-    from .suite_types import Kind, Message, PromptEntry, Suite
+    from drafthouse.prompts.suite_types import Kind, Message, PromptEntry, Suite
 
 #: Output tokens of a user's own prompts that name none (what `vllm bench serve` takes for its datasets).
 DEFAULT_OUTPUT_TOKENS = 256

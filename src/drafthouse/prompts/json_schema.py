@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from .suite_types import JsonSchema
+    from drafthouse.prompts.suite_types import JsonSchema
 
 #: How much of a library's message is kept: it may repeat the whole value.
 MESSAGE_CHARACTERS = 200

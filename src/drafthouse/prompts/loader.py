@@ -20,7 +20,7 @@ from .json_schema import schema_problem
 from .suites import check_suite
 
 if TYPE_CHECKING:
-    from .suite_types import AskFields, Suite
+    from drafthouse.prompts.suite_types import AskFields, Suite
 
 #: Bytes of a file of prompts at most: the largest of those that people send, ShareGPT's, has 700 MB.
 MOST_BYTES, MOST_LINES = 1024 * MIB, 1_000_000

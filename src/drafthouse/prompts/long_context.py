@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..core.schema import Findings
 
 if TYPE_CHECKING:
-    from .suite_types import PromptEntry
+    from drafthouse.prompts.suite_types import PromptEntry
 
 #: What stands in a prompt where its long text goes.
 MARK = "{long_text}"

@@ -16,7 +16,7 @@ from .long_context import CHARACTERS_A_TOKEN, Chooser, days, long_text
 from .synthetic import REPEAT, SETTINGS, TEXTS
 
 if TYPE_CHECKING:
-    from .suite_types import Ask, JsonSchema, PromptEntry, ResponseFormat
+    from drafthouse.prompts.suite_types import Ask, JsonSchema, PromptEntry, ResponseFormat
 
 #: A form is spent after so many tries in a row that gave nothing new.
 _TRIES = 500

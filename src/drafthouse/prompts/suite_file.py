@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import one_problem
 
 if TYPE_CHECKING:
-    from .suite_types import Suite
+    from drafthouse.prompts.suite_types import Suite
 
 FOLDER = "suites"
 

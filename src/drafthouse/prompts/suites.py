@@ -25,7 +25,16 @@ from .suite_types import Kind
 from .synthetic import REPEAT, made_prompts
 
 if TYPE_CHECKING:
-    from .suite_types import Again, Gate, Message, PromptEntry, RequestFields, ResponseFormat, Suite, Tool
+    from drafthouse.prompts.suite_types import (
+        Again,
+        Gate,
+        Message,
+        PromptEntry,
+        RequestFields,
+        ResponseFormat,
+        Suite,
+        Tool,
+    )
 
 #: What a kind may need of a server, and the engine's option that gives it (`profiles/workspace.py`).
 NEEDS = {"thinking": "reasoning_parser", "tools": "tool_call_parser"}

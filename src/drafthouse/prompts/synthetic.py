@@ -13,7 +13,7 @@ from ..core.schema import Findings
 from .long_context import Chooser, passage
 
 if TYPE_CHECKING:
-    from .suite_types import Made, PromptEntry
+    from drafthouse.prompts.suite_types import Made, PromptEntry
 
 #: Stands between a prompt's id and the number of its repeat, and so in no id itself.
 REPEAT = "#"

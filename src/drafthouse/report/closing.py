@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from ..analysis.verdict import CANNOT_SAY, INVALID
 from ..core.plain_text import printable
 from ..core.shell import shell_words
-from .connection import connection_lines
+from .connection import Connection, connection_lines
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import Run
-    from .connection import Connection
-    from .report_types import Report
+    from drafthouse.profiles.resolved_types import Run
+    from drafthouse.report.report_types import Report
 
 
 def closing_lines(

@@ -21,9 +21,9 @@ from ..core.errors import DrafthouseError, Problem, one_problem
 from ..profiles.container import DEFINITION, LABEL, PLACE, PREFIX, arm_container, engine_words
 
 if TYPE_CHECKING:
-    from ..core.documents import Json
-    from ..profiles.container import Container, EngineConfig, EngineWords
-    from ..profiles.resolved_types import ResolvedProfile
+    from drafthouse.core.documents import Json
+    from drafthouse.profiles.container import Container, EngineConfig, EngineWords
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 _STOP_S = 10
 _API_S = 120.0

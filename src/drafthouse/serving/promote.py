@@ -20,10 +20,10 @@ from .runtimes import is_same_start, runtime_of
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from ..core.progress import Tell
-    from ..profiles.resolved_types import ResolvedProfile
-    from .containers import Running
-    from .history import ServerFacts
+    from drafthouse.core.progress import Tell
+    from drafthouse.profiles.resolved_types import ResolvedProfile
+    from drafthouse.serving.containers import Running
+    from drafthouse.serving.history import ServerFacts
 
 # How long a server must live before it replaces another one.
 LIVES_S = 30.0

@@ -22,8 +22,8 @@ from .oom_killer import Kills, is_out_of_memory, read_kills, why_it_died
 from .runtimes import Runtime, State, is_same_start
 
 if TYPE_CHECKING:
-    from ..core.progress import Tell
-    from ..core.step_clock import StepClock
+    from drafthouse.core.progress import Tell
+    from drafthouse.core.step_clock import StepClock
 
 
 class Ready(TypedDict, total=False):

@@ -35,9 +35,9 @@ from .history import (
 )
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import ResolvedProfile
-    from .containers import Running
-    from .history import ServerFacts, Serving
+    from drafthouse.profiles.resolved_types import ResolvedProfile
+    from drafthouse.serving.containers import Running
+    from drafthouse.serving.history import ServerFacts, Serving
 
 # The release that serves and the four before it.
 KEEP = 5

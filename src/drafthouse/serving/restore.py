@@ -28,10 +28,10 @@ from .runtimes import runtime_of
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from ..core.progress import Event, Tell
-    from ..profiles.resolved_types import ResolvedProfile
-    from .containers import Running
-    from .history import ServerFacts
+    from drafthouse.core.progress import Event, Tell
+    from drafthouse.profiles.resolved_types import ResolvedProfile
+    from drafthouse.serving.containers import Running
+    from drafthouse.serving.history import ServerFacts
 
 
 def silent(event: Event) -> None:

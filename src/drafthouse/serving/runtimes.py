@@ -20,7 +20,7 @@ from ..profiles.container import PREFIX
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from .supervisor import ProgramInfo
+    from drafthouse.serving.supervisor import ProgramInfo
 
 _DOCKER_S = 60.0
 _EVENTS_S = 3600  # how far back a death is looked for

@@ -23,9 +23,9 @@ from .nearest_profile import nearest_models
 from .values import nested
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import DraftKind, EngineEntry, Method, MethodOption, Option, Options
-    from ..profiles.catalog import House
-    from ..profiles.profile_types import Profile, Speculation
+    from drafthouse.engines.entry_types import DraftKind, EngineEntry, Method, MethodOption, Option, Options
+    from drafthouse.profiles.catalog import House
+    from drafthouse.profiles.profile_types import Profile, Speculation
 
 _Role = Literal["context_option", "sequences_option", "share_option", "devices_option"]
 _ROLES: Final[tuple[_Role, ...]] = ("context_option", "sequences_option", "share_option", "devices_option")

@@ -9,9 +9,9 @@ from ..core.secret_shapes import GONE
 from ..profiles.extra_flags import check_environment, check_extra
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogEngine
-    from ..profiles.catalog import House
-    from .reader import Reading
+    from drafthouse.engines.entry_types import CatalogEngine
+    from drafthouse.profiles.catalog import House
+    from drafthouse.translate.reader import Reading
 
 _PASSED = "as it is, in both arms"
 _NOT_TOLD = "it has a secret, which is not printed again"

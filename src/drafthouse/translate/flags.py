@@ -19,8 +19,8 @@ from ..engines.pasted import Change, FlagTable, Given, OldRule
 from ..engines.read_flags import with_list
 
 if TYPE_CHECKING:
-    from ..engines.pasted import FlagsToday
-    from ..engines.read_flags import FlagList
+    from drafthouse.engines.pasted import FlagsToday
+    from drafthouse.engines.read_flags import FlagList
 
 FILE = "profiles/catalog/old_flags.yml"
 FOLDER = "profiles/catalog/old_flags"

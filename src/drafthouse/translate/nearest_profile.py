@@ -17,10 +17,10 @@ from ..profiles.sizes import Sizes
 from ..profiles.token_counts import counted
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import EngineEntry, Options
-    from ..profiles.catalog_types import ModelEntry
-    from ..profiles.profile_types import Profile, Speculation
-    from ..profiles.resolved_types import Fit, Hardware
+    from drafthouse.engines.entry_types import EngineEntry, Options
+    from drafthouse.profiles.catalog_types import ModelEntry
+    from drafthouse.profiles.profile_types import Profile, Speculation
+    from drafthouse.profiles.resolved_types import Fit, Hardware
 
 
 def called(house: House, name: str) -> str | None:

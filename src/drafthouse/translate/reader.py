@@ -24,8 +24,8 @@ from .sources import engine_of_words, image_version
 from .values import file_words, flat, printed, quoted, read_yaml, typed
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import EngineEntry, Options, Settings
-    from ..engines.pasted import FlagsToday
+    from drafthouse.engines.entry_types import EngineEntry, Options, Settings
+    from drafthouse.engines.pasted import FlagsToday
 #: The site's address and the file of its key, as every inventory has them unless it says otherwise.
 HOST = "127.0.0.1"
 KEY_FILE = "secrets/api_key"

@@ -39,9 +39,9 @@ from .sources import commands_of
 from .values import nested, plain, quoted
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import CatalogEngine, Settings
-    from ..profiles.profile_types import Profile
-    from ..profiles.profile_types import Speculation as SpeculationWishes
+    from drafthouse.engines.entry_types import CatalogEngine, Settings
+    from drafthouse.profiles.profile_types import Profile
+    from drafthouse.profiles.profile_types import Speculation as SpeculationWishes
 
 
 @dataclass

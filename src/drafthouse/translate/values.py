@@ -16,7 +16,7 @@ from ..engines.pasted import Given
 from ..profiles.token_counts import counted
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import Settings
+    from drafthouse.engines.entry_types import Settings
 
 _TRUE = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 

@@ -18,8 +18,8 @@ from ..core.errors import one_problem
 from ..prompts.suites import Prompt, expand
 
 if TYPE_CHECKING:
-    from ..profiles.resolved_types import ResolvedProfile
-    from ..prompts.suite_types import Suite
+    from drafthouse.profiles.resolved_types import ResolvedProfile
+    from drafthouse.prompts.suite_types import Suite
 
 #: The suite of `benchmarks/` that belongs to the search.
 SUITE = "tune"

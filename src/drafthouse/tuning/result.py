@@ -27,8 +27,8 @@ from .tries import ALL
 from .types import BASELINE, SPECULATIVE, Candidate, Outcome
 
 if TYPE_CHECKING:
-    from ..bench.result_types import ArmResult
-    from ..profiles.profile_types import EqualAnswers, Profile, Tuned, TunedSpeed
+    from drafthouse.bench.result_types import ArmResult
+    from drafthouse.profiles.profile_types import EqualAnswers, Profile, Tuned, TunedSpeed
 
 #: What a tuning can come to. A new profile is written for the first two.
 FASTER, AS_FAST, NO_FASTER, KEPT, UNCONFIRMED = "faster", "as fast", "no faster", "kept", "unconfirmed"

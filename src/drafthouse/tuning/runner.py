@@ -31,7 +31,7 @@ from .types import FAILED, FINAL, OK, SPECULATIVE, STOPPED, TOO_LATE, Facts, Out
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from ..profiles.profile_types import Unchecked
+    from drafthouse.profiles.profile_types import Unchecked
 
 #: What makes a box ready for a candidate, as site.yml does it.
 PREPARE = phases("preflight", "host", "weights")

@@ -20,9 +20,9 @@ from ..profiles.resolver import resolve
 from .types import Family, at_path
 
 if TYPE_CHECKING:
-    from ..engines.entry_types import DraftKind, Method
-    from ..profiles.profile_types import Tunable, Unchecked
-    from ..profiles.resolved_types import ResolvedProfile
+    from drafthouse.engines.entry_types import DraftKind, Method
+    from drafthouse.profiles.profile_types import Tunable, Unchecked
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 #: The largest K that is tried where nothing else limits it: beyond it, drafting costs more than it can bring back.
 MOST_TOKENS: Final[Mapping[DraftKind, int]] = {"lookup": 32, "model": 16, "head": 8, "builtin": 8}

@@ -28,10 +28,10 @@ from .paired_stats import hopeless, pair_key
 from .types import FAILED, OK, STOPPED, TOO_LATE, Answer, TrialResult
 
 if TYPE_CHECKING:
-    from ..bench.result_types import Request, Snapshot
-    from ..core.progress import Tell
-    from ..profiles.resolved_types import Run
-    from .prompt_split import TuneAsk
+    from drafthouse.bench.result_types import Request, Snapshot
+    from drafthouse.core.progress import Tell
+    from drafthouse.profiles.resolved_types import Run
+    from drafthouse.tuning.prompt_split import TuneAsk
 
 SCHEMA = "drafthouse.trial/1"
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ..profiles.overrides import laid_over
 
 if TYPE_CHECKING:
-    from ..bench.outcome import Status
-    from ..bench.result_types import Acceptance, ToolCall
-    from ..profiles.profile_types import Unchecked
+    from drafthouse.bench.outcome import Status
+    from drafthouse.bench.result_types import Acceptance, ToolCall
+    from drafthouse.profiles.profile_types import Unchecked
 
 #: How a trial can end. Only "ok" is ever a winner.
 OK, STOPPED, FAILED, TOO_LATE = "ok", "stopped", "failed", "too late"

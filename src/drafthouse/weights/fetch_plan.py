@@ -19,7 +19,7 @@ from .integrity import Note, is_as_verified, read_note, stamp
 from .layout import Layout, Need, cached, plain
 
 if TYPE_CHECKING:
-    from .live_head import LiveHead
+    from drafthouse.weights.live_head import LiveHead
 
 Bring = Callable[[str, Path, int, "str | None", "str | None", Callable[[int], None]], bool]
 _NAMES_MOST = 20  # in an error

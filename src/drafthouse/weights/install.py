@@ -24,7 +24,7 @@ from .snapshot import Placed, Wish, place
 from .sources import Done, Tools, at_path, derived, from_package
 
 if TYPE_CHECKING:
-    from ..core.progress import Tell
+    from drafthouse.core.progress import Tell
 
 
 class FromHub(Placed, Done):

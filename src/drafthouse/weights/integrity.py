@@ -22,7 +22,7 @@ from ..core.documents import json_of
 from ..core.files import replace_file
 
 if TYPE_CHECKING:
-    from ..profiles.catalog_types import BuiltinHead
+    from drafthouse.profiles.catalog_types import BuiltinHead
 
 NOTE_SUFFIX = ".drafthouse.json"
 _PIECE = 4 << 20  # bytes read at once; hashlib lets other threads work meanwhile

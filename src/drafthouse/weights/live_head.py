@@ -26,9 +26,9 @@ from .inspect import INDEX, no_weight_map, weight_map
 from .integrity import digest
 
 if TYPE_CHECKING:
-    from ..profiles.catalog_types import BuiltinHead
-    from .fetch_plan import Plan
-    from .hub_client import RemoteFile
+    from drafthouse.profiles.catalog_types import BuiltinHead
+    from drafthouse.weights.fetch_plan import Plan
+    from drafthouse.weights.hub_client import RemoteFile
 
 # Bytes read of the hub's files. A header of safetensors has some 150 bytes a tensor, and a head lies in few shards; the
 # head of a GGUF file holds the vocabulary (11 MB with 248,320 tokens). The index is a file that is fetched anyway.

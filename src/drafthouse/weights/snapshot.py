@@ -28,7 +28,7 @@ from .live_head import check_at_hub
 from .snapshot_progress import Counts, telling
 
 if TYPE_CHECKING:
-    from ..core.progress import Tell
+    from drafthouse.core.progress import Tell
 
 __all__ = ["Settings", "Wish", "place"]
 

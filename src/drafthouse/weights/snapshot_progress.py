@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..core.progress import Event, Tell
+    from drafthouse.core.progress import Event, Tell
 
 _EVERY_S = 1.0
 _WINDOW = 15  # ticks that the rate is taken over

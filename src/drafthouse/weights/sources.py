@@ -29,7 +29,7 @@ from .nearby_copies import Place
 from .snapshot import Settings
 
 if TYPE_CHECKING:
-    from ..core.progress import Tell
+    from drafthouse.core.progress import Tell
 
 
 class Done(TypedDict):

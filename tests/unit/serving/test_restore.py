@@ -210,7 +210,8 @@ def test_what_is_needed_travels_and_needs_no_library() -> None:
             else:
                 found = [str(node.module)] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
             for module in found:
-                assert module.partition(".")[0] in sys.stdlib_module_names, (name, module)
+                # By its absolute name the library imports what only a type checker reads.
+                assert module.partition(".")[0] in {*sys.stdlib_module_names, "drafthouse"}, (name, module)
 
 
 def test_what_dies_after_a_while_does_not_replace_what_serves(box: Box) -> None:

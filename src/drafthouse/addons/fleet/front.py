@@ -15,7 +15,7 @@ from ...core.errors import one_problem
 from ...profiles.render import render_file
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import File, Folder
+    from drafthouse.profiles.resolved_types import File, Folder
 
 #: The front's Caddy has looked at the size before.
 _MAX_BODY = 1_000_000_000

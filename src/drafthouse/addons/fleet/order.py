@@ -12,8 +12,8 @@ from ...profiles.render import render_file
 from .replica import FOLDER, ORDER
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import File, Folder, ResolvedProfile
-    from .replica import Order
+    from drafthouse.addons.fleet.replica import Order
+    from drafthouse.profiles.resolved_types import File, Folder, ResolvedProfile
 
 
 def order_for(resolved: ResolvedProfile) -> Order:

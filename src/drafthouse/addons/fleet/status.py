@@ -10,7 +10,7 @@ from ...core.table import table
 from .replica import AWAY, READY
 
 if TYPE_CHECKING:
-    from .replica import ReplicaState
+    from drafthouse.addons.fleet.replica import ReplicaState
 
 _HEAD = ("replica", "state", "running", "profile", "arm", "engine", "why")
 _NOTHING: ReplicaState = {

@@ -20,7 +20,7 @@ from .decision import Memory, Numbers, memory_of
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from ...profiles.profile_types import WatchdogRules
+    from drafthouse.profiles.profile_types import WatchdogRules
 
 FOLDER = "watchdog"  # below our home on the box
 ORDER, STATE, JOURNAL = "order.json", "state.json", "journal.jsonl"

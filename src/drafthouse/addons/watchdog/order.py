@@ -19,12 +19,12 @@ from .journal import FOLDER, ORDER
 from .switch import SCHEDULED, SPECULATIVE
 
 if TYPE_CHECKING:
-    from ...bench.result_types import ArmResult
-    from ...bench.sweep.ladder_types import Ladder
-    from ...engines.entry_types import Options
-    from ...profiles.profile_types import WatchdogRules, WatchdogSettings
-    from ...profiles.resolved_types import File, Folder, ResolvedProfile
-    from .journal import Order
+    from drafthouse.addons.watchdog.journal import Order
+    from drafthouse.bench.result_types import ArmResult
+    from drafthouse.bench.sweep.ladder_types import Ladder
+    from drafthouse.engines.entry_types import Options
+    from drafthouse.profiles.profile_types import WatchdogRules, WatchdogSettings
+    from drafthouse.profiles.resolved_types import File, Folder, ResolvedProfile
 
 
 def door_of(resolved: ResolvedProfile) -> str:

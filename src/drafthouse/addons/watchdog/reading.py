@@ -10,8 +10,8 @@ from ...bench.client import Endpoint, open_session
 from ...bench.spec_metrics import read_counters
 
 if TYPE_CHECKING:
-    from ...bench.result_types import Snapshot
-    from .journal import Order
+    from drafthouse.addons.watchdog.journal import Order
+    from drafthouse.bench.result_types import Snapshot
 
 _READ_S = 30.0
 

@@ -41,9 +41,9 @@ from .reading import answered, read_now
 from .switch import Door, is_measured, phase_served, restore, serve
 
 if TYPE_CHECKING:
-    from ...bench.result_types import Snapshot
-    from ...serving.history import Serving
-    from .journal import Clocks, Order, Said, Wish
+    from drafthouse.addons.watchdog.journal import Clocks, Order, Said, Wish
+    from drafthouse.bench.result_types import Snapshot
+    from drafthouse.serving.history import Serving
 
 #: A quiet moment is one that lasts from one look to the next, in seconds.
 LOOK_S = 1.0

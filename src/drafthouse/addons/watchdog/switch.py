@@ -27,9 +27,9 @@ from .decision import OFF
 from .journal import FOLDER
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import ResolvedProfile
-    from ...serving.containers import Running
-    from ...serving.history import Serving
+    from drafthouse.profiles.resolved_types import ResolvedProfile
+    from drafthouse.serving.containers import Running
+    from drafthouse.serving.history import Serving
 
 CLOSED, OPEN, SOCKET = "closed", "open", "pass.sock"
 #: The resolved profile with the switch by batch size, for the mode `schedule`.

@@ -30,9 +30,9 @@ from ...core.table import aligned
 from .formats import COUNTS, HERE, NUMBERS, TOOLS, Call, Tool, Work, number_in
 
 if TYPE_CHECKING:
-    from ...prompts.suite_types import Kind, Suite
-    from ..client import Ask
-    from ..result_types import ArmResult, Numbers
+    from drafthouse.bench.client import Ask
+    from drafthouse.bench.result_types import ArmResult, Numbers
+    from drafthouse.prompts.suite_types import Kind, Suite
 
 #: How long a tool may take beside the time of its requests (imports, its own start), in seconds.
 START_S = 180.0

@@ -17,7 +17,7 @@ from ...bench.client import Ask, Endpoint
 from ...core.errors import DrafthouseError, one_problem
 
 if TYPE_CHECKING:
-    from ...prompts.suite_types import Message
+    from drafthouse.prompts.suite_types import Message
 
 #: Numbers under the names of `NUMBERS` and `COUNTS`.
 Figures = dict[str, float | None]

@@ -27,7 +27,7 @@ from .client_process import MOST_BYTES, Said, cores_here
 from .shares import processes_for
 
 if TYPE_CHECKING:
-    from .client_process import Order
+    from drafthouse.bench.sweep.client_process import Order
 
 #: How well the clocks of two machines must be known, in seconds: by so much their requests could begin apart.
 MOST_CLOCK_ERROR_S = 0.02

@@ -26,7 +26,7 @@ from .plan import LadderPlan, Rung, endless
 from .shares import Share
 
 if TYPE_CHECKING:
-    from ..result_types import Request
+    from drafthouse.bench.result_types import Request
 
 #: How often it says which requests have ended, in seconds.
 TELL_EVERY_S = 0.2

@@ -13,9 +13,9 @@ from ..stats import Estimated
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from ..machine_types import Between, Foreign, GpuMeasured
-    from ..result_types import CounterPair, Power
-    from ..stats import Interval
+    from drafthouse.bench.machine_types import Between, Foreign, GpuMeasured
+    from drafthouse.bench.result_types import CounterPair, Power
+    from drafthouse.bench.stats import Interval
 
 
 class Spread(TypedDict):

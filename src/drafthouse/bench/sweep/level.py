@@ -25,8 +25,8 @@ from ...prompts.load_levels import CLOSED
 from .stats import is_narrow, noise_interval
 
 if TYPE_CHECKING:
-    from ..result_types import Request
-    from .ladder_types import ClientPart
+    from drafthouse.bench.result_types import Request
+    from drafthouse.bench.sweep.ladder_types import ClientPart
 
 #: How often it is looked whether the step is over, in seconds.
 LOOK_EVERY_S = 0.5

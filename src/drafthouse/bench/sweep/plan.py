@@ -17,9 +17,9 @@ from ...prompts.load_levels import NARROW, SECONDS, UNITS
 from ...prompts.suites import expand
 
 if TYPE_CHECKING:
-    from ...prompts.load_levels import PlannedLadder
-    from ...prompts.suite_types import Message, Suite
-    from .ladder_types import Ladder
+    from drafthouse.bench.sweep.ladder_types import Ladder
+    from drafthouse.prompts.load_levels import PlannedLadder
+    from drafthouse.prompts.suite_types import Message, Suite
 
 SCHEMA = "drafthouse.ladder/1"
 

@@ -22,7 +22,7 @@ from ...serving.readiness import wait_until_ready
 from ...serving.runtimes import Runtime, is_same_start
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import ResolvedEngine
+    from drafthouse.profiles.resolved_types import ResolvedEngine
 
 #: How long a server that somebody else runs may stay away, in seconds.
 AWAY_S = 120.0

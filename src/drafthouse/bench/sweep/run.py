@@ -35,11 +35,11 @@ from .step_notes import drafting, lay_over, lay_workers, of_arm_given_up, remark
 from .store import BROKEN, INCOMPLETE, OK, POLLUTED, LadderFile
 
 if TYPE_CHECKING:
-    from ...core.progress import Tell
-    from ...prompts.suite_types import Suite
-    from ..result_types import CounterPair, Request, Snapshot
-    from .ladder_types import Beside as Laid
-    from .ladder_types import Ladder, LadderStep
+    from drafthouse.bench.result_types import CounterPair, Request, Snapshot
+    from drafthouse.bench.sweep.ladder_types import Beside as Laid
+    from drafthouse.bench.sweep.ladder_types import Ladder, LadderStep
+    from drafthouse.core.progress import Tell
+    from drafthouse.prompts.suite_types import Suite
 
 #: The least time between two signs of life, in seconds.
 HEARTBEAT_S = 1.0

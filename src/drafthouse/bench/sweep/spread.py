@@ -16,11 +16,11 @@ from .level import LoadOptions, LoadRun, arrivals
 from .shares import due_times
 
 if TYPE_CHECKING:
-    from ..result_types import Request
-    from .client_pool import ClientProcess
-    from .client_process import Order, Said
-    from .ladder_types import ClientPart
-    from .plan import LadderPlan, Rung
+    from drafthouse.bench.result_types import Request
+    from drafthouse.bench.sweep.client_pool import ClientProcess
+    from drafthouse.bench.sweep.client_process import Order, Said
+    from drafthouse.bench.sweep.ladder_types import ClientPart
+    from drafthouse.bench.sweep.plan import LadderPlan, Rung
 
 #: From the orders to the beginning, in seconds: each process has read its own by then, also over a slow connection.
 LEAD_S = 0.5

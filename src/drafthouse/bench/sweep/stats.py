@@ -19,9 +19,9 @@ from ...bench.samples import measured_tpot
 from ...bench.stats import CONFIDENCE, SEED, bootstrap_median
 
 if TYPE_CHECKING:
-    from ..result_types import Request
-    from ..stats import Interval
-    from .ladder_types import Spread, StepNumbers
+    from drafthouse.bench.result_types import Request
+    from drafthouse.bench.stats import Interval
+    from drafthouse.bench.sweep.ladder_types import Spread, StepNumbers
 
 #: Share of a request's tokens that must have come under full load for its latencies to count.
 SHARE = 0.5

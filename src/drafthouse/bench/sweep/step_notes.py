@@ -13,9 +13,9 @@ from .level import OVERLOAD, LoadRun
 from .store import BROKEN, OK, POLLUTED
 
 if TYPE_CHECKING:
-    from ..result_types import Acceptance, CounterPair, Drafting, Request
-    from .ladder_types import Beside as Laid
-    from .ladder_types import LadderStep
+    from drafthouse.bench.result_types import Acceptance, CounterPair, Drafting, Request
+    from drafthouse.bench.sweep.ladder_types import Beside as Laid
+    from drafthouse.bench.sweep.ladder_types import LadderStep
 
 
 def of_arm_given_up(note: str, arm: str, rounds: Sequence[int]) -> bool:

@@ -21,8 +21,8 @@ from ..kept_shapes import checked_ladder
 from .plan import SCHEMA, Rung
 
 if TYPE_CHECKING:
-    from ..result_types import Request
-    from .ladder_types import Ladder, LadderStep, StepPlace
+    from drafthouse.bench.result_types import Request
+    from drafthouse.bench.sweep.ladder_types import Ladder, LadderStep, StepPlace
 
 OK: Final = "ok"
 POLLUTED: Final = "polluted"

@@ -12,9 +12,9 @@ from ...prompts.load_levels import OPEN, UNITS
 from .store import BROKEN, INCOMPLETE, OK
 
 if TYPE_CHECKING:
-    from ...core.progress import Event
-    from ..stats import Interval
-    from .ladder_types import Ladder, LadderStep
+    from drafthouse.bench.stats import Interval
+    from drafthouse.bench.sweep.ladder_types import Ladder, LadderStep
+    from drafthouse.core.progress import Event
 
 #: How a step ended, in words.
 ENDED = {

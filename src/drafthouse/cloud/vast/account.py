@@ -25,7 +25,7 @@ from .errors import VastError
 from .ledger import CONSOLE, DESTROYED, LABEL, Book, Rental, id_of, mark_of, read
 
 if TYPE_CHECKING:
-    from .rows import Instance, Priced
+    from drafthouse.cloud.vast.rows import Instance, Priced
 
 OURS, ANYONES, THEIRS = "ours", "anyones", "theirs"
 _WHY = {

@@ -23,9 +23,9 @@ from .ledger import CREATED, INTENT, NEVER, REFUSED, RUNNING, UNSURE, label_of, 
 from .offers import Choice, Limits, Price, figures_of, priced
 
 if TYPE_CHECKING:
-    from .body import RentRequest
-    from .ledger import RentalFacts
-    from .rows import Instance
+    from drafthouse.cloud.vast.body import RentRequest
+    from drafthouse.cloud.vast.ledger import RentalFacts
+    from drafthouse.cloud.vast.rows import Instance
 
 
 @dataclass(frozen=True)

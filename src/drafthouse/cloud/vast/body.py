@@ -13,7 +13,7 @@ from ...cloud.deadline import onstart as deadline_onstart
 from ...core.errors import one_problem
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import ResolvedProfile
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 # SSH directly where the machine has ports, and through vast.ai's proxy besides (the first word is spelled so).
 RUNTYPE = "ssh_direc ssh_proxy"

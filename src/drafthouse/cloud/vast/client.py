@@ -27,7 +27,7 @@ from .http import Answer, NotSent, Unanswered, checked_url, send
 from .ledger import CONSOLE
 
 if TYPE_CHECKING:
-    from .rows import Instance, Offer, SshKey
+    from drafthouse.cloud.vast.rows import Instance, Offer, SshKey
 
 DEFAULT_URL = "https://console.vast.ai"
 KEYS_PAGE = "https://console.vast.ai/manage-keys/"

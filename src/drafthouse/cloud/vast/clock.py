@@ -18,8 +18,8 @@ from ...core.procfs import Clocks, clocks
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from .ledger import RentalFacts
-    from .rows import Instance
+    from drafthouse.cloud.vast.ledger import RentalFacts
+    from drafthouse.cloud.vast.rows import Instance
 
 
 class Heard(NamedTuple):

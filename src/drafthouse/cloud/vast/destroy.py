@@ -23,7 +23,7 @@ from .errors import KeyRefused, VastError
 from .ledger import CONSOLE, DESTROYED, GONE, INTENT, NEVER, UNSURE, NotWritten, Rental, mark_of, read, record
 
 if TYPE_CHECKING:
-    from .rows import Instance, Priced
+    from drafthouse.cloud.vast.rows import Instance, Priced
 
 SETTLE_S = 60.0
 # So long after its deadline a box's own watch has asked to be destroyed and to be stopped, several times each.

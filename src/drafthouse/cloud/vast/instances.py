@@ -17,8 +17,8 @@ from ...cloud.deadline import deadline_of
 from .ledger import id_of
 
 if TYPE_CHECKING:
-    from .clock import Lease
-    from .rows import Instance
+    from drafthouse.cloud.vast.clock import Lease
+    from drafthouse.cloud.vast.rows import Instance
 
 RUNNING = "running"
 # No way leads on from these; only destroying ends the bill.

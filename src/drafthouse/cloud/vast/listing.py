@@ -14,7 +14,7 @@ from .destroy import OVERDUE_S
 from .ledger import Rental, id_of, mark_of, read
 
 if TYPE_CHECKING:
-    from .rows import Instance
+    from drafthouse.cloud.vast.rows import Instance
 
 
 def listed(client: VastClient, ledger: Path) -> tuple[list[list[str]], list[str]]:

@@ -26,7 +26,7 @@ from ...profiles.rental_spec import MEMORY_TOLERANCE
 from ...profiles.resolved_types import Rental, ResolvedProfile
 
 if TYPE_CHECKING:
-    from .rows import Offer, Priced
+    from drafthouse.cloud.vast.rows import Offer, Priced
 
     #: A search in the words of the API: `{"num_gpus": {"eq": 2}}`.
     Query = dict[str, str | int | Mapping[str, bool | float | Sequence[str]] | Sequence[Sequence[str]]]

@@ -23,7 +23,7 @@ from .errors import KeyRefused, VastError
 from .ledger import CONSOLE, NotWritten, Rental, id_of, rentals
 
 if TYPE_CHECKING:
-    from .rows import Instance
+    from drafthouse.cloud.vast.rows import Instance
 
 POLICIES = ("always", "on-success", "never")
 # Where the playbook writes which hosts it works on (the callback `drafthouse.core.house`).

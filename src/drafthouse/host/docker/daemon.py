@@ -32,7 +32,7 @@ from .daemon_plan import Plan, Wishes, last_line, make_plan, run
 from .dockerd_flags import option, without
 
 if TYPE_CHECKING:
-    from ...core.documents import Json
+    from drafthouse.core.documents import Json
 
 RECORD_SUFFIX = ".drafthouse"
 _LOCK = "/run/lock/drafthouse-docker.lock"

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ...core.errors import DrafthouseError, Problem, one_problem
 
 if TYPE_CHECKING:
-    from ...core.documents import Json
+    from drafthouse.core.documents import Json
 
 Keys = tuple[str, ...]
 DAEMON_JSON = "/etc/docker/daemon.json"

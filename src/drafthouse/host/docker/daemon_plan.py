@@ -15,7 +15,7 @@ from . import daemon_json
 from .daemon_json import DAEMON_JSON, Record
 
 if TYPE_CHECKING:
-    from ...core.documents import Json
+    from drafthouse.core.documents import Json
 
 _COMMAND_S = 60.0
 

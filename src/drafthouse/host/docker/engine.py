@@ -24,7 +24,7 @@ from ..box_facts import listed_gpus
 from ..driver.facts import is_gpu, pci_devices
 
 if TYPE_CHECKING:
-    from ...serving.containers import ListedContainer
+    from drafthouse.serving.containers import ListedContainer
 
 # The oldest that Debian 12 ships; older ones know neither our API version nor cgroup v2.
 OLDEST = (20, 10)

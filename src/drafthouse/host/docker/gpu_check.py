@@ -25,7 +25,7 @@ from ...core.errors import DrafthouseError, Problem
 from ..nvidia_smi import listed
 
 if TYPE_CHECKING:
-    from ...core.documents import Json
+    from drafthouse.core.documents import Json
 
 IMAGE = "drafthouse-check"
 _WORD = "a container runs"

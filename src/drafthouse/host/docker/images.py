@@ -17,7 +17,7 @@ from ...core.errors import DrafthouseError, Problem, one_problem
 from ...profiles.derived_image import LABEL
 
 if TYPE_CHECKING:
-    from ...core.documents import Json
+    from drafthouse.core.documents import Json
 
 # A layer of some gigabytes is unpacked without a word.
 _SILENT_S = 1800

@@ -17,7 +17,7 @@ from ...core.errors import DrafthouseError, Problem
 from .plan import Plan, PlanFacts, Wishes, branch_of
 
 if TYPE_CHECKING:
-    from .facts import DriverFacts
+    from drafthouse.host.driver.facts import DriverFacts
 
 _RENAMED_SINCE = 590  # from this branch on NVIDIA's names for Ubuntu have no branch in them
 _REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"

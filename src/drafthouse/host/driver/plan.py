@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from ...profiles.catalog_types import GpuRange, Gpus
-    from .facts import PciDevice
+    from drafthouse.host.driver.facts import PciDevice
+    from drafthouse.profiles.catalog_types import GpuRange, Gpus
 
 
 class PackageRepository(TypedDict, total=False):

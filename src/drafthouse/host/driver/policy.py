@@ -15,8 +15,8 @@ from .packages import from_where, held
 from .plan import Card, Plan, Wishes, branch_of, recognise
 
 if TYPE_CHECKING:
-    from ...profiles.catalog_types import Gpus
-    from .facts import DriverFacts
+    from drafthouse.host.driver.facts import DriverFacts
+    from drafthouse.profiles.catalog_types import Gpus
 
 
 class Left(TypedDict):

@@ -11,8 +11,8 @@ from .finding import Finding, fail, not_here, of_problem, ok, warn
 from .server import served_arm, undisturbed
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import Run
-    from ..doctor.types import DoctorFacts
+    from drafthouse.operate.doctor.types import DoctorFacts
+    from drafthouse.profiles.resolved_types import Run
 
 # Let's Encrypt's certificates live 90 days and are renewed with 30 left: with fewer than these something is wrong.
 _CERTIFICATE_WARNS_DAYS = 14.0

@@ -11,8 +11,8 @@ from .conditions import manages_host
 from .finding import Finding, fail, not_here, ok, warn
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import Run
-    from ..doctor.types import DoctorFacts
+    from drafthouse.operate.doctor.types import DoctorFacts
+    from drafthouse.profiles.resolved_types import Run
 
 _OLDEST_PYTHON = (3, 10)
 # Free space: an engine writes logs, caches and results all the time. Below the first it fails soon.

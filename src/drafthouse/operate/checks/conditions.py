@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...host.box_types import BoxFacts
-    from ...profiles.resolved_types import Run
+    from drafthouse.host.box_types import BoxFacts
+    from drafthouse.profiles.resolved_types import Run
 
 
 def always(resolved: Run) -> bool:

@@ -12,8 +12,8 @@ from ...core.format import count
 from ...core.plain_text import printable
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import Run
-    from ..doctor.types import DoctorFacts
+    from drafthouse.operate.doctor.types import DoctorFacts
+    from drafthouse.profiles.resolved_types import Run
 
 #: ``not here``: the check does not apply to this box, and ``found`` says why. It is never counted as ok.
 OK, WARN, FAIL, NOT_HERE = "ok", "warn", "fail", "not here"

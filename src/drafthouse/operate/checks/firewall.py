@@ -10,8 +10,8 @@ from ..doctor.expected import monitoring_of
 from .finding import Finding, fail, not_here, ok
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import Run
-    from ..doctor.types import DoctorFacts, FamilyFacts, FirewallFacts
+    from drafthouse.operate.doctor.types import DoctorFacts, FamilyFacts, FirewallFacts
+    from drafthouse.profiles.resolved_types import Run
 
 
 def firewall(resolved: Run, facts: DoctorFacts) -> Finding:

@@ -15,10 +15,10 @@ from .conditions import has_gpu, manages_host
 from .finding import Finding, fail, not_here, ok, warn
 
 if TYPE_CHECKING:
-    from ...host.box_types import BoxFacts
-    from ...host.driver.facts import DriverFacts
-    from ...profiles.resolved_types import Run
-    from ..doctor.types import DoctorFacts
+    from drafthouse.host.box_types import BoxFacts
+    from drafthouse.host.driver.facts import DriverFacts
+    from drafthouse.operate.doctor.types import DoctorFacts
+    from drafthouse.profiles.resolved_types import Run
 
 
 # The oldest branch on which libraries of a CUDA generation run (docs.nvidia.com/deploy/cuda-compatibility, "minor

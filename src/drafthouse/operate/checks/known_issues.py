@@ -10,10 +10,10 @@ from .finding import Finding, fail, ok, warn
 from .server import undisturbed
 
 if TYPE_CHECKING:
-    from ...profiles.known_issue_schema import MatchedIssue
-    from ...profiles.resolved_types import Run
-    from ..doctor.types import DoctorFacts
-    from .finding import Answer
+    from drafthouse.operate.checks.finding import Answer
+    from drafthouse.operate.doctor.types import DoctorFacts
+    from drafthouse.profiles.known_issue_schema import MatchedIssue
+    from drafthouse.profiles.resolved_types import Run
 
 
 def not_run_into(resolved: Run, facts: DoctorFacts) -> list[Finding]:

@@ -12,10 +12,10 @@ from ..doctor.expected import monitoring_of
 from .finding import WARN, Finding, fail, not_here, of_problem, ok
 
 if TYPE_CHECKING:
-    from ...core.first_process import FirstProcess
-    from ...profiles.profile_types import Site
-    from ...profiles.resolved_types import Run
-    from ..doctor.types import DoctorFacts, Door
+    from drafthouse.core.first_process import FirstProcess
+    from drafthouse.operate.doctor.types import DoctorFacts, Door
+    from drafthouse.profiles.profile_types import Site
+    from drafthouse.profiles.resolved_types import Run
 
 
 _CLOSED, _OPEN = "closed", "open"

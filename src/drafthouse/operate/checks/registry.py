@@ -17,10 +17,10 @@ from .firewall import firewall
 from .weights import weights
 
 if TYPE_CHECKING:
-    from ...host.box_types import BoxFacts
-    from ...profiles.resolved_types import Run
-    from ..doctor.types import DoctorFacts
-    from .finding import Look
+    from drafthouse.host.box_types import BoxFacts
+    from drafthouse.operate.checks.finding import Look
+    from drafthouse.operate.doctor.types import DoctorFacts
+    from drafthouse.profiles.resolved_types import Run
 
 PARTS = ("gpu", "runtime", "weights", "box", "server", "outside")
 #: Part of a box of which nothing can be read: the finding in place of its checks.

@@ -13,8 +13,8 @@ from .conditions import in_docker, manages_host
 from .finding import Finding, fail, not_here, of_problem, ok, warn
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import Run
-    from ..doctor.types import ContainerFacts, DoctorFacts, LogConfig, LogFacts
+    from drafthouse.operate.doctor.types import ContainerFacts, DoctorFacts, LogConfig, LogFacts
+    from drafthouse.profiles.resolved_types import Run
 
 
 _MIB = 1024 * 1024

@@ -14,10 +14,10 @@ from ...profiles.exposure import NAMED, NOBODY, exposed, exposure_problems, reac
 from .finding import Finding, fail, not_here, of_problem, ok, warn
 
 if TYPE_CHECKING:
-    from ...bench.result_types import Counts
-    from ...profiles.resolved_types import Run
-    from ..doctor.types import Chat, DoctorFacts, ServedFacts
-    from .finding import Answer, Look
+    from drafthouse.bench.result_types import Counts
+    from drafthouse.operate.checks.finding import Answer, Look
+    from drafthouse.operate.doctor.types import Chat, DoctorFacts, ServedFacts
+    from drafthouse.profiles.resolved_types import Run
 
 
 SPECULATIVE = "speculative"

@@ -9,9 +9,9 @@ from ...core.format import count
 from .finding import Finding, fail, ok
 
 if TYPE_CHECKING:
-    from ...profiles.catalog_types import HubSource
-    from ...profiles.resolved_types import Run, WeightItem
-    from ..doctor.types import DoctorFacts, WeightFacts
+    from drafthouse.operate.doctor.types import DoctorFacts, WeightFacts
+    from drafthouse.profiles.catalog_types import HubSource
+    from drafthouse.profiles.resolved_types import Run, WeightItem
 
 
 def weights(resolved: Run, facts: DoctorFacts) -> list[Finding]:

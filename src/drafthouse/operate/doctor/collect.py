@@ -39,7 +39,7 @@ from .probe import ask, ask_gateway, read_served_key
 from .weights import read_weights
 
 if TYPE_CHECKING:
-    from .types import (
+    from drafthouse.operate.doctor.types import (
         Asked,
         ClockFacts,
         ContainerFacts,

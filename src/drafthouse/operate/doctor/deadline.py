@@ -15,7 +15,7 @@ from ...core.files import object_in
 from ...core.procfs import Clocks, clocks
 
 if TYPE_CHECKING:
-    from .types import DeadlineFacts
+    from drafthouse.operate.doctor.types import DeadlineFacts
 
 # Of the journal's end: what the watch asked for last, and what was said to that.
 _LINES = 3

@@ -12,9 +12,9 @@ from ...profiles.monitoring_settings import near
 from ...prompts.suites import expand
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import Run
-    from ...prompts.suite_types import RequestFields, Suite
-    from .types import Asked, WantedMonitoring
+    from drafthouse.operate.doctor.types import Asked, WantedMonitoring
+    from drafthouse.profiles.resolved_types import Run
+    from drafthouse.prompts.suite_types import RequestFields, Suite
 
 
 #: How many prompts the engine is asked at most; it is enough when one of them shows drafts.

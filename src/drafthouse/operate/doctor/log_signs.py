@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...serving.runtimes import Runtime
+    from drafthouse.serving.runtimes import Runtime
 
 #: Of each log, from its end, in characters: some starts and what came of them.
 _LOOKED_AT = 1_000_000

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from ...core.http import opener
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import ResolvedOpenPaths
-    from .types import PathFacts
+    from drafthouse.operate.doctor.types import PathFacts
+    from drafthouse.profiles.resolved_types import ResolvedOpenPaths
 
 
 #: What a path says to those whom it gives nothing.

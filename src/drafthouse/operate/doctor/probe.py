@@ -26,9 +26,9 @@ from ...serving.runtimes import runtime_of
 from .paths import ask_gateway_paths, ask_paths
 
 if TYPE_CHECKING:
-    from ...profiles.resolved_types import Gateway
-    from ...prompts.suite_types import RequestFields
-    from .types import Answered, Asked, AskedFacts, Chat, GatewayFacts, KeyFacts
+    from drafthouse.operate.doctor.types import Answered, Asked, AskedFacts, Chat, GatewayFacts, KeyFacts
+    from drafthouse.profiles.resolved_types import Gateway
+    from drafthouse.prompts.suite_types import RequestFields
 
 
 _LOOK_S = 10.0

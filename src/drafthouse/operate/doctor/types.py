@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, TypedDict
 if TYPE_CHECKING:
     from typing import NotRequired
 
-    from ...host.box_types import BoxFacts
-    from ...host.driver.facts import DriverFacts
-    from ...profiles.profile_types import Site
-    from ...profiles.resolved_types import Gateway, Ports, ResolvedEngine, ResolvedOpenPaths
-    from ...prompts.suite_types import RequestFields
+    from drafthouse.host.box_types import BoxFacts
+    from drafthouse.host.driver.facts import DriverFacts
+    from drafthouse.profiles.profile_types import Site
+    from drafthouse.profiles.resolved_types import Gateway, Ports, ResolvedEngine, ResolvedOpenPaths
+    from drafthouse.prompts.suite_types import RequestFields
 
 ProblemWords = dict[str, str]
 """A problem as plain data (`Problem.as_dict`)."""

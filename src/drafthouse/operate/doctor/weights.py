@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...weights.integrity import is_as_verified, read_note
 
 if TYPE_CHECKING:
-    from .types import WeightFacts
+    from drafthouse.operate.doctor.types import WeightFacts
 
 
 def read_weights(path: Path) -> WeightFacts:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..report_types import Arm, LoadKind, LoadRow, Report
+    from drafthouse.report.report_types import Arm, LoadKind, LoadRow, Report
 
 Plot = tuple["Figure", str, str]
 Speed = Literal["output_throughput", "per_user_tok_s"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..report_types import Arm
+    from drafthouse.report.report_types import Arm
 
 # Colours nothing else uses, by the CSS variable that takes their place in the finished drawing.
 INK, MUTED, GRID, BASELINE, SPECULATIVE, ACCENT = (
