@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal, cast
 from ..core.format import count
 from ..core.step_clock import begun_s
 from ..core.table import aligned
-from .client import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK
 from .gpu_text import gpu_lines, gpu_trouble
+from .outcome import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK
 from .output_scoring import scored_rows, scoring_of
 from .power import power_of
 from .result_types import ACCEPTANCE_SOURCES

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from ..analysis.batch_k_schedule import offer
 from ..analysis.cost import memory_told
 from ..analysis.crossover import fill
-from ..bench.client import CUT_OFF, Endpoint
+from ..bench.client import Endpoint
 from ..bench.foreign_load import wait_for_quiet, waited_in_vain
 from ..bench.groups import StepOptions
 from ..bench.instruments import beside_ladder
+from ..bench.outcome import CUT_OFF
 from ..bench.output_scoring import ANSWERS, score_answers
 from ..bench.own_processes import own_pids
 from ..bench.results import assemble

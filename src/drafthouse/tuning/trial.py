@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from ..bench.client import OK as REQUEST_OK
 from ..bench.client import Ask, Endpoint, Recording, closed_loop, open_session, raw_request
 from ..bench.machine_state import between, read_cpu
+from ..bench.outcome import OK as REQUEST_OK
 from ..bench.own_processes import own_pids
 from ..bench.results import acceptance_of
 from ..bench.spec_metrics import read_counters

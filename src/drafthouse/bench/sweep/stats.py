@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...bench.client import OK
+from ...bench.outcome import OK
 from ...bench.results import percentile
 from ...bench.samples import measured_tpot
 from ...bench.stats import CONFIDENCE, SEED, bootstrap_median
