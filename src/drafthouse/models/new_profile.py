@@ -65,13 +65,19 @@ def new_profile(wish: Wish, house: House, site: Unchecked, suites: Mapping[str, 
             try:
                 resolve(trial, made.name, site, suites)
             except DrafthouseError as error:
-                refused = error
+                refused = _of_no_file(error, made.name)
                 if not any(problem.code == "gpu-memory-too-small" for problem in error.problems):
                     break
                 continue
             return made
     assert refused  # there is a choice, and a context, for every wish
     raise refused
+
+
+def _of_no_file(error: DrafthouseError, name: str) -> DrafthouseError:
+    """Return the problems of a profile that is not written: no file is there to look at."""
+    file, said = f"profiles/{name}.yml", f"{name}, which is not written"
+    return DrafthouseError([replace(one, where=one.where.replace(file, said)) for one in error.problems])
 
 
 def _choices(wish: Wish, house: House, engine: EngineEntry) -> Iterator[tuple[str, str | None, str]]:

@@ -125,6 +125,7 @@ def test_a_wish_that_cannot_be_met_is_refused(wish: Wish, code: str) -> None:
     with pytest.raises(DrafthouseError) as error:
         new_profile(wish, HOUSE, site_of_inventory(HOUSE.hardware[wish.hardware]["inventory"]), KINDS)
     assert {problem.code for problem in error.value.problems} == {code}
+    assert not any(problem.where.startswith("profiles/") for problem in error.value.problems)
 
 
 def test_a_new_profile_drafts_no_more_than_the_head_inside_can() -> None:
