@@ -26,8 +26,8 @@ pytestmark = pytest.mark.alone
 PROFILE = "cpu-smollm2-ngram"
 # Apart from the reports of other tests.
 REPORTS = "site-reports"
-# 6.5 CPU s on a quiet machine, 22 starts of Ansible; 5 is the aim.
-CONVERGED_S, CONVERGED_CPU_S, CONVERGED_STARTS = 10, 8, 28
+# Or so many starts of Ansible, where a machine is slower or busy.
+CONVERGED_S, CONVERGED_CPU_S, CONVERGED_STARTS = 10, 5, 17
 # The demo's experiment, with one prompt of each kind that the verdict is not about: `make test` is for every day. And
 # the rounds to begin with: `test_rounds.py` has further ones.
 OVERRIDES = {"experiment": {"prompts_per_kind": {"others": 1}, "budget": 0}}
@@ -186,8 +186,15 @@ def test_no_secret_of_the_environment_is_left_anywhere(
 
 
 def test_a_second_run_changes_nothing(
-    measured: Ended, report: dict[str, Any], demo: Play, home: Path, figure: Callable[[str], None]
+    measured: Ended,
+    report: dict[str, Any],
+    demo: Play,
+    home: Path,
+    figure: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # A key that is given could be another one, and its server is looked at; the usual run gives none.
+    monkeypatch.delenv("DRAFTHOUSE_API_KEY")
     before = sorted((home / REPORTS).rglob("*"))
     again = demo()
     assert again.status == 0
