@@ -360,8 +360,8 @@ def _check_supervisor(resolved: Any, box: Sandbox) -> None:
     options.read_config(io.StringIO(configuration(home / "supervisor", [program])))
     section = options.configroot.supervisord
     assert section.pidfile == f"{home}/supervisor/supervisord.pid"
-    (group,) = section.process_group_configs
-    (one,) = group.process_configs
+    listener, one = [group.process_configs[0] for group in section.process_group_configs]
+    assert shlex.split(listener.command) == ["/bin/sh", f"{home}/supervisor/leftovers.sh"]
     assert shlex.split(one.command) == [script, "--port", "8000"]
     if "LABEL" in one.environment:  # what supervisord has no way to write is left out
         assert one.environment["LABEL"] == resolved["title"]

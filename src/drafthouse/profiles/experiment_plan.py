@@ -22,6 +22,9 @@ class _LeftOut(TypedDict, total=False):
 def check_experiment(findings: Findings, experiment: ExperimentWishes, suites: Mapping[str, Sequence[str]]) -> None:
     """Add to ``findings`` what ``experiment`` asks for and no suite has. ``suites`` are the kinds of every suite."""
     available: list[str] = []
+    if not experiment["suites"]:
+        needed = f"at least one of: {', '.join(sorted(suites))}"
+        findings.add("no-prompts", "experiment.suites", "no suite", needed, "name the prompts that are to be asked")
     for number, suite in enumerate(experiment["suites"]):
         if suite in suites:
             available += suites[suite]

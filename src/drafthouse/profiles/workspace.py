@@ -6,7 +6,9 @@ Everything here runs on the controller, from the clone.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -76,17 +78,19 @@ def resolved_profile(
 ) -> ResolvedProfile:
     """Return the resolved profile with the rendered files of both arms; DrafthouseError holds all problems."""
     house = load_house(root)
-    suites = _suites_of(_named_suites(house, name, overrides), root)
+    with _asked_by(name):
+        suites = _suites_of(_named_suites(house, name, overrides), root)
     kinds = {path.stem: list[str]() for path in (root / "benchmarks").glob("*.yml")}
     kinds |= {suite: list(data["kinds"]) for suite, data in suites.items()}
     resolved = resolve(house, name, site, kinds, overrides)
     engine = house.engines[resolved["engine"]["id"]]
     context = request_context(resolved, engine)
     asked = {suite: _answerable(suites[suite], resolved, engine) for suite in resolved["experiment"]["suites"]}
-    resolved["suites"] = {
-        suite: {**fill(trimmed(asked[suite], resolved), context), "name": suite}
-        for suite in resolved["experiment"]["suites"]
-    }
+    with _asked_by(name):
+        resolved["suites"] = {
+            suite: {**fill(trimmed(asked[suite], resolved), context), "name": suite}
+            for suite in resolved["experiment"]["suites"]
+        }
     resolved["prompts"] = prompt_hashes(resolved["suites"].values())
     templates = root / "templates"
     for arm in resolved["arms"].values():
@@ -122,6 +126,16 @@ def load_suites(more: Iterable[str], root: Path = ROOT) -> dict[str, Suite]:
     folder = root / "benchmarks"
     names = {path.stem for path in folder.glob("*.yml")} | {name for name in more if Path(name).suffix}
     return {name: load_suite(name, folder) for name in sorted(names)}
+
+
+@contextmanager
+def _asked_by(profile: str) -> Iterator[None]:
+    """Have what is wrong with a suite name the profile that asks for it."""
+    try:
+        yield
+    except DrafthouseError as error:
+        asks = f"profiles/{profile}.yml: experiment.suites: "
+        raise DrafthouseError([replace(one, where=asks + one.where) for one in error.problems]) from error
 
 
 def _suites_of(names: Iterable[str], root: Path) -> dict[str, Suite]:
@@ -191,7 +205,7 @@ def _named_suites(house: House, name: str, overrides: Unchecked | None) -> list[
     for layer in layers:
         experiment = layer.get("experiment")
         if isinstance(experiment, Mapping) and isinstance(experiment.get("suites"), list):
-            return [str(suite) for suite in experiment["suites"]]
+            return [suite for suite in experiment["suites"] if isinstance(suite, str)]
     return []
 
 

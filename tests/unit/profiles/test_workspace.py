@@ -45,6 +45,20 @@ def test_a_suite_that_there_is_not(name: str) -> None:
         resolved("cpu-smollm2-ngram", experiment={"suites": [name]})
 
 
+@pytest.mark.parametrize(
+    ("wishes", "where"),
+    [
+        ({"suites": []}, "profiles/cpu-smollm2-ngram.yml: experiment.suites"),
+        ({"suites": [{"title": "no name"}]}, "profiles/cpu-smollm2-ngram.yml: experiment.suites[0]"),
+        ({"suites": ["0.7"]}, "profiles/cpu-smollm2-ngram.yml: experiment.suites: prompt file 0.7"),
+    ],
+)
+def test_what_is_wrong_with_suites_names_the_profile(wishes: dict[str, Any], where: str) -> None:
+    with pytest.raises(DrafthouseError) as error:
+        resolved("cpu-smollm2-ngram", experiment=wishes)
+    assert [problem.where for problem in error.value.problems][:1] == [where]
+
+
 def test_small_models_run_side_by_side_and_large_ones_in_turns() -> None:
     steps = resolved("cpu-smollm2-ngram")["experiment"]["steps"]
     assert [(step["round"], step["arms"]) for step in steps] == [
