@@ -120,7 +120,27 @@ def test_what_is_seen_of_a_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert boxes.look() == [Box("a", State.READY, True)]
 
 
-def test_what_is_played_for_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_ends_behind_its_measurement_is_judged_by_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def play(*_: Any) -> int:
+        folder = tmp_path / PROFILE / "20261102-000000-a"
+        folder.mkdir(parents=True)
+        (folder / "report.json").write_text('{"host": "a", "key": "new", "verdict": {"word": "cannot say"}}')
+        return 2
+
+    monkeypatch.setattr(fleet_plays, "play", play)
+    monkeypatch.setattr(fleet_plays, "read", lambda folder: folder)
+    monkeypatch.setattr(fleet_plays, "judge", lambda *_: Judged(Word.UNSURE, ("too noisy",)))
+    boxes = Boxes(given("--reports", str(tmp_path), "--again"), ["a"], [])
+    monkeypatch.setattr(boxes, "_looked", lambda hosts, release: {host: seen() for host in hosts})
+    boxes.look()
+    assert boxes.judged("a") is None
+    assert not boxes.change("a")
+    assert boxes.judged("a") == Judged(Word.UNSURE, ("too noisy",))
+
+
+def test_what_is_played_for_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[tuple[str, Any, list[str]]] = []
 
     def play(playbooks: list[str], inventory: str, variables: Any, words: list[str]) -> int:
@@ -128,7 +148,10 @@ def test_what_is_played_for_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
         return 0
 
     monkeypatch.setattr(fleet_plays, "play", play)
-    boxes = Boxes(given("2", "--set", "serve.context=2048", "--", "-e", "x=1"), ["a"], ["z"])
+    options = ("--reports", str(tmp_path), "--set", "serve.context=2048", "--", "-e", "x=1")
+    boxes = Boxes(given("2", *options), ["a"], ["z"])
+    monkeypatch.setattr(boxes, "_looked", lambda hosts, release: {host: seen() for host in hosts})
+    boxes.look()
     assert boxes.drain("a")
     assert boxes.change("a")
     assert boxes.back("a")
