@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from pathlib import Path
 
@@ -17,11 +18,12 @@ DOOR = "module_utils"
 IN_OUR_ENVIRONMENT = {"benchmark", "judge_rounds", "trial"}
 
 
-def imported(file: Path, statements: list[ast.stmt]) -> tuple[list[Path], set[str]]:
+@functools.cache
+def imported(file: Path) -> tuple[list[Path], set[str]]:
     """The library's files and the packages of others that a file imports when it is imported itself."""
     ours: list[Path] = []
     others: set[str] = set()
-    for node in statements:
+    for node in ast.parse(file.read_text("utf-8")).body:
         if isinstance(node, ast.Import):
             others |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -51,7 +53,7 @@ def reached_from(module: Path) -> dict[Path, set[str]]:
         file = waiting.pop()
         if file in seen or not file.is_file():
             continue
-        ours, seen[file] = imported(file, ast.parse(file.read_text("utf-8")).body)
+        ours, seen[file] = imported(file)
         waiting += ours
     return seen
 
