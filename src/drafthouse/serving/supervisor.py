@@ -69,8 +69,8 @@ stopasgroup = true
 killasgroup = true
 """
 
-# vLLM's engine core lives on when its API server is killed (by the kernel for memory, say), holds the GPU's memory, and
-# every later start lacks it. supervisord ends a program's group where it stops the program, and not where that ended by
+# vLLM's engine core lives on when its API server is killed (by the kernel for memory, say), and keeps the GPU's memory
+# from its successor. supervisord ends a program's group where it stops the program, and not where that ended by
 # itself; but it tells listeners of each end (http://supervisord.org/events.html). No other process gets the group's
 # number while one of the group lives. `dd`, since what `read` takes has an end of line.
 _LEFTOVERS = "leftovers"
