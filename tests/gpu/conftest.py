@@ -35,7 +35,7 @@ def unpacked(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def built(unpacked: Path) -> Built:
     if without := missing("g++"):
-        pytest.skip(without)
+        pytest.skip(without)  # it names the package that brings it
     # pip gets --no-index; the compilers need no network.
     began = time.monotonic()
     programs = luggage.tools(unpacked, unpacked.parent / "tools")

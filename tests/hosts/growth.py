@@ -2,9 +2,10 @@
 
     PYTHONPATH=src:. python -m tests.hosts.growth docs      (a table, and docs/growth.svg; needs root and Docker)
 
-One box goes the whole way with the small weights and an engine that computes nothing (`stand_in_engine.py`): engines
-of 32 boxes on these cores would be most of what is measured. The others are copies of it, with its host name, as
-results belong to a box. So what is measured is Ansible: SSH, tasks, modules, and the doctor's few requests.
+One box goes the whole way with the small weights and an engine that computes nothing
+(`tests/fakes/stand_in_engine.py`): engines of 32 boxes on these cores would be most of what is measured. The others are
+copies of it, with its host name, as results belong to a box. So what is measured is Ansible: SSH, tasks, modules, and
+the doctor's few requests.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from drafthouse.profiles.workspace import ROOT
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.support.tales import BESIDE_OTHERS
 
@@ -48,7 +50,7 @@ class Cost:
 def copies(lab: Lab, many: int, reports: Path) -> Iterator[list[Host]]:
     """Yield so many boxes that have everything and serve; they are removed at the end, and their image."""
     first = lab.start("rental", "grown-1")
-    first.put(_PROGRAM, Path(__file__).with_name("stand_in_engine.py").read_bytes(), "0755")
+    first.put(_PROGRAM, (ROOT / "tests/fakes/stand_in_engine.py").read_bytes(), "0755")
     inventory = lab.inventory([first], like="vastai")
     ended = lab.play("site.yml", inventory, timeout=RUN_S, report_folder=str(reports), **VARIABLES)
     assert ended.status == 0, ended.output[-3000:]

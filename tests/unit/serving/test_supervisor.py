@@ -7,7 +7,7 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -20,6 +20,7 @@ from drafthouse.serving.readiness import wait_until_ready
 from drafthouse.serving.runtimes import ProcessRuntime
 from drafthouse.serving.supervisor import Program, Supervisor, configuration
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -141,23 +142,16 @@ time.sleep(600)
     one = program(tmp_path, text)
     supervisor.converge(configuration(supervisor.home, [one]), ["arm"], fresh=False)
     assert list(supervisor.programs()) == ["arm"]
-    seen_within(lambda: children.exists() and supervisor.programs()["arm"]["statename"] == "RUNNING")
+    until(lambda: children.exists() and supervisor.programs()["arm"]["statename"] == "RUNNING", "the engine")
     first = int(children.read_text())
     os.kill(supervisor.programs()["arm"]["pid"], signal.SIGKILL)
-    seen_within(lambda: is_gone(first))
+    until(lambda: is_gone(first), "the end of its child")
     # It was brought back, and its own child lives.
-    seen_within(lambda: len(children.read_text().splitlines()) == 2)
+    until(lambda: len(children.read_text().splitlines()) == 2, "its successor")
     second = int(children.read_text().splitlines()[1])
     assert not is_gone(second)
     assert supervisor.shut_down() == ["arm"]
     assert is_gone(second)
-
-
-def seen_within(true: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_a_script_with_blanks_and_percents_in_its_path(tmp_path: Path, port: int) -> None:

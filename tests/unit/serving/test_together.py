@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from drafthouse.core.procfs import is_gone
 from drafthouse.profiles.workspace import ROOT
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -27,13 +28,6 @@ ENGINE = """#!/usr/bin/env bash
 sleep 1000 & echo "$! $$" > {pids}.new; mv {pids}.new {pids}; wait
 """
 WAITS_S = 60.0
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + WAITS_S
-    while not true():
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.05)
 
 
 class Side:
