@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from drafthouse.cli import destroy as destroy_script
-from drafthouse.cli import rent as rent_script
 from drafthouse.cloud.vast.attempt import Rented, Waits, World
 from drafthouse.cloud.vast.client import VastClient
 from drafthouse.cloud.vast.clock import ProviderClock
@@ -106,7 +105,6 @@ def call(bench: Bench, main: Callable[[], int], *words: str, **environ: str) -> 
         for name, value in {**environment(bench), **environ}.items():
             patch.setenv(name, value)
         patch.setattr(sys, "argv", ["script", *words])
-        patch.setattr(rent_script, "heed_signals", lambda: None)
         patch.setattr(sys, "stdin", io.StringIO())
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:

@@ -15,12 +15,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from types import FrameType
 from typing import Any
 
 from ..cloud.vast.local_state import state_folder
 from ..core.errors import did_you_mean, one_problem
 from ..core.exit_codes import DONE, FAILED, WARNED
+from ..core.foreground import ended_like_ctrl_c
 from ..core.plain_text import printable
 from ..operate.logs import Source, Wish, source
 from ..operate.tunnel import hosts_of
@@ -119,17 +119,17 @@ def _started(words: list[str]) -> subprocess.Popen[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Show; return WARNED where a box could not be asked, FAILED where none could."""
     given = options().parse_args(argv)
-    signal.signal(signal.SIGTERM, _interrupt)
-    shown = Shown(sources(given))
-    try:
-        lost = shown.wait()
-        if not shown.lines and not lost:
-            print(_nothing(given), file=sys.stderr)
-        return DONE if not lost else WARNED if lost < shown.boxes else FAILED
-    except KeyboardInterrupt:
-        return DONE
-    finally:
-        shown.end()
+    with ended_like_ctrl_c():
+        shown = Shown(sources(given))
+        try:
+            lost = shown.wait()
+        except KeyboardInterrupt:
+            return DONE
+        finally:
+            shown.end()
+    if not shown.lines and not lost:
+        print(_nothing(given), file=sys.stderr)
+    return DONE if not lost else WARNED if lost < shown.boxes else FAILED
 
 
 def _nothing(given: argparse.Namespace) -> str:
@@ -149,7 +149,3 @@ def _nothing(given: argparse.Namespace) -> str:
             ),
         ]
     )
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

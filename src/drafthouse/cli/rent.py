@@ -21,7 +21,6 @@ import argparse
 import json
 import math
 import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -41,6 +40,7 @@ from ..cloud.vast.rent import offered, rent
 from ..cloud.vast.run_and_destroy import by_the_ledger
 from ..core.errors import DrafthouseError, one_problem
 from ..core.exit_codes import DONE, FAILED, INTERRUPTED
+from ..core.foreground import ended_like_ctrl_c
 from ..core.plain_text import printable
 from ..profiles.workspace import resolved_profile, site_of_inventory
 from .parser import Parser, parser_of
@@ -203,19 +203,6 @@ def ask(question: str) -> bool:
     return said
 
 
-def heed_signals() -> None:
-    """Let a hang-up or a termination end like Ctrl-C: what was rented is ended first.
-
-    Ctrl-C itself too: whoever starts a background job may have had it ignored.
-    """
-
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, stop)
-
-
 def dry_run(world: World, resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> None:
     """Print the offers and the request for the cheapest; rent nothing."""
     client = world.client
@@ -295,10 +282,10 @@ def stopped(asked: Sequence[str]) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Rent, or show what would be rented."""
     given = arguments(argv)
-    heed_signals()
     asked: list[str] = []
     try:
-        return act(given, asked)
+        with ended_like_ctrl_c():
+            return act(given, asked)
     except KeyboardInterrupt:
         return stopped(asked)
 

@@ -8,14 +8,13 @@ The box is a host of an inventory. With a single host no name is needed. The eng
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 
 from ..addons.gateway import key_command
 from ..cloud.vast.local_state import state_folder
 from ..core.exit_codes import DONE
+from ..core.foreground import ended_like_ctrl_c
 from ..operate.tunnel import PORT, Tunnel, answers, hosts_of, tunnel, way_to
 from .parser import Parser, parser_of
 from .playbooks import inventory_path
@@ -34,12 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Open, say so, and wait."""
     given = options().parse_args(argv)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    # However we are ended, ssh is ended with us.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
     try:
         way = way_to(hosts_of(inventory_path(given.inventory)), given.host, str(given.inventory))
-        with tunnel(way, given.port, state_folder() / "known_hosts") as opened:
+        # However we are ended, ssh is ended with us.
+        with ended_like_ctrl_c(), tunnel(way, given.port, state_folder() / "known_hosts") as opened:
             print(_said(opened), flush=True)
             opened.wait()
     except KeyboardInterrupt:
@@ -63,7 +60,3 @@ def _said(opened: Tunnel) -> str:
             f"nothing answers on port {way.api_port} of {way.name} yet: the engine does not serve, or is loading",
         ]
     return "\n".join(lines)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

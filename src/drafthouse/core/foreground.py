@@ -59,12 +59,30 @@ class Stop:
     @contextlib.contextmanager
     def heard(self) -> Iterator[Stop]:
         """Hear the signals inside the block."""
-        before = {number: signal.signal(number, self) for number in SIGNALS}
-        try:
+        with _handled_by(self):
             yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def ended_like_ctrl_c() -> contextlib.AbstractContextManager[None]:
+    """Let a hang-up or a termination end what is inside the block like Ctrl-C: what was begun is ended with it.
+
+    Ctrl-C itself too: a shell has it ignored by what it starts in the background.
+    """
+    return _handled_by(_interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def run_until_stopped(
