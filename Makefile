@@ -100,7 +100,7 @@ destroy: venv ; @scripts/drafthouse destroy $(call on,YES,yes) $(ARGS) ## destro
 TESTS := tests/unit tests/golden tests/mutation tests/roles tests/e2e
 venv-dev: .venv/.requirements .venv/.requirements-dev ## create .venv with the tools for tests and lint too
 render: venv ; @scripts/drafthouse render $(site) $(call opt,RUNTIME,runtime) $(ARGS) ## write the files of both arms to build/<profile>/ (PROFILE=name)
-test: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 3 --dist loadfile --no-loadscope-reorder && pytest -m "not soak and alone" $$(grep -rl --include='*.py' 'mark\.alone' $(TESTS)) ## run the tests, including those with a real engine
+test: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 4 --dist loadfile --no-loadscope-reorder && pytest -m "not soak and alone" $$(grep -rl --include='*.py' 'mark\.alone' $(TESTS)) ## run the tests, including those with a real engine
 test-fast: venv-dev ; @pytest -m "not soak and not alone and not processes" --no-processes --numprocesses 2 --dist loadfile tests/unit ## unit tests that start no process, in under a minute
 test-fresh: venv-dev ; @pytest -m "not soak" tests/fresh ## make demo and make test-fast on a bare Debian with five packages, as an ordinary user (needs root, debootstrap)
 test-load: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 4 --dist load tests/load && pytest -m "not soak and alone" tests/load ## client, load sweep, crossover and gates against servers of known speed and known faults

@@ -19,6 +19,7 @@ from drafthouse.core.procfs import is_gone
 from drafthouse.serving.readiness import wait_until_ready
 from drafthouse.serving.runtimes import ProcessRuntime
 from drafthouse.serving.supervisor import Program, Supervisor, configuration
+from tests.support.little_box import kill
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
@@ -49,7 +50,7 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
     # A unix socket's path may have 107 letters at most: stay near the root of the temporary folder.
     one = Supervisor(tmp_path / "s")
     yield one
-    one.shut_down()
+    kill(one)
 
 
 def program(folder: Path, text: str, *words: str, name: str = "arm") -> Program:
