@@ -1,4 +1,7 @@
-"""The token of a replica's Ray: one for all its hosts, kept, readable by its owner only, and never shown."""
+"""The token of a replica's Ray: one for all its hosts, kept, readable by its owner only, and never shown.
+
+What runs with another one is stopped: it would let nobody in who has the new one.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,16 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 
 from drafthouse.profiles.workspace import ROOT
+from drafthouse.serving.supervisor import Program, Supervisor, configuration
+from tests.support.little_box import kill
 
 pytestmark = pytest.mark.processes
 
@@ -32,7 +39,10 @@ def play(folder: Path, **environment: str) -> tuple[list[str], str]:
         for place, name in enumerate("abcd")
     }
     for name in hosts:
-        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "venv" / "bin").mkdir(parents=True, exist_ok=True)
+        python = folder / name / "venv" / "bin" / "python"
+        python.unlink(missing_ok=True)
+        python.symlink_to(sys.executable)
     shared = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": shared}}), "utf-8")
     (folder / "book.yml").write_text(
@@ -51,6 +61,19 @@ def play(folder: Path, **environment: str) -> tuple[list[str], str]:
     return re.findall(r"changed=(\d+)", output), output
 
 
+@contextmanager
+def serving(home: Path) -> Iterator[Supervisor]:
+    """Run something on a host as an arm is run."""
+    script = home / "arm.sh"
+    script.write_text("#!/bin/sh\nexec sleep 600\n")
+    script.chmod(0o755)
+    supervisor = Supervisor(home / "supervisor")
+    wanted = configuration(supervisor.home, [Program("arm", [str(script)], str(home / "arm.log"))])
+    supervisor.converge(wanted, ["arm"], fresh=False)
+    yield supervisor
+    kill(supervisor)
+
+
 def test_a_replica_has_one_token_that_stays_and_is_never_shown(tmp_path: Path) -> None:
     files = {name: tmp_path / name / "secrets" / "ray_token" for name in "abcd"}
     _, output = play(tmp_path)
@@ -59,8 +82,11 @@ def test_a_replica_has_one_token_that_stays_and_is_never_shown(tmp_path: Path) -
     assert all(re.fullmatch(r"[0-9A-Fa-f]{64}", token) for token in tokens.values())
     assert {path.stat().st_mode & 0o777 for path in files.values()} == {0o600}
     assert not any(token in output for token in tokens.values())
-    changed, _ = play(tmp_path)
-    assert changed == ["0", "0", "0", "0"]
-    _, output = play(tmp_path, DRAFTHOUSE_RAY_TOKEN=GIVEN)
+    with serving(tmp_path / "a") as head, serving(tmp_path / "b") as follower:
+        changed, _ = play(tmp_path)
+        assert changed == ["0", "0", "0", "0"]
+        assert head.running() == follower.running() == ["arm"]
+        _, output = play(tmp_path, DRAFTHOUSE_RAY_TOKEN=GIVEN)
+        assert head.running() == follower.running() == []
     assert {path.read_text() for path in files.values()} == {GIVEN}
     assert GIVEN not in output
