@@ -372,6 +372,7 @@ class ResolvedProfile(TypedDict):
     monitoring: Monitoring | None
     expectation: ExpectedSpeed
     experiment: PlannedExperiment
+    group_ports: list[str]
     ports: list[int]
     arms: dict[str, ResolvedArm]
     stock: BuiltArm | None

@@ -355,6 +355,7 @@ class _Join:
                 self.profile.get("expect"), one_pass=self.method.get("one_pass", False)
             ),
             "experiment": experiment,
+            "group_ports": several_hosts.group_ports(self.site),
             "ports": sorted({port for turn in experiment["turns"] for port in turn.values()}),
             "arms": {arm: {**self.built[arm], "fit": fits[arm], "files": []} for arm in self.arms},
             # Shown by `make render` where it is something of its own; measured when the profile asks for it.

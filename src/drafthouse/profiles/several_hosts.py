@@ -32,6 +32,8 @@ PROGRAM = "together-1.py"
 PORT = 29500
 #: How many ports an executor has from there on: on every host, with those of its workers.
 _PORTS = {"mp": 3, "ray": 111}
+#: What the kernel gives a program that asks for any port (net.ipv4.ip_local_port_range): engines' workers do.
+_ANY_PORT = "32768:60999"
 #: The engine itself starts its workers.
 EXECUTOR = "mp"
 _CLUSTER = Form(r"[A-Za-z0-9._-]+:\d{1,5}", "a Ray cluster's head, such as 10.77.0.1:6379")
@@ -77,6 +79,14 @@ def hosts_of(site: Site) -> int:
 def executor_of(site: Site) -> str:
     """Return what starts the engine's workers on several hosts."""
     return site.get("executor") or EXECUTOR
+
+
+def group_ports(site: Site) -> list[str]:
+    """Return the ranges of TCP ports, as FIRST:LAST, at which the hosts of a replica listen for each other."""
+    if hosts_of(site) == 1:
+        return []
+    first = int(site.get("replica_port") or PORT)
+    return [f"{first}:{first + _PORTS[executor_of(site)] - 1}", _ANY_PORT]
 
 
 def subnet_of(site: Site) -> ipaddress.IPv4Network | None:

@@ -29,6 +29,17 @@ def test_the_head_starts_ray_and_the_engine_behind_what_keeps_them_together(arm:
     assert not {"--nnodes", "--node-rank", "--master-addr", "--headless"} & {flag[0] for flag in flags(head)}
 
 
+def test_the_firewall_keeps_the_groups_ports() -> None:
+    """Those of vLLM's own meeting points; Ray's node has a hundred and more."""
+    any_port = "32768:60999"
+    wanted = {(): [], ("mp",): ["29500:29502", any_port], ("ray",): ["29500:29610", any_port]}
+    for executor, ports in wanted.items():
+        more = {"executor": executor[0]} if executor else {"hosts_per_replica": None, "private_subnet": None}
+        assert resolved_profile(PROFILE, site(**more), SPLIT if executor else {})["group_ports"] == ports
+    moved = resolved_profile(PROFILE, site(replica_port=31000), SPLIT)
+    assert moved["group_ports"] == ["31000:31002", any_port]
+
+
 @pytest.mark.processes
 def test_a_follower_is_a_node_of_rays_and_nothing_else() -> None:
     follower = script(1, SPLIT, **RAY)
