@@ -60,6 +60,7 @@ SCHEDULE = "--speculative-config num_speculative_tokens_per_batch_size"
 
 
 ALGORITHM = "--speculative-algorithm"
+ADAPTIVE = {ALGORITHM: "EAGLE", "--speculative-adaptive": True}
 
 
 def sglang(version: str, method: str = "eagle", kind: str = "head", **more: Any) -> Case:
@@ -175,6 +176,14 @@ CASES: dict[str, tuple[Case, dict[str, Any]]] = {
         sglang("0.5.12", target="nvidia/GLM-5-NVFP4", hardware={"name": "NVIDIA B300"}),
         {"hardware": {"name": "NVIDIA B200"}},
     ),
+    "sglang-adaptive-branches": (
+        replace(sglang("0.5.15"), settings={**ADAPTIVE, "--speculative-eagle-topk": 4}),
+        {"settings": {**ADAPTIVE, "--speculative-eagle-topk": 1}},
+    ),
+    "sglang-adaptive-steps": (
+        replace(sglang("0.5.15", tokens=4), settings={**ADAPTIVE, "--speculative-num-steps": 4}),
+        {"settings": {**ADAPTIVE, "--speculative-num-steps": 3}, "tokens": 3},
+    ),
     "sglang-qwen38-mtp-sm86": (
         sglang("0.5.17", target="Qwen/Qwen3.8-27B", hardware={"compute_capability": "8.6", **TWO}),
         {"hardware": {"compute_capability": "8.6", "devices": 1}},
@@ -247,7 +256,7 @@ def setup_of(case: Case) -> Setup:
 
 def test_every_row_has_its_two_plans() -> None:
     assert set(CASES) == set(house().issues)
-    assert len(CASES) == 44
+    assert len(CASES) == 46
     assert len(WHOLE) >= 17
 
 
@@ -269,7 +278,7 @@ def resolved_of(case: Case, **more: Any) -> Any:
     method = engine["methods"][case.method]
     for name, value in case.settings.items():
         word, _, key = name.rpartition(" ")
-        if word.startswith("-"):
+        if word.startswith("-") or any(one.get("name") == name for one in method.get("options", {}).values()):
             options[given(method.setdefault("options", {}), "name", key, value)] = value
         else:
             serve[given(engine["options"], "environment" if word else "flag", key, value)] = value
