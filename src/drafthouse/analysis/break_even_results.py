@@ -34,12 +34,18 @@ class _Part:
 def points_of(baseline: ArmResult, speculative: ArmResult, ladder: Ladder | None, tokens: int) -> list[Point]:
     """Return the cost of a drafted token at every load that was measured; ``tokens`` is K.
 
-    The ladder's levels first (a closed loop's: an open one sets the rate of requests and not what is under way);
-    the experiment's own concurrency where the ladder has not got it. Raises DrafthouseError where nothing tells.
+    The ladder's levels (a closed loop's: an open one sets the rate of requests and not what is under way), and the
+    experiment's own concurrency; at a level that both have, the one with the narrower interval: a ladder's step takes
+    some seconds. Raises DrafthouseError where nothing tells.
     """
-    points = points_of_ladder(ladder, tokens) if ladder else []
-    known = {point.level for point in points}
-    points += [point for point in points_of_pair(baseline, speculative, tokens) if point.level not in known]
+    points: dict[float, Point] = {}
+    for point in [
+        *(points_of_ladder(ladder, tokens) if ladder else []),
+        *points_of_pair(baseline, speculative, tokens),
+    ]:
+        known = points.get(point.level)
+        if known is None or point.high - point.low < known.high - known.low:
+            points[point.level] = point
     if not points:
         raise one_problem(
             "no-drafted-tokens",
@@ -47,7 +53,7 @@ def points_of(baseline: ArmResult, speculative: ArmResult, ladder: Ladder | None
             "both arms measured, and a speculative arm that drafted",
             "run the profile again with -e remeasure=true",
         )
-    return sorted(points, key=lambda point: point.level)
+    return sorted(points.values(), key=lambda point: point.level)
 
 
 def points_of_ladder(ladder: Ladder, tokens: int) -> list[Point]:

@@ -18,7 +18,7 @@ from drafthouse.analysis.break_even import (
     expected_tokens,
     gain_of,
 )
-from drafthouse.analysis.break_even_results import points_of, points_of_pair
+from drafthouse.analysis.break_even_results import points_of, points_of_ladder, points_of_pair
 from drafthouse.analysis.verdict_text import THRESHOLD
 from drafthouse.profiles.memory_fit import expected_speedup
 from tests.fakes.crossover_server import Law, known_crossover
@@ -205,6 +205,22 @@ def test_two_results_tell_the_cost_at_their_own_load() -> None:
     ladder = ladder_of(0.5)
     assert len(points_of(result(15.0), result(10.0, 4000, 2000), ladder, K)) == len(LEVELS)
     assert points_of(result(15.0), result(10.0, 4000, 2000), None, K) == [point]
+
+
+def test_at_a_level_that_both_measured_the_narrower_interval_tells() -> None:
+    arms = result(15.0), result(10.0, 4000, 2000)
+    (of_pair,) = points_of_pair(*arms, K)
+    ladder = ladder_of(0.5)
+    of_ladder = points_of_ladder(ladder, K)[0]
+    assert of_ladder.level == of_pair.level
+    for level in (one for crossover in ladder["crossover"].values() for one in crossover["levels"]):
+        level["speedup"]["low"], level["speedup"]["high"] = 0.2, 20.0
+    wide = points_of_ladder(ladder, K)[0]
+    assert wide.high - wide.low > of_pair.high - of_pair.low
+    assert points_of(*arms, ladder, K)[0] == of_pair
+    for level in (one for crossover in ladder["crossover"].values() for one in crossover["levels"]):
+        level["speedup"]["low"] = level["speedup"]["high"] = level["speedup"]["median"]
+    assert points_of(*arms, ladder, K)[0] == points_of_ladder(ladder, K)[0] != of_pair
 
 
 def test_without_a_draft_there_is_no_break_even() -> None:
