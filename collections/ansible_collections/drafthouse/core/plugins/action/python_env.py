@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ansible.module_utils.parsing.convert_bool import boolean
-
 from ..module_utils.host.env_recipe import EnvRecipe
 from ..plugin_utils.following import FollowingAction
 from ..plugin_utils.words import Answer, Arguments, TaskVars
@@ -26,13 +24,11 @@ class ActionModule(FollowingAction):
 
     def answer(self, variables: TaskVars) -> Answer:
         """Make it, or tell that it is as it should be."""
-        arguments = dict(self._task.args)
-        background, job = boolean(arguments.pop("background", False)), arguments.pop("job", None)
-        self._task.args = arguments
+        arguments, begins, job = self.take_own()
         box = variables.get("drafthouse_box")
         if box and _is_made(arguments, box):
             return {"changed": False}
-        if background and not self._task.check_mode:
+        if begins:
             return self.begin(arguments, variables)
         made = self.follow(job, variables) if job else {}
         # A box that was started again meanwhile has lost its job.

@@ -26,10 +26,8 @@ class ActionModule(FollowingAction):
 
     def answer(self, variables: TaskVars) -> Answer:
         """Start the fetch, or end one that was started and put everything in place."""
-        arguments = dict(self._task.args)
-        background, job = boolean(arguments.pop("background", False)), arguments.pop("job", None)
-        self._task.args = arguments
-        if background and not self._task.check_mode:
+        arguments, begins, job = self.take_own()
+        if begins:
             return self.begin({**arguments, "items": without_engine(arguments["items"])}, variables)
         early = self.follow(job, variables) if job else {}
         # A box that was started again meanwhile has lost its job: what it fetched is there, and the rest comes now.

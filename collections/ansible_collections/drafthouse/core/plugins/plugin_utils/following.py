@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 
 from ..module_utils.core.errors import DrafthouseError, Problem
@@ -79,6 +80,16 @@ class FollowingAction(Action):
             # a token of the hub among them.
             if folder := self._connection._shell.tmpdir:
                 self._remove_tmp_path(folder, force=True)
+
+    def take_own(self) -> tuple[Arguments, bool, Any]:
+        """Take ``background`` and ``job``, which the module does not know, out of the task's arguments.
+
+        Return the others, whether the module is only to be begun, and the job that is to be followed.
+        """
+        arguments = dict(self._task.args)
+        background, job = boolean(arguments.pop("background", False)), arguments.pop("job", None)
+        self._task.args = arguments
+        return arguments, background and not self._task.check_mode, job
 
     def begin(self, arguments: Arguments, variables: TaskVars) -> dict[str, Any]:
         """Start the module where there is something to do; a refusal is told now and not when it is waited for."""
