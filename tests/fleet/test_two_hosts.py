@@ -6,6 +6,7 @@ What this proves is the way, not the speed: gloo over a bridge, and one core a h
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from drafthouse.core.procfs import commands
 from tests.fleet.conftest import PORT, Pair
+from tests.support.loosely import read_history
 
 pytestmark = [pytest.mark.alone, pytest.mark.soak]
 
@@ -89,7 +91,9 @@ def test_when_the_head_goes_the_followers_engine_is_gone(
     assert "ending the engine" in (pair.home(follower) / "logs" / "follower.log").read_text()
     again = pair.play("site.yml", profile=profile, report_folder=str(reports))
     assert again.status == 0, again.output[-3000:]
-    assert "found away" in again.output or again.changed > 0
+    # By this run, or by the guard that the last one has left on the box and that was quicker.
+    (*_, last) = read_history(pair.home(head))
+    assert re.match("found away: |its run was heard of no more", last["why"])
     assert engines(pair, 0)
     assert engines(pair, 1)
     key = (pair.home(head) / "secrets" / "api_key").read_text().strip()
