@@ -1,6 +1,6 @@
 """Run bad input through the programs that read it, and say what broke.
 
-    python -m tests.fuzz.runner --cases 2000 --seed 7
+    python -m tests.fuzz --cases 2000 --seed 7
 
 prints a table of the classes of input, and every traceback with the case that made it.
 """
@@ -12,7 +12,6 @@ import collections
 import os
 import random
 import re
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -172,7 +171,3 @@ def main() -> int:
             f"   {spent[kind]:6.1f} s   {said}"
         )
     return 1 if broken else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,7 +16,7 @@ from ..core import places
 from ..core.errors import DrafthouseError, one_problem
 from ..core.format import listing
 from ..core.pins import Pins, hub_key, image_of, is_commit, pins_file, read_pins
-from ..core.schema import Anything, Findings, Map, Table, check
+from ..core.schema import Anything, Findings, Map, Table, check, check_text
 from ..prompts.checks import asked_of, gate_of
 from ..prompts.fill import fill
 from ..prompts.loader import load_suite
@@ -241,7 +241,9 @@ def checked_site(variables: object, file: str, root: Path = WORK) -> Site:
         assert isinstance(variables, Mapping)
         site = site_from(variables, root)
         shape = Map({f"drafthouse_{key}": field for key, field in SITE.fields.items()})
-        check({f"drafthouse_{key}": value for key, value in site.items()}, shape, findings)
+        named = {f"drafthouse_{key}": value for key, value in site.items()}
+        check(named, shape, findings)
+        check_text(named, findings)
     if findings.problems:
         raise DrafthouseError(findings.problems)
     return site

@@ -18,7 +18,7 @@ from drafthouse.analysis.break_even import (
     expected_tokens,
     gain_of,
 )
-from drafthouse.analysis.break_even_results import points_of, points_of_ladder, points_of_pair
+from drafthouse.analysis.break_even_results import points_of, points_of_pair
 from drafthouse.analysis.verdict_text import THRESHOLD
 from drafthouse.profiles.memory_fit import expected_speedup
 from tests.fakes.crossover_server import Law, known_crossover

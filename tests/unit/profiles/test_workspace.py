@@ -9,6 +9,7 @@ import pytest
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from, site_of_inventory
+from tests.support.refusals import refuses
 
 # The profiles of this file are for a CPU and for GPUs: all of them have the process runtime.
 SITE = {**site_of_inventory("workstation"), "runtime": "process"}
@@ -32,6 +33,17 @@ def test_every_inventory_names_a_whole_site_and_a_profile(name: str) -> None:
 
     variables = yaml.safe_load((ROOT / "inventory" / name / "group_vars" / "all.yml").read_text())
     assert resolved_profile(variables["profile"], site_of_inventory(name))["site"]["host"] == "127.0.0.1"
+
+
+def test_a_hidden_character_is_told_with_the_inventorys_file(tmp_path: Path) -> None:
+    file = tmp_path / "inventory" / "mine" / "group_vars" / "all.yml"
+    file.parent.mkdir(parents=True)
+    good = (ROOT / "inventory" / "local" / "group_vars" / "all.yml").read_text()
+    file.write_text(good.replace("models_dir: .drafthouse/models", 'models_dir: "a\\u202Eb"'))
+    with refuses("control-character") as error:
+        site_of_inventory("mine", tmp_path)
+    (problem,) = error.value.problems
+    assert problem.where == "inventory/mine/group_vars/all.yml: drafthouse_models_dir"
 
 
 def test_no_such_inventory() -> None:

@@ -1,7 +1,7 @@
 """Bad input of every kind through the programs that read it, in this one process: no traceback, none hidden either.
 
-FUZZ_SEED=7 draws other cases, FUZZ_CASES=5000 more of them; a failure prints the number that `python -m
-tests.fuzz.runner --seed SEED --cases CASES --only NUMBER` runs alone.
+FUZZ_SEED=7 draws other cases, FUZZ_CASES=5000 more of them; a failure prints the number that
+`PYTHONPATH=src:collections:. python -m tests.fuzz --seed SEED --cases CASES --only NUMBER` runs alone.
 """
 
 from __future__ import annotations
