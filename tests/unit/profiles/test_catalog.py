@@ -110,6 +110,14 @@ def test_every_number_of_the_catalogue_is_sane() -> None:
         assert (ROOT / "templates" / engine["template"]).is_file()
 
 
+def test_each_program_that_an_environment_gets_is_a_file() -> None:
+    """Nothing looks for it before a box's environment has been made."""
+    for engine, entry in load_house(ROOT).engines.items():
+        for install in entry["install"].values():
+            for name in filter(None, (install.get("launcher"), *install.get("tools", ()))):
+                assert (ROOT / "roles/engine/files" / name).is_file(), f"{engine}: {name}"
+
+
 def test_a_house_that_a_caller_changes_is_only_its_own() -> None:
     first = load_house(ROOT)
     first.models.clear()

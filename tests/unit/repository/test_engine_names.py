@@ -49,7 +49,10 @@ def named(text: str) -> list[str]:
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_other_file_names_an_engine(path: Path) -> None:
     known = CLIENTS.get(str(path.relative_to(ROOT)), set())
-    assert [one for one in named(path.read_text("utf-8")) if not any(f"'{word}'" in one for word in known)] == []
+    found = [one for one in named(path.read_text("utf-8")) if not any(f"'{word}'" in one for word in known)]
+    assert found == [], (
+        "ask the engine's class or entry; a new engine that is called by an ordinary word needs another name"
+    )
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "templates/monitoring").iterdir()), ids=lambda path: path.name)
