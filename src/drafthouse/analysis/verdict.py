@@ -29,7 +29,8 @@ from ..bench.samples import (
 from ..bench.stats import CONFIDENCE, Estimated, geometric_means, median_interval, paired_ratios, values_needed
 from ..bench.usage_check import contradictions, sources_of
 from ..core.format import count, listing
-from ..profiles.resolved_types import PlannedExperiment, ResolvedProfile
+from ..profiles.planned_types import PlannedExperiment
+from ..profiles.resolved_types import ResolvedProfile
 from .acceptance_findings import acceptance_findings
 from .answered import unanswered
 from .arm_diff import file_differences, result_differences, stale

@@ -17,7 +17,8 @@ from .more_rounds import SCHEMA, settings_of
 
 if TYPE_CHECKING:
     from drafthouse.experiment.more_rounds import Note
-    from drafthouse.profiles.resolved_types import PlannedStep, Run
+    from drafthouse.profiles.planned_types import PlannedStep
+    from drafthouse.profiles.resolved_types import Run
 
 #: The file of the last decision, in the folder of the results.
 FILE = "rounds.json"

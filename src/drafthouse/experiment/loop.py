@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from drafthouse.bench.sweep.ladder_types import LadderStep
     from drafthouse.core.progress import Event
     from drafthouse.core.progress import Tell as Progress
-    from drafthouse.profiles.resolved_types import PlannedExperiment, PlannedStep, Run
+    from drafthouse.profiles.planned_types import PlannedExperiment, PlannedStep
+    from drafthouse.profiles.resolved_types import Run
     from drafthouse.prompts.suite_types import Suite
 
 # What an engine says of itself while it starts, where the two arms may differ beside speculation.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import NotRequired
 
     from drafthouse.bench.result_types import StepResult
-    from drafthouse.profiles.resolved_types import PlannedBudget, PlannedExperiment
+    from drafthouse.profiles.planned_types import PlannedBudget, PlannedExperiment
 
 SCHEMA = "drafthouse.rounds/1"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..core.format import shown_time
 
 if TYPE_CHECKING:
-    from drafthouse.profiles.resolved_types import PlannedBudget
+    from drafthouse.profiles.planned_types import PlannedBudget
 
 DEFAULT_BUDGET = "3x"
 #: The most that a factor may come to, in seconds: an engine of 120B takes minutes to start, on a card that bills.

@@ -11,8 +11,9 @@ from ..prompts.load_levels import check_kinds, check_ladder, plan_ladder
 from .budget import DEFAULT_BUDGET, MOST_ROUNDS, NEEDED, parse_budget
 
 if TYPE_CHECKING:
+    from drafthouse.profiles.planned_types import PlannedExperiment, PlannedStep
     from drafthouse.profiles.profile_types import ExperimentWishes
-    from drafthouse.profiles.resolved_types import Fit, PlannedExperiment, PlannedStep, Ports
+    from drafthouse.profiles.resolved_types import Fit, Ports
 
 
 class _LeftOut(TypedDict, total=False):

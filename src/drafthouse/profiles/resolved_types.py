@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from drafthouse.engines.install_types import EngineInstall
     from drafthouse.profiles.fleet_settings import Fleet
     from drafthouse.profiles.known_issue_schema import MatchedIssue
-    from drafthouse.profiles.profile_types import PromptCounts, Runtime, Site, Together
+    from drafthouse.profiles.planned_types import PlannedExperiment
+    from drafthouse.profiles.profile_types import Runtime, Site, Together
     from drafthouse.profiles.published_schema import PublishedFigure
-    from drafthouse.prompts.load_levels import PlannedLadder
     from drafthouse.prompts.suite_types import Suite
 
 SourceKind = Literal["path", "package", "derived", "hub"]
@@ -202,43 +202,6 @@ class ExpectedSpeed(TypedDict):
     acceptance: float | None
     acceptance_source: str | None
     speedup: float | None
-
-
-class PlannedBudget(TypedDict):
-    """For how long may be measured: a factor of the first rounds (None: no factor), at most so many seconds."""
-
-    factor: float | None
-    most_s: float
-
-
-class PlannedStep(TypedDict):
-    """A step: suites (``without`` some kinds) on arms served together; ``file`` is below the result's folder."""
-
-    round: int
-    suites: list[str]
-    arms: Ports
-    number: int
-    file: str
-    without: NotRequired[list[str]]
-
-
-class PlannedExperiment(TypedDict):
-    """The experiment (`experiment_plan.plan_experiment`)."""
-
-    suites: list[str]
-    once: list[str]
-    prompts_per_kind: PromptCounts
-    max_output_tokens: int | None
-    kinds: list[str]
-    concurrency: int
-    rounds: int
-    most_rounds: int
-    budget: PlannedBudget
-    schedule: Literal["interleaved", "alternated"]
-    turns: list[Ports]
-    temperatures: list[float]
-    steps: list[PlannedStep]
-    ladder: NotRequired[PlannedLadder]
 
 
 class EngineYaml(TypedDict):

@@ -12,7 +12,7 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.experiment.plan_text import plan_text
 from drafthouse.profiles.budget import CAP_S, limit_s, parse_budget, seconds_in
 from drafthouse.profiles.experiment_plan import steps_of_round
-from drafthouse.profiles.resolved_types import PlannedExperiment
+from drafthouse.profiles.planned_types import PlannedExperiment
 from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 
