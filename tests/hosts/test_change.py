@@ -440,7 +440,7 @@ def test_a_broken_engine_of_another_kind_of_runtime(process_box: Served, figure:
         process_box.box.put(launcher, own, mode="0755")
     assert ended.status != 0
     assert any("is not served" in line and "died" in line for line in ended.lines("found")), ended.output[-3000:]
-    assert any("and what served before could not be restored" in line for line in ended.lines("found"))
+    assert any("and the last good server could not be restored" in line for line in ended.lines("found"))
     # Mended, the next run brings it back before it does anything else.
     settled = process_box.job.run("site.yml --tags settle")
     assert settled.status == 0, settled.output[-3000:]

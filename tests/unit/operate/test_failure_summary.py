@@ -71,7 +71,7 @@ def test_a_last_good_server_that_stays_away_is_the_second_reason() -> None:
     )
     refused, back = both(DIED, "", RESOLVED, gone)
     assert refused.where == "box"
-    assert back.found == "and what served before could not be restored: release 0001 needs what is gone: /m"
+    assert back.found == "and the last good server could not be restored: release 0001 needs what is gone: /m"
     assert back.do == "make small"
 
 
