@@ -71,7 +71,7 @@ def test_an_arm_that_is_killed_is_back_and_no_longer_dead(tmp_path: Path, superv
     pid = kill(supervisor)
     assert dead_soon(watch)
     said = asyncio.run(watch.bring_back("arm"))
-    assert said.startswith("the engine was started again, and ready after ")
+    assert said.startswith("the engine was restarted and was ready after ")
     assert supervisor.programs()["arm"]["pid"] not in (0, pid)
     assert not asyncio.run(watch.died("arm"))
     with socket.socket() as probe:
