@@ -115,7 +115,7 @@ def test_a_container_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch
     called: list[tuple[str, str]] = []
     runtime = ContainerRuntime()
     monkeypatch.setattr(runtime, "_asked", lambda method, path: called.append((method, path)))
-    with pytest.raises(DrafthouseError, match="the container drafthouse-baseline does not start: there is no such"):
+    with pytest.raises(DrafthouseError, match="the container drafthouse-baseline does not start: no such"):
         runtime.start("baseline")
     assert called[0] == ("POST", "/containers/drafthouse-baseline/start")
 

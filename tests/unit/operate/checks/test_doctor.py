@@ -187,7 +187,7 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (GPU, {"served/0/running": False, "served/0/why": "exit status 1"}, "served", FAIL, "exit status 1", "make logs"),
     (GPU, {"served/0/profile": "rtx6000-gptoss-ngram"}, "served", FAIL, "of rtx6000-gptoss-ngram",
      "make doctor PROFILE=rtx6000-gptoss-ngram"),
-    (GPU, {"drift": "serve.sh is not the release's"}, "as it was served", FAIL, "serve.sh", "make rollback"),
+    (GPU, {"drift": "serve.sh differs from the release's"}, "as it was served", FAIL, "serve.sh", "make rollback"),
     (GPU, {"key/problem": PROBLEM}, "API key", FAIL, "mode 0644", "chmod 600"),
     (GPU, {"asked/without_key/status": 400}, "key required", FAIL, "400 to a chat request without", "make with"),
     (GPU, {"asked/health": REFUSED}, "engine answers", FAIL, "Connection refused", "make logs"),
