@@ -149,7 +149,7 @@ def comes_back(box: Box) -> None:
     demo.until(demo.ended, 180.0)
     demo.read(0.1)
     assert demo.process.returncode == 130
-    assert "what served before is brought back by the box itself" in demo.text[before:]
+    assert "the box itself restores the previous server" in demo.text[before:]
     assert current(box.home)
     demo.until(lambda: not drift(box.home), COMES_BACK_S)
 

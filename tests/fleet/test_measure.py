@@ -197,10 +197,10 @@ def test_a_replica_that_is_killed_makes_its_step_invalid(fleet: Fleet, tmp_path:
     said, _ = process.communicate(timeout=300)
     (step,) = json.loads(out.read_text())["steps"]
     assert step["status"] == "broken", said
-    assert any(note.startswith(f"{victim}: started anew") for note in step["notes"]), step["notes"]
+    assert any(note.startswith(f"{victim}: restarted during") for note in step["notes"]), step["notes"]
     assert step["failed"] > 0
     lost = {one["name"]: one for one in step["replicas"]}[victim]
-    assert (lost["requests"], lost["said"]) == (None, "its engine was started anew")
+    assert (lost["requests"], lost["said"]) == (None, "its engine was restarted")
     # Streams that had begun there were cut off, and are its own.
     assert lost["failed"] > 0
 

@@ -93,7 +93,7 @@ def test_when_the_head_goes_the_followers_engine_is_gone(
     assert again.status == 0, again.output[-3000:]
     # By this run, or by the guard that the last one has left on the box and that was quicker.
     (*_, last) = read_history(pair.home(head))
-    assert re.match("found away: |its run was heard of no more", last["why"])
+    assert re.match("found away: |no sign of life from its run", last["why"])
     assert engines(pair, 0)
     assert engines(pair, 1)
     key = (pair.home(head) / "secrets" / "api_key").read_text().strip()

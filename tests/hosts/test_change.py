@@ -306,7 +306,7 @@ def test_a_killed_run_leaves_the_old_server_answering(
     with killed_while_it_measures(served, tmp_path / "log"):
         # What is measured answers at its port, too: it is back when the box has noted it, behind its answer.
         seconds = awaited(
-            lambda: "heard of no more" in served.history()[-1]["why"], "old server", served.start_s + GRACE_S
+            lambda: "no sign of life" in served.history()[-1]["why"], "old server", served.start_s + GRACE_S
         )
     assert served.tokens() > 0
     assert container(served.box)["Config"]["Labels"]["drafthouse.arm"] == "speculative"
@@ -328,7 +328,7 @@ def test_the_next_run_after_a_kill_begins_with_a_server(
     assert served.tokens() > 0
     assert len(served.engines()) == 1
     # On a slow machine the box is quicker than the run.
-    assert re.match("found away: |its run was heard of no more", served.history()[-1]["why"])
+    assert re.match("found away: |no sign of life from its run", served.history()[-1]["why"])
     assert seconds <= served.start_s + GRACE_S
     again = served.job.run("site.yml --tags settle")
     assert (again.status, again.changed) == (0, 0)
@@ -440,7 +440,7 @@ def test_a_broken_engine_of_another_kind_of_runtime(process_box: Served, figure:
         process_box.box.put(launcher, own, mode="0755")
     assert ended.status != 0
     assert any("is not served" in line and "died" in line for line in ended.lines("found")), ended.output[-3000:]
-    assert any("and what served before could not be restored" in line for line in ended.lines("found"))
+    assert any("and the last good server could not be restored" in line for line in ended.lines("found"))
     # Mended, the next run brings it back before it does anything else.
     settled = process_box.job.run("site.yml --tags settle")
     assert settled.status == 0, settled.output[-3000:]

@@ -191,7 +191,7 @@ def test_what_a_release_keeps_makes_the_same_container_again(image: str, tmp_pat
     recorded: Any = {key: before[key] for key in ("Config", "HostConfig", "Image")}
     for one in (kept, recorded):
         remove(list(ours()))
-        assert drifted("speculative", one) == "the container drafthouse-speculative does not run"
+        assert drifted("speculative", one) == "the container drafthouse-speculative is not running"
         run_alone("speculative", json.loads(json.dumps(one)))
         again = told("speculative")
         assert again["Id"] != before["Id"] and again["State"]["Running"]
@@ -204,7 +204,7 @@ def test_what_a_release_keeps_makes_the_same_container_again(image: str, tmp_pat
 
 def test_what_a_container_says_of_itself(image: str, tmp_path: Path) -> None:
     found, runtime = living(resolved(tmp_path, image)), ContainerRuntime()
-    assert runtime.state("baseline").why == "there is no such container"
+    assert runtime.state("baseline").why == "no such container"
     assert made(tmp_path, found, {"baseline": free_port()}).status == 0
     assert runtime.state("baseline").running
     assert (runtime.printed("baseline"), runtime.tail("baseline", 5)) == ("up\n", "up")

@@ -161,7 +161,7 @@ def test_every_seventh_answer_is_an_error(tmp_path: Path) -> None:
     for step in steps:
         assert (step["status"], step["ended_by"]) == ("ok", "time")
         assert 0 < step["failed"] <= step["num_prompts"] / 6
-        assert "did not end well; the first: HTTP 500" in step["notes"][0]
+        assert "did not succeed; the first: HTTP 500" in step["notes"][0]
 
 
 @pytest.mark.parametrize("clock", [{"usage": "never"}, {"empty_every": 1}, {"error_every": 1}])
@@ -237,7 +237,7 @@ def test_an_engine_that_dies_is_restarted_once_and_its_step_is_marked(tmp_path: 
     assert [step["level"] for step in got["steps"]] == [1, 2, 3]
     broken = [step for step in got["steps"] if step["status"] == "broken"]
     assert [(step["ended_by"], step["restarted"]) for step in broken] == [("died", True)]
-    assert broken[0]["notes"][-2:] == ["the engine died while this step ran", "started again"]
+    assert broken[0]["notes"][-2:] == ["the engine died during this step", "started again"]
     # What was measured before it died is kept with it.
     assert 0 < broken[0]["completed"] < broken[0]["num_prompts"]
     last = got["steps"][-1]
@@ -293,7 +293,7 @@ def test_an_engine_that_does_not_come_back(tmp_path: Path) -> None:
         got = measured(tmp_path / "l.json", PLAN, {"a": server.url}, watch=server)
     (step,) = got["steps"]
     assert (step["status"], step["ended_by"], step["restarted"], step["completed"]) == ("broken", "died", False, 0)
-    assert step["notes"][0].startswith("not one request of the warm-up was answered: ")
+    assert step["notes"][0].startswith("no warm-up request was answered: ")
     assert got["notes"][0].endswith("it did not start again: it stays down")
 
 

@@ -71,7 +71,7 @@ def test_an_arm_that_is_killed_is_back_and_no_longer_dead(tmp_path: Path, superv
     pid = kill(supervisor)
     assert dead_soon(watch)
     said = asyncio.run(watch.bring_back("arm"))
-    assert said.startswith("the engine was started again, and ready after ")
+    assert said.startswith("the engine was restarted and was ready after ")
     assert supervisor.programs()["arm"]["pid"] not in (0, pid)
     assert not asyncio.run(watch.died("arm"))
     with socket.socket() as probe:
@@ -115,7 +115,7 @@ def test_a_container_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch
     called: list[tuple[str, str]] = []
     runtime = ContainerRuntime()
     monkeypatch.setattr(runtime, "_asked", lambda method, path: called.append((method, path)))
-    with pytest.raises(DrafthouseError, match="the container drafthouse-baseline does not start: there is no such"):
+    with pytest.raises(DrafthouseError, match="the container drafthouse-baseline does not start: no such"):
         runtime.start("baseline")
     assert called[0] == ("POST", "/containers/drafthouse-baseline/start")
 

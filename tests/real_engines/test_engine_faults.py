@@ -129,7 +129,7 @@ def test_the_out_of_memory_killer_is_named_and_the_step_measured_again(
     rose = re.search(r"oom_kill of its group rose by ([12]) ", note)
     assert rose, note
     assert note.count("killed: ") in (0, int(rose[1])), note
-    assert "its group may use 700 MiB" in note
+    assert "its group's limit is 700 MiB" in note
     assert note.endswith("; the step was measured again")
     assert [one["status"] for one in kept["arms"]["baseline"]["requests"]] == ["ok"] * 20
 

@@ -111,7 +111,7 @@ def problems(settings: Settings) -> list[Problem]:
         bool(settings.replicas or _UPSTREAM.fullmatch(settings.upstream)),
         "gateway_upstream",
         settings.upstream,
-        "an address of the box's own loopback with a port: what is sent on has no TLS",
+        "a loopback address of the box with a port: forwarded requests have no TLS",
         "write 127.0.0.1:8000",
     )
     check(bool(_PATH.fullmatch(settings.health)), "gateway_health", settings.health, "a path, such as /health")
@@ -120,7 +120,12 @@ def problems(settings: Settings) -> list[Problem]:
     check(0 <= settings.hold_s <= 86_400, "gateway_hold_s", settings.hold_s, "seconds, from 0 to 86400")
     door = f"{door_folder(settings.home)}/pass.sock"
     fits = not settings.hold_s or len(door) <= _SOCKET_CHARACTERS
-    check(fits, "gateway_home", settings.home, f"a shorter path: a socket's may have {_SOCKET_CHARACTERS} characters")
+    check(
+        fits,
+        "gateway_home",
+        settings.home,
+        f"a shorter path: a socket's path is limited to {_SOCKET_CHARACTERS} characters",
+    )
     limit = 1 <= settings.max_body_mb <= 1000
     check(limit, "gateway_max_body_mb", settings.max_body_mb, "megabytes, from 1 to 1000")
     limit = 1 <= settings.body_timeout_s <= 3600
@@ -128,9 +133,9 @@ def problems(settings: Settings) -> list[Problem]:
     limit = 1 <= settings.max_requests <= 100_000
     check(limit, "gateway_max_requests", settings.max_requests, "a number of requests, from 1 to 100000")
     mail = not settings.acme_email or bool(_EMAIL.fullmatch(settings.acme_email))
-    check(mail, "gateway_acme_email", settings.acme_email, "an address of mail, or nothing")
+    check(mail, "gateway_acme_email", settings.acme_email, "an email address, or nothing")
     directory = not settings.acme_ca or bool(_ADDRESS.fullmatch(settings.acme_ca))
-    check(directory, "gateway_acme_ca", settings.acme_ca, "the https address of an ACME directory, or nothing")
+    check(directory, "gateway_acme_ca", settings.acme_ca, "the https URL of an ACME directory, or nothing")
     for where, path in (("gateway_home", settings.home), ("gateway_key_file", settings.key_file)):
         fine = path.startswith("/") and not _NOT_IN_A_PATH & set(path)
         check(fine, where, path, 'an absolute path without quotes, braces and backslashes: " ` { } \\')
@@ -148,7 +153,7 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
     if wrong:
         raise DrafthouseError(wrong)
     folder = settings.folder
-    limit = f"a request may have {settings.max_body_mb} MB"
+    limit = f"a request is limited to {settings.max_body_mb} MB"
     refused = "invalid_request_error"
     data = {
         **{key: getattr(settings, key) for key in Settings.__dataclass_fields__},
@@ -166,9 +171,9 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
         "max_files": 2 * settings.max_requests + _MORE_FILES,
         "errors": {
             401: error_body("send the API key as: Authorization: Bearer KEY", refused, "invalid_api_key"),
-            404: error_body("there is nothing here but /v1/ and /health", refused, "not_found"),
+            404: error_body("only /v1/ and /health are served here", refused, "not_found"),
             413: error_body(limit, refused, "request_too_large"),
-            502: error_body("the engine does not answer; is it being started?", "server_error", "engine_away"),
+            502: error_body("the engine does not answer; it may still be starting", "server_error", "engine_away"),
             503: error_body("too many requests at once; try again", "server_error", "overloaded"),
         },
         "other_error": error_body("{http.error.status_text}", "server_error", None),
@@ -256,7 +261,7 @@ def reached_text(reached: Reached, inventory_name: str, called: str = NAME) -> s
     certificate = (
         f"certificate: made on the box, SHA-256 {reached.fingerprint}\n             copied to {trust}"
         if trust
-        else "certificate: asked for and renewed by the gateway"
+        else "certificate: requested and renewed by the gateway"
     )
     message = {"role": "user", "content": "Say yes."}
     body = json.dumps({"model": reached.model, "max_tokens": 64, "messages": [message]})

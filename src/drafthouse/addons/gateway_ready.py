@@ -98,7 +98,7 @@ def _look(port: int, name: str, trust: ssl.SSLContext, key: str, front: bool) ->
     """Raise OSError while nobody answers, DrafthouseError where an answer is not as it must be."""
     for path, given, wanted, what in (
         ("/v1/models", "", (401,), "401 to a request without the key"),
-        ("/metrics", key, (404,), "404 for /metrics, which is nobody's business outside"),
+        ("/metrics", key, (404,), "404 for /metrics, which must not be public"),
         ("/v1/models", key, (200,), "200 to a request with the key"),
     ):
         status = asked(port, name, trust, path, given)
@@ -114,7 +114,7 @@ def _look(port: int, name: str, trust: ssl.SSLContext, key: str, front: bool) ->
                 "an engine that answers",
                 do,
             )
-        do = "see whether another server listens on that port; run site.yml --tags gateway again"
+        do = "check whether another server listens on that port; run site.yml --tags gateway again"
         raise one_problem("gateway-not-ready", f"{status} for {path} on port {port}", what, do)
 
 
@@ -135,10 +135,10 @@ def _late(runtime: Runtime, program: str, why: str, name: str, timeout_s: float)
     do = f"read {runtime.log_name(program)}"
     if name:
         do = (
-            f"see that {name} leads to this box and that port 80 or 443 of it is open to everybody: the authority looks"
-            " there. Or leave drafthouse_gateway_name empty: then a certificate is made on the box"
+            f"check that {name} resolves to this box and that its port 80 or 443 is open to everybody, for the"
+            " certificate authority. Or leave drafthouse_gateway_name empty: then a certificate is made on the box"
         )
-    found = f"no answer as it must be within {timeout_s:.0f} s: {why}; the gateway's last lines:\n{tail}"
+    found = f"not ready within {timeout_s:.0f} s: {why}; the gateway's last lines:\n{tail}"
     return Problem("gateway-not-ready", found, "an answer over TLS with a trusted certificate", do)
 
 
@@ -154,8 +154,8 @@ def read_key(file: str) -> str:
         needed = "0600: only its owner may read the key"
         raise one_problem("api-key-exposed", f"mode {mode:04o}", needed, f"chmod 600 {file}", file)
     if not key or not key.isascii() or not key.isprintable():
-        found = "nothing" if not key else "characters that no header can carry"
+        found = "nothing" if not key else "characters that are not allowed in a header"
         raise one_problem(
-            "api-key-invalid", found, "a key of letters, digits and signs", "give another DRAFTHOUSE_API_KEY", file
+            "api-key-invalid", found, "a key of printable ASCII characters", "set another DRAFTHOUSE_API_KEY", file
         )
     return key

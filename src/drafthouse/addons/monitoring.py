@@ -35,16 +35,16 @@ UNIT = "drafthouse-monitoring-"  # and the program's name
 _NETWORK, _SECURITY = "host", ["no-new-privileges"]
 _PROVISIONED = ("datasources", "dashboards")  # folders that Grafana reads at its start
 _WHAT = {
-    "prometheus": "Prometheus: collects the counters, records and warns",
+    "prometheus": "Prometheus: collects the counters and raises alerts",
     "node": "node exporter: the machine's memory and processors",
-    "blackbox": "blackbox exporter: asks the engine and the gateway whether they answer",
+    "blackbox": "blackbox exporter: checks that the engine and the gateway answer",
 }
 # What DCGM's exporter shall show; its own list has no reasons for lowered clocks. It ends where a line has other than
 # three fields (`internal/pkg/counters/counter_config.go`): no comma in a text.
 _DCGM_FIELDS = (
     ("DCGM_FI_DEV_FB_USED", "Memory used (MiB)."),
     ("DCGM_FI_DEV_FB_FREE", "Memory free (MiB)."),
-    ("DCGM_FI_DEV_GPU_UTIL", "Time in which some kernel ran (percent)."),
+    ("DCGM_FI_DEV_GPU_UTIL", "Share of time in which a kernel ran (percent)."),
     ("DCGM_FI_DEV_GPU_TEMP", "Temperature (degrees Celsius)."),
     ("DCGM_FI_DEV_POWER_USAGE", "Power drawn (watts)."),
     ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "Why the clocks are lowered (a mask)."),

@@ -23,7 +23,7 @@ _DO = {
     ENGINE: "run site.yml --tags report, which leaves an arm serving, and then site.yml --tags monitoring",
     HEALTH: "read the log of the blackbox exporter",
     NODE: "read the log of the node exporter",
-    GPU: "read `docker logs drafthouse-dcgm`; nvidia-smi on the box says whether the driver is well",
+    GPU: "read `docker logs drafthouse-dcgm`; nvidia-smi on the box shows whether the driver works",
     GATEWAY: "read the log of the blackbox exporter",
     FLEET: "read the log of the blackbox exporter",
 }
@@ -74,7 +74,7 @@ def ask(url: str) -> tuple[int, str]:
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode("utf-8", "replace")
     except http.client.HTTPException as error:
-        raise OSError(f"no HTTP is spoken there: {error}") from error
+        raise OSError(f"not an HTTP server: {error}") from error
 
 
 def wait_for_monitoring(
@@ -139,7 +139,7 @@ def _rules(data: _Rules, seen: Seen) -> list[Problem]:
                     "prometheus-rules-not-evaluated",
                     found,
                     "every rule evaluated",
-                    "please report it, with monitoring/rules.yml of the box",
+                    "please report this, with the box's monitoring/rules.yml",
                 )
             )
     if not seen.rules:

@@ -174,7 +174,7 @@ async def send(session: aiohttp.ClientSession, endpoint: Endpoint, ask: Ask) -> 
             await asyncio.sleep(wait_s)
             record.body, record.times_s, record.ends = bytearray(), array("d"), array("Q")
     except asyncio.TimeoutError:  # a class of its own on Python 3.10, which boxes may run
-        record.error = "the time for the request was up"
+        record.error = "the request timed out"
     except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
         record.error = f"{type(error).__name__}: {error}"
     record.ended_s = record.ended_s or time.perf_counter()
@@ -224,7 +224,7 @@ async def _exchange(session: aiohttp.ClientSession, endpoint: Endpoint, sent: by
             wait_s = max(wait_s, LEAST_RETRY_S)
             if record.throttled_s + wait_s <= RETRY_AFTER_S:
                 return wait_s
-            record.error = f"asked to come back in {wait_s:,.0f} s, and no more than {RETRY_AFTER_S:.0f} s are waited"
+            record.error = f"the server asked for a retry in {wait_s:,.0f} s; the limit is {RETRY_AFTER_S:.0f} s"
     return None
 
 

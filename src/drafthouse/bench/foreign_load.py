@@ -44,7 +44,7 @@ def wait_for_quiet(
             return {"seconds": waited_s, "quiet": quiet, "other_cpu_percent": percent, "busy": _names(seen)}
         waited_s += after.monotonic_s - before.monotonic_s
         names = listing(_names(seen)) or "others"
-        said = f"other work takes {percent:.0f} % of the CPU ({names}): waiting for it to end"
+        said = f"other processes use {percent:.0f} % of the CPU ({names}): waiting for them to end"
         progress({"text": said, "eta_s": max(0.0, round(most_s - waited_s, 1))})
 
 

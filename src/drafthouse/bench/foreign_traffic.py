@@ -170,18 +170,18 @@ def _reasons(found: Foreign, own: Mapping[_Counter, float | None]) -> list[str]:
         extra, ours = found[key], own[key]
         if extra is not None and extra > max(few, SHARE * (ours or 0)):
             reasons.append(
-                f"{extra:,.0f} {key.replace('_', ' ')} beyond the {ours:,.0f} that our requests can have cost"
+                f"{extra:,.0f} {key.replace('_', ' ')} more than the {ours:,.0f} that our requests account for"
             )
     # Where tokens are counted they say more: a probe is a request as well.
     requests = found["requests"]
     if found["output_tokens"] is None and requests and requests > SHARE * (own["requests"] or 0):
-        reasons.append(f"{requests:.0f} requests beyond our {own['requests']:.0f}")
+        reasons.append(f"{requests:.0f} requests more than our {own['requests']:.0f}")
     for count, when in (
         (found["running_before"], "before we began"),
         (found["running_after"], "after ours had ended"),
     ):
         if count:
-            reasons.append(f"{count} of its requests were under way {when}")
+            reasons.append(f"{count} of its requests were running {when}")
     return reasons
 
 
@@ -224,10 +224,10 @@ def clock_jump(before: Clocks, after: Clocks) -> ClockJump | None:
         return None
     said = []
     if suspended_s:
-        said.append(f"the machine stood still for {suspended_s:.1f} s while it was measured")
+        said.append(f"the machine was suspended for {suspended_s:.1f} s during the measurement")
     if jumped:
         way = "forward" if jump_s > 0 else "back"
-        said.append(f"the machine's clock was set {way} by {abs(jump_s):.1f} s; times are measured by another clock")
+        said.append(f"the machine's clock was set {way} by {abs(jump_s):.1f} s; measured times use another clock")
     return {
         "jump_s": round(jump_s, 3) if jumped else 0.0,
         "suspended_s": round(suspended_s, 3),

@@ -80,11 +80,11 @@ def gpu_trouble(results: Mapping[str, ArmResult]) -> list[str]:
                 slowest = gpu["sm_clock_min_mhz"]
                 fell = f", and its SM clock fell to {slowest:,.0f} MHz" if slowest is not None else ""
                 found.append(
-                    f"{name} was throttled in {percent(share)} of the time ({listing(slowing(gpu))}){fell}: look after "
+                    f"{name} was throttled {percent(share)} of the time ({listing(slowing(gpu))}){fell}: check "
                     "its cooling and its power supply"
                 )
             if gpu["error"]:
-                found.append(f"{name} was lost while it was measured: {gpu['error']}")
+                found.append(f"{name} was lost during the measurement: {gpu['error']}")
     return found
 
 

@@ -38,8 +38,8 @@ def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[S
         return FAILED, f"HTTP {record.http_status}: the server redirects to {where}; use that address as the base URL"
     if record.encoding:
         return FAILED, (
-            f"the answer is compressed (Content-Encoding: {_cut(record.encoding, endpoint)}) though it was asked for "
-            "as it is; turn compression off in the server or in the proxy before it"
+            f"the answer is compressed (Content-Encoding: {_cut(record.encoding, endpoint)}) but was requested "
+            "uncompressed; turn compression off in the server or in the proxy before it"
         )
     if record.http_status != 200:
         return (
@@ -49,7 +49,7 @@ def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[S
     if record.ask.stream and not record.stream:
         return (
             FAILED,
-            f"the answer is no event stream: {said()}",
+            f"the answer is not an event stream: {said()}",
         )
     if answer.error:
         where = "stream" if record.stream else "answer"
@@ -61,11 +61,11 @@ def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[S
         without = "" if answer.finish_reason else " and without a finish_reason"
         return CUT_OFF, record.error or f"the stream ended without [DONE]{without}"
     if not answer.token_times_s:
-        return EMPTY, "the answer holds no token"
+        return EMPTY, "the answer contains no tokens"
     if not answer.output_tokens:
         return NO_USAGE, (
-            f"the server counted {answer.output_tokens} output tokens (usage.completion_tokens), and "
-            f"{len(answer.token_times_s)} chunks carried some"
+            f"the server counted {answer.output_tokens} output tokens (usage.completion_tokens), but "
+            f"{len(answer.token_times_s)} chunks contained tokens"
         )
     return OK, None
 

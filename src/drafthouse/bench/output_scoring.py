@@ -176,7 +176,7 @@ def score_answers(endpoint: Endpoint, steps: Iterable[StepResult], tokens: int) 
     waiting = _waiting(list(steps))
     for arm, one, prompt, texts in waiting:
         if time.monotonic() - began_s > SECONDS:
-            why = f"{SECONDS:.0f} s were used up"
+            why = f"the limit of {SECONDS:.0f} s was reached"
             break
         try:
             scored = known.get((prompt, one["answer"])) or _score(endpoint, prompt, one["answer"], tokens)

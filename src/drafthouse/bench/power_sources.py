@@ -132,4 +132,4 @@ class Rapl:
         try:
             return [int(path.read_text("ascii")) for path in self._files]
         except (OSError, ValueError) as error:
-            raise Unreadable("the CPU's energy counter may be read by root alone") from error
+            raise Unreadable("only root may read the CPU's energy counter") from error

@@ -25,7 +25,7 @@ ACCEPTANCE_SOURCES: Final = {
     "metrics": "the engine's counters",
     "response": "the answers themselves",
     "log": "the engine's log lines",
-    "gauge": "a gauge of the engine, which tells of its last steps alone",
+    "gauge": "an engine gauge of its last steps only",
 }
 
 

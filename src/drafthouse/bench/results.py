@@ -288,7 +288,7 @@ def summary_lines(result: ArmResult) -> list[str]:
     lines += [f"Throttled: {said}." for said in gpu_trouble({result["arm"]: result})]
     if cached := result["total_cached_tokens"]:
         share = 100 * cached / result["total_input_tokens"]
-        lines.append(f"{share:.0f} % of the input tokens came from the engine's prefix cache: TTFT profits.")
+        lines.append(f"{share:.0f} % of the input tokens came from the engine's prefix cache, which shortens TTFT.")
     return lines
 
 
@@ -308,14 +308,14 @@ def _without_tpot_lines(result: ArmResult) -> list[str]:
     if not number:
         return []
     return [
-        f"{number} of {count(result['completed'], 'answer')} had no TPOT: of one token, or in fewer than "
-        f"{LEAST_PIECES} pieces (a proxy that holds the stream back?)."
+        f"{number} of {count(result['completed'], 'answer')} had no TPOT: one token, or fewer than "
+        f"{LEAST_PIECES} chunks (a proxy that buffers the stream?)."
     ]
 
 
 def _disturbed_lines(result: ArmResult) -> list[str]:
     """Return what a person must know before any number: it is not all there, or not the server's alone."""
-    lines = ["Incomplete: it was stopped before its end."] if result.get("incomplete") else []
+    lines = ["Incomplete: the run was stopped early."] if result.get("incomplete") else []
     lines += [f"Polluted: {group}, round {number}: {said}." for group, number, said in disturbances(result)]
     # Not averaged away: tokens are what every speed below is made of.
     lines += [f"Miscounted: {said}." for said in of_result(result)]
@@ -326,13 +326,13 @@ def _trouble_lines(result: ArmResult) -> list[str]:
     if not not_well(result):
         return []
     counts = ", ".join(f"{result[status]} {words}" for status, words in _NOT_WELL.items() if result[status])
-    lines = [f"{not_well(result)} of {result['num_prompts']} requests did not end well: {counts}."]
+    lines = [f"{not_well(result)} of {result['num_prompts']} requests did not succeed: {counts}."]
     first: dict[NotWell, str] = {}
     for request in result["requests"]:
         if request["status"] != OK:
             first.setdefault(request["status"], f"{request['prompt_id']}: {request['error']}")
     lines += [f"  first {_NOT_WELL[status]}: {text}" for status, text in first.items()]
-    return [*lines, "They are in none of the numbers below.", ""]
+    return [*lines, "They are not included in the numbers below.", ""]
 
 
 def _row(name: str, numbers: Numbers) -> tuple[str, ...]:
@@ -354,14 +354,14 @@ def _row(name: str, numbers: Numbers) -> tuple[str, ...]:
 
 def _source_line(result: ArmResult) -> str:
     if result["spec_decode_source"] is None:
-        return "Speculation: the server tells nothing about it."
+        return "Speculation: the server reports nothing about it."
     source = ACCEPTANCE_SOURCES[result["spec_decode_source"]]
     drafted = result["spec_decode_draft_tokens"]
     if drafted == 0:
-        return f"Speculation: nothing was drafted, say {source}."
+        return f"Speculation: nothing was drafted, according to {source}."
     if drafted is None and result["spec_decode_acceptance_length"] == 1.0:
-        return f"Speculation: one token a step, say {source}: no draft, or none that was accepted."
-    return f"Speculation: accepted = share of the drafted, length = tokens a step; from {source}."
+        return f"Speculation: one token per step, according to {source}: no draft tokens, or none accepted."
+    return f"Speculation: accepted = share of the draft tokens, length = tokens per step; from {source}."
 
 
 def _show(value: float | None) -> str:

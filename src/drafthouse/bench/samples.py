@@ -119,7 +119,7 @@ def throttled(result_by_arm: Mapping[str, ArmResult]) -> list[str]:
             times, seconds = sum(r["throttled"] for r in waited), math.fsum(r["throttled_s"] for r in waited)
             found.append(
                 f"{arm}: {len(waited)} of {count(len(requests_of(result)), 'request')} were answered HTTP 429 first, "
-                f"{count(times, 'time')} in all, and sent again when the server said ({seconds:.1f} s of waiting)"
+                f"{count(times, 'time')} in all, and retried after the wait it asked for ({seconds:.1f} s)"
             )
     return found
 

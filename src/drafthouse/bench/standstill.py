@@ -86,7 +86,7 @@ def stood_still(why: str, under_way: str) -> StoodStill:
         Problem(
             "measurement-stalled",
             f"{why}, while {under_way}",
-            "engines, client and machine that run until the end of the step",
+            "engines, client and machine that keep running during the step",
             "continue it (kill -CONT), keep the machine awake, then run again: finished steps are kept",
         )
     )

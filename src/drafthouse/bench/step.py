@@ -236,7 +236,7 @@ class _Step:
     def under_way(self) -> str:
         """Return which requests wait for an answer now, for people."""
         if self.going is None:
-            return f"it was at: {self.phase}"
+            return f"in phase: {self.phase}"
         group, waiting = self.going.group, []
         for endpoint in self.endpoints:
             ended = {record.ask.prompt_id for record in self.going.records[endpoint.arm]}
@@ -336,7 +336,7 @@ class _Step:
             arm = self.arms[endpoint.arm]
             last = arm["counters"][-1]
             if last["after"].get("dialect") not in _TOKENIZERS:
-                arm["tokenizer"]["error"] = f"known of {listing(_TOKENIZERS)} alone, by their counters"
+                arm["tokenizer"]["error"] = f"only known for {listing(_TOKENIZERS)}, by their counters"
                 continue
             answers = [
                 one

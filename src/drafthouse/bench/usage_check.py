@@ -67,7 +67,7 @@ def contradictions(results: Mapping[str, ArmResult], groups: Sequence[str]) -> l
         if apart(*sums, answers):
             found.append(
                 f"usage and the text disagree: {count(answers, 'answer')} with the same text in both arms "
-                f"{'was' if answers == 1 else 'were'} counted as {one} and {other} (furthest apart: {first})"
+                f"{'was' if answers == 1 else 'were'} counted as {one} and {other} (largest difference: {first})"
             )
     return found
 
@@ -86,7 +86,7 @@ def of_result(result: ArmResult, groups: Sequence[str] | None = None) -> list[st
 def sources_of(result: ArmResult) -> dict[str, str | None]:
     """Return each source beside the text and the stream, with why it was not there; None where it was."""
     requests, counters = _whole(result, None), result.get("counters") or []
-    asked, older = result.get("tokenizer"), "an older result does not hold it"
+    asked, older = result.get("tokenizer"), "the result is too old to contain it"
     counted = any(one.get("counted") for one in counters)
     silent = "the engine shows none" if any("counted" in one for one in counters) else older
     return {
@@ -94,7 +94,7 @@ def sources_of(result: ArmResult) -> dict[str, str | None]:
         "the engine's counters": None if counted else silent,
         "the engine's tokenizer": None
         if any(r.get("tokenized") for r in requests)
-        else str((asked and asked.get("error")) or ("no answer was of text alone" if "tokenizer" in result else older)),
+        else str((asked and asked.get("error")) or ("no answer was plain text" if "tokenizer" in result else older)),
     }
 
 
@@ -127,8 +127,8 @@ def _max_tokens(requests: Sequence[Request]) -> str | None:
     if not over:
         return None
     return (
-        f"usage and max_tokens disagree: {whole(_usage(over[0]))} output tokens where at most "
-        f"{whole(over[0]['max_tokens'])} were asked for (first {_first(over[0])}; "
+        f"usage and max_tokens disagree: {whole(_usage(over[0]))} output tokens, but at most "
+        f"{whole(over[0]['max_tokens'])} were requested (first {_first(over[0])}; "
         f"{len(over)} of {count(len(requests), 'answer')})"
     )
 
@@ -148,8 +148,8 @@ def _chunks(requests: Sequence[Request]) -> str | None:
     if not low:
         return None
     return (
-        f"usage and the stream disagree: {whole(_usage(low[0]))} output tokens in {whole(low[0]['chunks'])} "
-        f"chunks that each carried one or more (first {_first(low[0])}; {len(low)} of {count(len(chosen), 'answer')})"
+        f"usage and the stream disagree: {whole(_usage(low[0]))} output tokens, but {whole(low[0]['chunks'])} "
+        f"chunks with at least one each (first {_first(low[0])}; {len(low)} of {count(len(chosen), 'answer')})"
     )
 
 
@@ -160,8 +160,8 @@ def _timings(requests: Sequence[Request]) -> str | None:
         return None
     request, number = other[0]
     return (
-        f"usage and the engine's timings disagree: {whole(_usage(request))} output tokens and "
-        f"{whole(number)} (predicted_n) of one answer (first {_first(request)}; "
+        f"usage and the engine's timings disagree: {whole(_usage(request))} output tokens, but "
+        f"{whole(number)} (predicted_n) for one answer (first {_first(request)}; "
         f"{len(other)} of {count(len(told), 'answer')})"
     )
 
@@ -172,7 +172,7 @@ def _tokenizer(requests: Sequence[Request]) -> str | None:
     if not asked or not apart(usage, own, len(asked), TOKENIZER_SHARE):
         return None
     return (
-        f"usage and the engine's tokenizer disagree: {whole(usage)} output tokens, and {whole(own)} in the same "
+        f"usage and the engine's tokenizer disagree: {whole(usage)} output tokens, but {whole(own)} for the same "
         f"{count(len(asked), 'text')}"
     )
 
@@ -185,8 +185,8 @@ def _counters(result: ArmResult, groups: Sequence[str] | None) -> list[str]:
         told, where = one.get("counted"), f"on {one.get('group')} in round {one.get('round')}"
         if told and apart(told["usage"], told["engine"], told["answers"]):
             found.append(
-                f"usage and the engine's counters disagree {where}: {whole(told['usage'])} output tokens, and the "
-                f"engine generated {whole(told['engine'])} in the same {count(told['answers'], 'request')}"
+                f"usage and the engine's counters disagree {where}: {whole(told['usage'])} output tokens, but the "
+                f"engine generated {whole(told['engine'])} for the same {count(told['answers'], 'request')}"
             )
     return found
 

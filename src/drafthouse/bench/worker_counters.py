@@ -105,8 +105,8 @@ def uncounted(pair: CounterPair, requests: Sequence[Request]) -> str | None:
     if engines >= tokens or not apart(engines, tokens, answers):
         return None
     return (
-        f"the engines counted {engines:,} output tokens, and the answers hold {tokens:,}: one was started anew while "
-        "this step ran, or is not among those that are read"
+        f"the engines counted {engines:,} output tokens, but the answers contain {tokens:,}: an engine was "
+        "restarted during this step, or its counters are not read"
     )
 
 
@@ -136,7 +136,7 @@ def replica_steps(
                 "draft_tokens": counts["draft_tokens"] if counts else None,
                 "accepted_tokens": counts["accepted_tokens"] if counts else None,
                 "failed": failed if named else None,
-                "said": lost.get(name) or ("its engine was started anew" if name in gone else None),
+                "said": lost.get(name) or ("its engine was restarted" if name in gone else None),
             }
         )
     return found

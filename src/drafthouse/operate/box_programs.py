@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _PROGRAMS = {
-    "watchdog": "watch whether speculation still pays, until somebody ends it",
-    "restore": "serve what should serve, at once",
-    "probe": "ask the engine of a fleet's replica for a completion now and then, until somebody ends it",
-    "guard": "serve what should serve, once the run that works on the box is heard of no more",
+    "watchdog": "watch whether speculation still pays, until it is stopped",
+    "restore": "start the recorded server now, if it is not running",
+    "probe": "probe a fleet replica's engine with regular completions, until it is stopped",
+    "guard": "start the recorded server if the current run loses contact with the box",
 }
 
 
@@ -24,7 +24,7 @@ def main(words: Sequence[str] | None = None) -> int:
     programs = parser.add_subparsers(dest="program", required=True)
     for name, what in _PROGRAMS.items():
         one = programs.add_parser(name, help=what, description=what)
-        one.add_argument("home", type=Path, help="the folder of everything of ours on this box")
+        one.add_argument("home", type=Path, help="Drafthouse's folder on this box (drafthouse_home)")
     given = parser.parse_args(words)
     if given.program == "watchdog":
         from ..addons.watchdog.run import watch  # noqa: PLC0415

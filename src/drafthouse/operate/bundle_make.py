@@ -73,7 +73,7 @@ def _engine(resolved: ResolvedProfile, root: Path, python: str, torch_backend: s
         raise one_problem("engine-not-bundled", found, "an engine that consists of wheels", do, where)
     backend = install.get("torch_backend")
     if backend == "auto" and torch_backend is None:
-        found, needed = "a build of torch that the box's driver decides", "the name of one, known before"
+        found, needed = "the box's driver decides which torch build is installed", "a build named in advance"
         raise one_problem(
             "missing-option", found, needed, "add --torch-backend cu130 (or what the driver supports)", where
         )
@@ -181,7 +181,7 @@ def weights_members(paths: Iterable[Path], models_dir: Path) -> dict[str, Path]:
         try:
             files = json.loads(note.read_text("utf-8"))["files"]
         except (OSError, ValueError, KeyError) as error:
-            found, do = f"no note of what was verified ({error})", "run make bundle again"
+            found, do = f"no record of what was verified ({error})", "run make bundle again"
             raise one_problem("weights-not-verified", found, "verified weights", do, str(path)) from error
         for file in [note, *(folder / name for name in sorted(files))]:
             members[f"weights/{file.relative_to(models_dir).as_posix()}"] = file

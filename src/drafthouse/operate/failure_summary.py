@@ -92,7 +92,7 @@ def both(why: Problem, task: str, resolved: ResolvedProfile, back: TaskResult) -
         return [
             refused,
             Problem(
-                second.code, f"and what served before could not be restored: {second.found}", second.needed, second.do
+                second.code, f"and the last good server could not be restored: {second.found}", second.needed, second.do
             ),
         ]
     facts: ServerFacts = back.get("release") or {}

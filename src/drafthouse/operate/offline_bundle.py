@@ -101,10 +101,10 @@ def write_bundle(to: Path, members: Mapping[str, Path], facts: BundleFacts, tell
                     reader = _Hashing(stream, counted)
                     tar.addfile(_header(name, sizes[name]), reader)
                 if reader.digest.hexdigest() != manifest.files[name][1]:
-                    raise OSError(f"{members[name]} changed meanwhile")
+                    raise OSError(f"{members[name]} changed while it was read")
         partial.replace(to)
     except OSError as error:
-        found, needed = error.strerror or str(error), "room, and files that nobody changes meanwhile"
+        found, needed = error.strerror or str(error), "free space, and files that do not change while they are read"
         raise one_problem("file-unwritable", found, needed, "fix that, then run again", str(to)) from error
     finally:
         partial.unlink(missing_ok=True)
@@ -131,7 +131,7 @@ def require_suits(manifest: Manifest, python: str, machine: str) -> None:
     """Raise DrafthouseError where the wheels of a bundle are none for this Python (``3.11``) or processor."""
     wanted, found = (manifest.facts.get("python"), manifest.facts.get("machine")), (python, machine)
     if wanted != found:
-        do = f"make it anew: make bundle PROFILE={manifest.facts.get('profile')} ARGS='--python {python}'"
+        do = f"make it again: make bundle PROFILE={manifest.facts.get('profile')} ARGS='--python {python}'"
         do = do if wanted[1] == machine else f"make it on a machine with a processor like the box's: {machine}"
         what = f"a bundle for Python {wanted[0]} on {wanted[1]}"
         raise one_problem(
@@ -207,7 +207,7 @@ def _unpack_members(bundle: Path, manifest: Manifest, into: Path, below: str, te
             _unpack_one(bundle, tar, member, manifest.files[member.name], into, counted)
     if missing:
         raise _refused(
-            bundle, f"no member {min(missing)!r} ({len(missing)} are missing)", "all that the manifest names"
+            bundle, f"no member {min(missing)!r} ({len(missing)} are missing)", "all files that the manifest names"
         )
 
 
@@ -240,7 +240,7 @@ def _opened(bundle: Path) -> Iterator[tarfile.TarFile]:
         with tarfile.open(bundle, mode="r:") as tar:
             yield tar
     except tarfile.TarError as error:
-        raise _refused(bundle, f"no tar, or one that was cut short ({error})", "a bundle") from error
+        raise _refused(bundle, f"not a tar file, or a truncated one ({error})", "a bundle") from error
     except FileNotFoundError as error:
         do = "make it (make bundle PROFILE=name), or correct the path"
         raise one_problem("no-such-file", "no such file", "a bundle", do, str(bundle)) from error

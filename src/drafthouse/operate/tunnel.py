@@ -86,7 +86,7 @@ def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> di
     try:
         done = runner(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
-        do = "make tunnel, which brings it along"
+        do = "run make tunnel, which installs it"
         raise one_problem(
             "program-missing", "no program ansible-inventory", "Ansible, which reads inventories", do
         ) from error
@@ -144,7 +144,7 @@ def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
     for word, value in (("ansible_ssh_private_key_file", identity), ("ansible_ssh_common_args", more)):
         if "{{" in value:
             raise one_problem(
-                "invalid-setting", f"{word}: {value}", "no template: only Ansible reads those", "write it out", where
+                "invalid-setting", f"{word}: {value}", "no template: only Ansible expands them", "write it out", where
             )
     try:
         arguments = shlex.split(more)
@@ -220,7 +220,7 @@ def check_port(port: int) -> None:
             probe.bind((LOOPBACK, port or -1))
     except (OSError, OverflowError) as error:
         words = getattr(error, "strerror", None) or str(error)
-        do = f"make tunnel PORT={_free_port(port)}, or end what listens there"
+        do = f"make tunnel PORT={_free_port(port)}, or stop what listens there"
         problem = Problem("port-taken", f"port {port} of this machine: {words}", f"a free port on {LOOPBACK}", do)
         raise DrafthouseError(problem) from error
 
@@ -323,7 +323,7 @@ def _until_open(
         except OSError:
             pass
         if clock() > until:
-            do = "try again, or see by hand: " + shlex.join(way.ssh())
+            do = "try again, or connect manually: " + shlex.join(way.ssh())
             raise one_problem("tunnel-failed", f"no tunnel within {_OPEN_S:.0f} s", f"a login on {way.name}", do)
         sleep(_LOOK_EVERY_S)
 
@@ -344,14 +344,14 @@ def _why(way: Way, said: str, known_hosts: Path, stood: bool) -> Problem:
         )
     if "IDENTIFICATION HAS CHANGED" in said or "Host key verification failed" in said:
         forget = shlex.join(["ssh-keygen", "-R", way.alias, "-f", str(known_hosts)])
-        do = f"find out why: somebody may stand in between. If the box was made anew: {forget}"
+        do = f"find out why: it may be an attack. If the box was reinstalled: {forget}"
         return Problem("ssh-host-key-changed", "the SSH host key has changed", "the known host key", do, where)
     if "Permission denied" in said or "Too many authentication failures" in said:
-        do = f"ssh-add your key, or name it in ansible_ssh_private_key_file; to see it by hand: {by_hand}"
+        do = f"ssh-add your key, or name it in ansible_ssh_private_key_file; to test manually: {by_hand}"
         return Problem("ssh-login-refused", last, "an SSH key that the box accepts", do, where)
     if "listen" in said and "port" in said:
         return Problem("port-taken", last, f"a free port on {LOOPBACK}", "make tunnel PORT=another", where)
-    do = f"see whether the box runs, and whether address and port are still right; by hand: {by_hand}"
+    do = f"check that the box runs and that its address and port are right; to test manually: {by_hand}"
     return Problem("box-unreachable", last, "a box that answers on its SSH port", do, where)
 
 

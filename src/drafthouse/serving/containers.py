@@ -233,12 +233,12 @@ def drifted(arm: str, kept: Running | None) -> str:
     api = DockerApi(timeout_s=_API_S)
     name, there = f"{PREFIX}{arm}", ours(api)
     if not there.get(name):
-        return f"the container {name} does not run"
+        return f"the container {name} is not running"
     others = sorted(other for other, runs in there.items() if runs and other != name)
     if others:
-        return f"{', '.join(others)} runs beside {name}"
+        return f"{', '.join(others)} also runs, besides {name}"
     if kept and _marks_of(_inspected(api, name)) != _marks_of(kept):
-        return f"the container {name} is another one"
+        return f"the container {name} was replaced by another one"
     return ""
 
 
@@ -354,8 +354,8 @@ def _asked(api: DockerApi, method: str, path: str, body: object = None, **query:
 def _refused(method: str, path: str, error: Exception) -> Problem:
     return Problem(
         "docker-refused",
-        f"the container engine refuses {method} {path}: {error}",
+        f"the container engine refused {method} {path}: {error}",
         "the containers as defined",
-        "check `docker ps -a` and `journalctl -u docker -n 50`; an image that is gone: docker pull",
+        "check `docker ps -a` and `journalctl -u docker -n 50`; if an image is missing: docker pull",
         "Docker",
     )

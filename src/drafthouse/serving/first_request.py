@@ -53,11 +53,11 @@ def ask_once(
         late = isinstance(error, TimeoutError) or "timed out" in str(error)
         answered, found = 0, f"nothing within {timeout_s:.0f} s" if late else f"no answer: {error}"
     except (ValueError, AttributeError, TypeError) as error:
-        answered, found = 0, f"an answer that does not parse: {error}"
+        answered, found = 0, f"an answer that cannot be parsed: {error}"
     if found:
         raise one_problem(
             "request-failed",
-            f"the server runs but does not answer a request: {found}",
+            f"the server is running but does not answer a request: {found}",
             f"tokens from {base_url}/v1/chat/completions",
             do or "read the engine's log; a slow first answer needs a larger serve_request_timeout_s",
         )

@@ -55,8 +55,8 @@ def _why(begun: Event, event: Event) -> str:
     if event["event"] == SWITCHED:
         return f"to the {event.get('arm')} arm: {why}"
     if event.get("release") == begun.get("release") and event.get("arm") == begun.get("arm"):
-        return f"it was away and came back: {why}"
-    return f"release {event.get('release')} took its place: {why}"
+        return f"it stopped and came back: {why}"
+    return f"replaced by release {event.get('release')}: {why}"
 
 
 def history_text(

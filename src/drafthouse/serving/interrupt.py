@@ -46,18 +46,18 @@ def interrupt(home: Path, servers: str) -> list[str]:
     if serves:
         end(home, "the run was interrupted")
     stopped = [*Supervisor(home / "supervisor").shut_down(_ENGINE_S), *remove_of(home, _ENGINE_S)]
-    return [*said, f"stopped: {', '.join(stopped)}" if stopped else "no server of this run was up"]
+    return [*said, f"stopped: {', '.join(stopped)}" if stopped else "this run had no running server"]
 
 
 def _back(home: Path, name: str) -> str:
     """Have the guard act now instead of when it has waited; return what becomes of the server that served before."""
     if not drift(home):
-        return f"what served before goes on: {name}"
+        return f"the previous server keeps running: {name}"
     beat = beat_file(home)
     if not beat.exists():
-        return f"what served before is away: {name}; the next run brings it back, or: make rollback"
+        return f"the previous server is not running: {name}; the next run or make rollback restores it"
     os.utime(beat, (0, 0))
-    return f"what served before is brought back by the box itself: {name}"
+    return f"the box itself restores the previous server: {name}"
 
 
 def end_jobs(home: Path) -> list[str]:

@@ -18,8 +18,8 @@ from ..core.files import text_in
 MIB = 1024**2
 #: What to do about it.
 DO = (
-    "give the engine more memory (the limit of its container or control group, or a larger box), or let it need less: "
-    "a shorter context, fewer requests at once, a smaller draft"
+    "give the engine more memory (the limit of its container or control group, or a larger box), or reduce its needs: "
+    "a shorter context, fewer concurrent requests, a smaller draft"
 )
 # The log's clock (local_clock) and CLOCK_MONOTONIC may be so far apart, in seconds.
 _SLACK_S = 5.0
@@ -60,7 +60,7 @@ def why_it_died(ending: str, before: Kills | None, root: Path = Path("/")) -> st
     """
     killed = bool(_SIGNAL.search(ending)) or _DOCKERS_WORD in ending
     if before is None:
-        return f"{ending}, likely by the kernel's out-of-memory killer (dmesg tells)" if killed else ending
+        return f"{ending}, likely by the kernel's out-of-memory killer (see dmesg)" if killed else ending
     machine = _moved(before.machine, _counted(root / "proc/vmstat"))
     group = _moved(before.group, _group_kills(before.folder))
     struck = bool(machine or group) or _DOCKERS_WORD in ending
@@ -71,7 +71,9 @@ def why_it_died(ending: str, before: Kills | None, root: Path = Path("/")) -> st
             return f"{ending}, {sure} the kernel's out-of-memory killer ({told})"
         return f"{ending}, after the kernel's out-of-memory killer had ended a process ({told})"
     if killed and before.known:
-        return f"{ending}; the kernel's out-of-memory killer has not struck, so somebody or a program sent that signal"
+        return (
+            f"{ending}; the kernel's out-of-memory killer has not struck, so a user or another program sent that signal"
+        )
     if killed:
         return f"{ending}, likely by the kernel's out-of-memory killer, whose counters cannot be read here"
     return ending
@@ -133,8 +135,8 @@ def _limit(folder: Path | None) -> list[str]:
         # v1 writes the highest multiple of a page for no limit.
         if limit is not None and limit < 1 << 60:
             peak = _number(folder, "memory.peak", "memory.max_usage_in_bytes")
-            used = f", of which {peak / MIB:,.0f} were used" if peak is not None else ""
-            return [f"its group may use {limit / MIB:,.0f} MiB{used}"]
+            used = f", its peak use {peak / MIB:,.0f} MiB" if peak is not None else ""
+            return [f"its group's limit is {limit / MIB:,.0f} MiB{used}"]
         folder = folder.parent
     return []
 

@@ -95,13 +95,13 @@ def _outlive(home: Path, resolved: ResolvedProfile, arm: str, lives_s: float, te
                 "engine-died",
                 f"the {arm} arm died {lived_s:.0f} s after its start ({state.why}); its last lines:\n"
                 + runtime.tail(arm, _LAST_LINES),
-                f"an engine that lives: {lives_s:.0f} s are looked at before it replaces another one",
+                f"an engine that stays up for {lives_s:.0f} s before it replaces another one",
                 f"read {runtime.log_name(arm)}",
             )
         if lived_s >= lives_s:
             wait_for(home, resolved, arm, tell, REQUEST_S)
             return
-        tell({"text": f"looking whether the {arm} arm lives, {lived_s:.0f} of {lives_s:.0f} s"})
+        tell({"text": f"checking that the {arm} arm stays up, {lived_s:.0f} of {lives_s:.0f} s"})
         time.sleep(min(1.0, lives_s - lived_s))
 
 

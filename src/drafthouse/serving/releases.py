@@ -153,8 +153,8 @@ def _folder_of(home: str | Path, release: str) -> Path:
 
 def _read(path: Path, shape: Map) -> Any:
     """Return a file of a release, whose shape was looked at."""
-    do = "serve another one: make rollback TO=ID (make history shows them), or a profile anew: make NAME"
-    needed = "a file of a release, as it was written when it served"
+    do = "serve another one: make rollback TO=ID (make history shows them), or a profile again: make NAME"
+    needed = "a release file, unchanged since it served"
     data = read_json(path, needed, do)
     missing = [
         name for name, field in shape.fields.items() if field.required and isinstance(data, dict) and name not in data

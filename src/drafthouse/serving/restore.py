@@ -52,10 +52,10 @@ def drift(home: str | Path) -> str:
         kept = release.running.get(arm)
         if release.resolved["site"]["runtime"] == "docker":
             beside = Supervisor(home / "supervisor").running()
-            why = f"{', '.join(beside)} runs beside it" if beside else container_drifted(arm, kept)
+            why = f"{', '.join(beside)} also runs" if beside else container_drifted(arm, kept)
         else:
             beside = sorted(name for name, runs in ours(home=home).items() if runs)
-            why = f"{', '.join(beside)} runs beside it" if beside else _process_drifted(home, arm, kept)
+            why = f"{', '.join(beside)} also runs" if beside else _process_drifted(home, arm, kept)
     except DrafthouseError as error:
         return error.problems[0].found
     return why or _files_differ(home, release, arm)
@@ -78,7 +78,7 @@ def _files_differ(home: Path, release: Release, arm: str) -> str:
         except OSError:
             same = False
         if not same:
-            return f"{entry['path']} is not the release's"
+            return f"{entry['path']} differs from the release's"
     return ""
 
 
@@ -98,12 +98,12 @@ def put_back(
     if arm not in resolved["arms"]:
         known = ", ".join(resolved["arms"])
         raise one_problem(
-            "no-such-release", f"the arm '{arm}' of release {release}", f"one of: {known}", "name one", "arm"
+            "no-such-release", f"no arm '{arm}' in release {release}", f"one of: {known}", "name one", "arm"
         )
     _check(kept, arm)
     if shutil.disk_usage(home).free < BALLAST_BYTES:
         make_room(home)
-    tell({"text": f"bringing back release {release}: {resolved['profile']}, the {arm} arm"})
+    tell({"text": f"restoring release {release}: {resolved['profile']}, the {arm} arm"})
     lay_out(_entries(home, kept, *resolved["arms"]))
     try:
         if resolved["site"]["runtime"] == "docker":
@@ -133,8 +133,8 @@ def _check(release: Release, arm: str) -> None:
         needed.append(Path(resolved["engine"]["home"]))
     gone = [str(path) for path in needed if not path.exists()]
     if gone:
-        do = f"run make {resolved['profile']}, which puts it in place again"
-        found = f"release {release.id} needs what is gone: {', '.join(gone)}"
+        do = f"run make {resolved['profile']}, which installs them again"
+        found = f"release {release.id} needs missing files: {', '.join(gone)}"
         raise one_problem("release-incomplete", found, "the weights, engine and key it served with", do, "rollback")
     if resolved["site"]["runtime"] == "docker":
         look_for_image(_container_of(release, arm))
@@ -166,7 +166,7 @@ def _configuration_of(home: Path, release: Release, arm: str) -> str:
 
 def _one_of(release: Release) -> Running:
     if not release.running:
-        found = f"release {release.id} does not say what held it running"
+        found = f"release {release.id} does not record how it was run"
         raise one_problem(
             "release-incomplete", found, "a running-ARM.json in its folder", "serve its profile again", release.id
         )
@@ -235,7 +235,7 @@ def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = silent) -> tup
     if now is None:
         raise one_problem(
             "nothing-served",
-            "no arm that should be serving",
+            "no server is recorded as serving",
             "a running server whose arm can be changed",
             "make NAME",
             "arm",
@@ -300,9 +300,9 @@ def _target(home: str | Path, to: str) -> str:
         )
     before = earlier(home)
     if before is None:
-        found = "no earlier release" if known else "no release at all: nothing has served here yet"
+        found = "no earlier release" if known else "no release: nothing has served here yet"
         do = "name another profile: make NAME" if known else "serve one first: make NAME"
-        raise one_problem("no-earlier-release", found, "one that served before this one", do, "rollback")
+        raise one_problem("no-earlier-release", found, "a release that served before this one", do, "rollback")
     return before
 
 

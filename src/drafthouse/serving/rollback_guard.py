@@ -83,7 +83,7 @@ def guard(home: str | Path, silent_s: float = SILENT_S) -> int:
                 newer = held_s < silence - _OWN_S
                 # Otherwise a newer run, or the watchdog, works: what becomes of that is seen at the next look.
                 with contextlib.suppress(DrafthouseError), only_one(home / "benchmark.lock", end_others=not newer):
-                    return _put_back(home, f"its run was heard of no more, {silence:.0f} s long: {why}")
+                    return _put_back(home, f"no sign of life from its run for {silence:.0f} s: {why}")
             time.sleep(_LOOK_S)
 
 

@@ -150,7 +150,7 @@ class ContainerRuntime:
         """Return the container's state as Docker tells it."""
         found = self._asked("GET", f"/containers/{PREFIX}{arm}/json")
         if not found:
-            return State(False, None, "there is no such container")
+            return State(False, None, "no such container")
         info: _ContainerState = found["State"]
         oom = " (OOMKilled)" if info.get("OOMKilled") else ""
         why = info.get("Error") or f"exit status {info.get('ExitCode')}{oom}"

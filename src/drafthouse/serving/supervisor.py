@@ -393,7 +393,7 @@ def _wait(true: Callable[[], bool], seconds: float, what: str, home: Path) -> No
     if not _happens(true, seconds):
         raise one_problem(
             "supervisor-failed",
-            f"waited {seconds:.0f} s without success for {what}",
+            f"waited {seconds:.0f} s for {what}",
             "an answer",
             f"look at {home}/supervisord.log",
         )

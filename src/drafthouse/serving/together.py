@@ -93,10 +93,10 @@ class Peer:
                 self.connection.send(b".")
             with contextlib.suppress(BlockingIOError):
                 if not self.connection.recv(_HELLO_BYTES):
-                    return "has gone"
+                    return "disconnected"
                 self.joined, self._heard = True, time.monotonic()
         except OSError as error:
-            return f"has gone ({error.strerror or error})"
+            return f"disconnected ({error.strerror or error})"
         silent_s = time.monotonic() - self._heard
         return f"was silent for {silent_s:.0f} s" if silent_s > SILENT_S else ""
 
@@ -120,7 +120,7 @@ def lead(given: argparse.Namespace) -> int:
                         peers.remove(peer)
                         peer.connection.close()
                         if peer.joined:
-                            told(f"follower {peer.name} {why}: this engine ends, too")
+                            told(f"follower {peer.name} {why}: ending this engine")
                             engine.end(END_S)
                             return 1
         except Ended:
@@ -180,7 +180,7 @@ def _follow_one(connection: socket.socket, scripts: Path, head: str) -> None:
         return
     script = scripts / arm / "serve.sh"
     if not _is_same(script, arm, digest):
-        told(f"the head serves {arm} ({digest}), which is not what {script} serves: run site.yml on all hosts")
+        told(f"the head serves {arm} ({digest}), but {script} differs: run site.yml on all hosts")
         time.sleep(_AFTER_A_CRASH_S)
         return
     told(f"the head serves {arm}: starting")
@@ -240,10 +240,10 @@ def main(words: Sequence[str] | None = None) -> int:
     one = parts.add_parser("lead", help="run the head's engine")
     two = parts.add_parser("follow", help="serve what the head serves")
     for part in (one, two):
-        part.add_argument("--address", required=True, help="of this host in the private subnet")
-        part.add_argument("--port", type=int, required=True, help="of the head's address")
-    one.add_argument("--members", required=True, help="addresses of all hosts, with commas")
-    one.add_argument("script", help="what runs this, with the hash of what is the same on all hosts")
+        part.add_argument("--address", required=True, help="this host's address in the private subnet")
+        part.add_argument("--port", type=int, required=True, help="the head's port")
+    one.add_argument("--members", required=True, help="addresses of all hosts, separated by commas")
+    one.add_argument("script", help="the script that runs this; it has the hash of what all hosts share")
     one.add_argument("command", nargs="+")
     two.add_argument("--head", required=True)
     two.add_argument("--scripts", required=True)

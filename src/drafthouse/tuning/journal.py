@@ -212,7 +212,7 @@ def _lines(path: Path) -> list[Line]:
     try:
         whole = bytes_of(path).decode("utf-8", "replace")
     except BadDocument as error:
-        needed, do = "the journal of a search", "remove it, or begin anew: --again"
+        needed, do = "the journal of a search", "remove it, or start again: --again"
         raise DrafthouseError(error.problem(str(path), needed, do)) from error
     for text in whole.splitlines():
         try:

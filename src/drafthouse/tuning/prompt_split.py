@@ -73,8 +73,8 @@ def prompts_for(resolved: ResolvedProfile, own_suite: Suite, whole: Mapping[str,
         final.append(asked if others else everything[kind][1::2])
         if not others:
             notes.append(
-                f"the suite '{SUITE}' has no prompts of its own of the kind '{kind}': half of the profile's were "
-                "searched with, the other half was kept for the re-measurement"
+                f"the suite '{SUITE}' has no prompts of its own of the kind '{kind}': half of the profile's are "
+                "used for the search, the other half for the re-measurement"
             )
     _check(resolved, names, search, final)
     usual = tuple(float(value) for value in experiment["temperatures"])

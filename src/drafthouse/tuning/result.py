@@ -36,7 +36,7 @@ FASTER, AS_FAST, NO_FASTER, KEPT, UNCONFIRMED = "faster", "as fast", "no faster"
 WRONG_OUTPUT = "wrong output"
 BETTER = (FASTER, AS_FAST)
 _RULE = (
-    f"within {100 * (SAME - 1):.0f} % of the fastest counts as fastest; of these the profile's own method, "
+    f"within {100 * (SAME - 1):.0f} % of the fastest counts as equal; among equals the profile's own method, "
     "then fewer changed options, then the smaller K"
 )
 
@@ -71,7 +71,7 @@ def judge(found: Found) -> Judgement:
     arms = found.final[BASELINE, won.id], found.final[SPECULATIVE, won.id]
     equal, outputs = _equal_outputs(*arms), judge_outputs(*(_answers(outcomes) for outcomes in arms))
     if outputs["word"] == FAILED:
-        said = f"{outputs['said']}; its speed, {times_span(over_profile)} that of {own.id}, counts for nothing"
+        said = f"{outputs['said']}; its speed, {times_span(over_profile)} that of {own.id}, does not count"
         sentence = f"{WRONG_OUTPUT}: {won.id}, {said}"
         return Judgement(WRONG_OUTPUT, sentence, over_profile, over_baseline, equal, outputs)
     drafted = any(outcome.facts.get("drafted") for outcome in found.final[SPECULATIVE, won.id])
@@ -87,13 +87,13 @@ def judge(found: Found) -> Judgement:
 def _word(won: Candidate, own: Candidate, over_profile: Estimated, drafted: bool) -> tuple[str, str]:
     speed = f"{times_span(over_profile)} the speed of {own.id}"
     if not drafted:
-        return NO_FASTER, f"{speed}, without drafting one token: speculation is not what made it so,"
+        return NO_FASTER, f"{speed}, without drafting a token, so speculation is not the cause,"
     # Two starts of one engine differ, which an interval over prompts does not see: the verdict's own threshold.
     if over_profile["median"] >= THRESHOLD and over_profile["low"] > 1.0:
         return FASTER, speed
     if won.family == own.family and won.tokens < own.tokens and over_profile["low"] > 1 / SAME:
-        return AS_FAST, f"{speed} with {own.tokens - won.tokens} fewer drafted tokens a step,"
-    return NO_FASTER, f"{speed}, which is no clear gain,"
+        return AS_FAST, f"{speed} with {own.tokens - won.tokens} fewer draft tokens per step,"
+    return NO_FASTER, f"{speed}, not a clear gain,"
 
 
 def _pooled(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
@@ -175,12 +175,12 @@ def text_of(found: Found, judgement: Judgement, left_out: Sequence[tuple[str, st
     lines = [judgement.sentence, "", table_of(found), ""]
     lines.append(
         "speed: median over the prompts, over the profile as it stands; ms/token: median; tokens/step: accepted "
-        "drafts and one."
+        "draft tokens plus one."
     )
     if judgement.equal_outputs:
         lines.append(_outputs_line(judgement.equal_outputs))
     if found.ended != ALL:
-        lines.append("The time was up before everything was tried: a larger BUDGET tries more.")
+        lines.append("The time ran out before everything was tried: a larger BUDGET tries more.")
     lines += [f"note: {note}" for note in company(found)]
     lines += [f"not tried: {name}: {why}" for name, why in left_out]
     lines += [f"note: {note}" for note in notes]
@@ -195,15 +195,15 @@ def company(found: Found) -> list[str]:
     if not busy:
         return []
     return [
-        f"other work took {max(busy):.0f} % of the machine's CPU at worst, and more than {OTHER_CPU_PERCENT:.0f} % in "
-        f"{len(busy)} of {count(len(shares), 'trial')}: what is measured beside it is as much luck as speed"
+        f"other work used up to {max(busy):.0f} % of the machine's CPU, and more than {OTHER_CPU_PERCENT:.0f} % in "
+        f"{len(busy)} of {count(len(shares), 'trial')}: speeds measured meanwhile are unreliable"
     ]
 
 
 def _outputs_line(outputs: EqualAnswers) -> str:
     control = outputs["control"]
     beside = f" (the baseline asked twice: {percent(control)})" if control is not None else ""
-    return f"answers at temperature 0 that are the baseline's own: {outputs['equal']} of {outputs['pairs']}{beside}."
+    return f"answers at temperature 0 identical to the baseline's: {outputs['equal']} of {outputs['pairs']}{beside}."
 
 
 # --- for machines -----------------------------------------------------------------------------------
@@ -271,8 +271,8 @@ def profile_yaml(profile: Profile) -> str:
     """Return a tuned profile as the text of its file."""
     own = printable(profile["tuned"]["from"])
     head = (
-        f"# Written by `make tune` from profiles/{own}.yml; what it was measured with stands\n"
-        "# under `tuned`. Change the values as you like: a run measures them anew.\n"
+        f"# Written by `make tune` from profiles/{own}.yml; how it was measured is\n"
+        "# under `tuned`. Change the values as you like: a run measures them again.\n"
     )
     body = yaml.dump(dict(profile), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=140)
     return head + body

@@ -121,7 +121,7 @@ class Plays:
                     self.beat()
                     left_s = end - time.monotonic()
                     if left_s <= 0:
-                        return Played(None, f"its time of {seconds:.0f} s was up")
+                        return Played(None, f"its {seconds:.0f} s ran out")
                     try:
                         line = lines.get(timeout=min(_BEAT_S, left_s))
                     except queue.Empty:
@@ -298,7 +298,7 @@ class BoxTrial:
             return
         raise one_problem(
             "box-unreachable",
-            f"an unreachable box: {played.why or f'ansible-playbook ended with {played.status}'}",
+            f"the box is unreachable: {played.why or f'ansible-playbook ended with {played.status}'}",
             "a box that stays reachable during the search",
             "restore it, or correct the inventory; the same command continues where it stopped",
             f"{self._folder.name}: ansible.log",
@@ -330,7 +330,7 @@ class BoxTrial:
     def _play(self, playbooks: Sequence[str], variables: Variables, end: float) -> Played:
         left_s = end - self._clock()
         if left_s < _MARGIN_S:
-            return Played(None, "there was no time left for it")
+            return Played(None, "no time was left for it")
         path = self._folder / "variables.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(variables) + "\n", "utf-8")
@@ -363,7 +363,7 @@ def outcome_of(trial: TrialResult, task: Task) -> Outcome:
     if trial["failed"]:
         status, why = FAILED, f"{trial['failed']} of {trial['asked']} answers failed: {why}"
     elif task.arm != SPECULATIVE and trial["drafted"]:
-        status, why = FAILED, "the baseline drafted: it is no baseline"
+        status, why = FAILED, "the baseline drafted tokens, so it is no baseline"
     if status not in (OK, STOPPED, FAILED, TOO_LATE):
         status, why = FAILED, f"an unknown end: {status}"
     return Outcome(status, trial["tpot_ms"], 0.0, 0.0, trial["measured_s"], why, facts)

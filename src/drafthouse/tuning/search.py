@@ -93,7 +93,7 @@ class _Search(Tries):
                 "no-candidate-runs",
                 f"the profile as it stands ({own.candidate.id}) could not be measured: {own.out}",
                 "a profile that runs, and a budget long enough to start it and get answers",
-                "run it alone first (make with its name), or give a larger BUDGET; the same command asks again "
+                "run it alone first (make with its name), or give a larger BUDGET; the same command retries "
                 f"while there is time, and {ANEW}",
             )
         self.answer_s = outcome.measured_s / self.size
@@ -103,7 +103,7 @@ class _Search(Tries):
             raise one_problem(
                 "budget-too-small",
                 f"a budget of {self.budget_s:.0f} s, of which the profile as it stands took {self.spent_s:.0f} s",
-                f"{needed_s:.0f} s or more: another candidate, and three arms measured again at the end",
+                f"{needed_s:.0f} s or more: one more candidate, and three arms measured again at the end",
                 f"give BUDGET={math.ceil(2 * needed_s / 60)}m, which is enough for several",
             )
 
@@ -132,7 +132,7 @@ class _Search(Tries):
             more = min(self.size, self.space.prompts)
             if len(self.alive) <= 2 or not self.affords(len(self.alive), more):
                 return
-            self.say(f"the better {len(self.alive)} on {more} prompts more")
+            self.say(f"the better {len(self.alive)} on {more} more prompts")
             for known in list(self.alive):
                 self.measure(known.candidate, self.size, more)
             self.alive = self.still_in()
@@ -235,7 +235,7 @@ class _Search(Tries):
             # Measuring once more tries nothing new: without the time for it nothing is left untried.
             if len(close) < 2 or not self.fits(len(close), self.space.prompts):
                 return
-            self.say(f"{len(close)} within {100 * (CLOSE - 1):.0f} % of each other, once more")
+            self.say(f"{len(close)} within {100 * (CLOSE - 1):.0f} % of each other, measured again")
             for known in close:
                 self.measure(known.candidate, 0, self.space.prompts)
             self.alive = self.still_in()
@@ -261,7 +261,7 @@ class _Search(Tries):
         count = min(self.size, self.space.prompts)
         if self.failures < 2 or not self.fits(1, count):
             return False
-        self.say("the last trials failed: the profile as it stands once more")
+        self.say("the last trials failed: measuring the profile as it stands again")
         self.measure(self.space.own, 0, count)
         if self.tried[self.space.own.id].out:
             raise self.nothing_runs()
@@ -276,7 +276,7 @@ class _Search(Tries):
             return
         raise one_problem(
             "no-candidate-runs",
-            f"nothing to compare the profile with: each of {len(others)} tried failed, "
+            f"nothing to compare the profile with: all {len(others)} candidates failed, "
             f"the last one with: {others[-1].out}",
             "at least one candidate that runs",
             f"check the log and fix what stops them; {ANEW}",

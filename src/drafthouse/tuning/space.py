@@ -194,7 +194,7 @@ class _Reach:
                             "tunable-value-refused",
                             f"tunable: {path}",
                             problem,
-                            "a value with which the profile resolves",
+                            "a value that the profile accepts",
                             "correct it",
                         )
         if findings.problems:

@@ -68,7 +68,7 @@ def endpoint_of(resolved: Run, arm: str) -> Endpoint:
     try:
         key = Path(resolved["key_file"]).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise one_problem(
             "api-key-unreadable",
             f"a key file that cannot be read: {why}",

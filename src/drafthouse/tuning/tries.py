@@ -23,7 +23,7 @@ CAUTION = 1.15
 # A baseline is slower than the profile's own settings: the re-measurement is planned for this much.
 _BASELINE_SLOWER = 2.0
 #: What a person does about an outcome that the journal holds.
-ANEW = "AGAIN=1 (--again) forgets what the journal holds, and begins anew"
+ANEW = "AGAIN=1 (--again) discards the journal and starts again"
 
 Say = Callable[[str], None]
 
@@ -111,7 +111,7 @@ class Tries:
             return f"out: {known.out}"
         ratios = list(paired_ratios(self.tried[self.space.own.id].tpot_ms, known.tpot_ms).values())
         beside = "" if known.candidate == self.space.own else f", {median(ratios):.2f} x the profile's own speed"
-        return f"{median(list(outcome.tpot_ms.values())):.2f} ms a token on {len(outcome.tpot_ms)} prompts{beside}"
+        return f"{median(list(outcome.tpot_ms.values())):.2f} ms per token on {len(outcome.tpot_ms)} prompts{beside}"
 
     def ranked(self, among: Sequence[Tried]) -> list[Tried]:
         """Return the candidates, the fastest first; of equals the one with the smaller K."""
@@ -143,7 +143,7 @@ class Tries:
         own = self.tried[self.space.own.id]
         return one_problem(
             "no-candidate-runs",
-            f"nothing runs any more, not even the profile as it stands ({own.candidate.id}): {own.out}",
-            "a box that runs what it ran before",
+            f"no candidate runs any more, not even the profile as it stands ({own.candidate.id}): {own.out}",
+            "a box that still runs the profile",
             f"check the log; {ANEW}",
         )

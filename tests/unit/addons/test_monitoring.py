@@ -433,7 +433,7 @@ def test_another_program_on_its_port_is_said() -> None:
             wait_for_monitoring(
                 f"http://127.0.0.1:{server.getsockname()[1]}", [], grafana="", log="the log", timeout_s=0
             )
-    assert "no HTTP is spoken there" in caught.value.problems[0].found
+    assert "not an HTTP server" in caught.value.problems[0].found
 
 
 def test_a_rule_with_an_error_and_a_grafana_that_is_away_are_said() -> None:

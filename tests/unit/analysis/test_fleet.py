@@ -90,10 +90,10 @@ def test_a_replica_that_was_not_counted_once_has_no_sum() -> None:
 
 
 def test_a_broken_step_is_in_no_number_but_its_failures() -> None:
-    ladder = measured([replica("a")], [replica("a", requests=None, failed=7, said="its engine was started anew")])
-    ladder["steps"][1].update({"status": "broken", "failed": 7, "notes": ["a: started anew while this step ran"]})
+    ladder = measured([replica("a")], [replica("a", requests=None, failed=7, said="its engine was restarted")])
+    ladder["steps"][1].update({"status": "broken", "failed": 7, "notes": ["a: restarted during this step"]})
     report = fleet_report(ladder)
     (arm,) = report["arms"]
     assert (arm["steps"], arm["completed"], arm["failed"]) == (1, 20, 7)
     assert (arm["replicas"][0]["requests"], arm["replicas"][0]["failed"]) == (10, 7)
-    assert report["notes"][-1] == "16, copy-edit, speculative, round 1 (broken): a: started anew while this step ran"
+    assert report["notes"][-1] == "16, copy-edit, speculative, round 1 (broken): a: restarted during this step"

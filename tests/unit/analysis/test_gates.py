@@ -151,7 +151,7 @@ def test_a_needle_in_the_thoughts_alone_is_not_found_and_case_does_not_count() -
 def test_a_refusal_and_an_empty_answer_are_wrong_and_an_unknown_gate_is_open() -> None:
     refused = asked(JSON_GATE, status="failed", http_status=400, error="HTTP 400: no schemas here")
     assert check_answer(refused) == ("wrong", "HTTP 400: no schemas here")
-    assert check_answer(asked(TOOLS_GATE, status="empty", error="the answer holds no token"))[0] == "wrong"
+    assert check_answer(asked(TOOLS_GATE, status="empty", error="the answer contains no tokens"))[0] == "wrong"
     assert check_answer(asked({"name": "taste"}))[0] == "open"
 
 

@@ -94,7 +94,7 @@ def test_answers_alone_tell_the_length(page: bool) -> None:
     assert verdict["word"] != "invalid", verdict["reasons"]
     report = build_report(base, spec, make_resolved())
     assert any(line.startswith("The acceptance rate: the engine told") for line in report["not_measured"])
-    assert "Speculation: one token a step, say the answers themselves" in "\n".join(summary_lines(base))
+    assert "Speculation: one token per step, according to the answers themselves" in "\n".join(summary_lines(base))
 
 
 @pytest.mark.parametrize(("page", "engine"), [(True, "trtllm"), (False, "trtllm"), (True, None)])

@@ -160,9 +160,7 @@ def test_how_long_a_gpu_was_throttled_counts_and_not_how_it_was_at_the_end() -> 
             for group in base["machine"]["groups"]
         ]
         verdict = judge(base, spec, make_resolved())
-        told = (
-            "baseline: GPU 1 (GPU) was throttled in 90.0 % of the time (power brake), and its SM clock fell to 900 MHz"
-        )
+        told = "baseline: GPU 1 (GPU) was throttled 90.0 % of the time (power brake), and its SM clock fell to 900 MHz"
         assert any(one.startswith(told) for one in verdict["warnings"]) == (share == 0.9)
         return str(verdict["word"])
 

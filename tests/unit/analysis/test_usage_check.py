@@ -36,7 +36,7 @@ def test_usage_half_again_as_high_for_the_same_text_is_invalid_and_no_gain() -> 
     assert verdict["word"] == "invalid"
     assert verdict["said"].startswith(
         "usage and the text disagree: 16 answers with the same text in both arms were counted as 2,560 tokens in "
-        "baseline and 3,840 tokens in speculative (furthest apart: copy-edit-1, round 1)"
+        "baseline and 3,840 tokens in speculative (largest difference: copy-edit-1, round 1)"
     )
 
 
@@ -48,7 +48,7 @@ def test_a_trillion_tokens_where_32_were_asked_for() -> None:
     verdict = judge(base, spec, make_resolved())
     assert verdict["word"] == "invalid"
     assert verdict["reasons"][0] == (
-        "speculative: usage and max_tokens disagree: 1,000,000,000,000 output tokens where at most 32 were asked for "
+        "speculative: usage and max_tokens disagree: 1,000,000,000,000 output tokens, but at most 32 were requested "
         "(first copy-edit-4, round 1; 1 of 16 answers)"
     )
     assert any("1,000,000,000," in said and "bytes of text" in said for said in verdict["reasons"])
@@ -82,7 +82,7 @@ def test_usage_below_the_chunks_that_came() -> None:
     for request in base["requests"]:
         request["output_tokens"] = 80
     assert of_result(base) == [
-        "usage and the stream disagree: 80 output tokens in 160 chunks that each carried one or more "
+        "usage and the stream disagree: 80 output tokens, but 160 chunks with at least one each "
         "(first copy-edit-1, round 1; 16 of 16 answers)"
     ]
 
@@ -94,7 +94,7 @@ def test_usage_against_the_engines_own_timings() -> None:
     assert of_result(base) == []
     base["requests"][2]["timings"]["predicted_n"] = 240
     assert of_result(base) == [
-        "usage and the engine's timings disagree: 160 output tokens and 240 (predicted_n) of one answer "
+        "usage and the engine's timings disagree: 160 output tokens, but 240 (predicted_n) for one answer "
         "(first copy-edit-3, round 1; 1 of 16 answers)"
     ]
 
@@ -108,8 +108,8 @@ def test_usage_against_the_engines_counters() -> None:
     verdict = judge(base, spec, make_resolved())
     assert verdict["word"] == "invalid"
     assert verdict["reasons"][0] == (
-        "speculative: usage and the engine's counters disagree on copy-edit in round 2: 1,920 output tokens, and the "
-        "engine generated 1,280 in the same 8 requests"
+        "speculative: usage and the engine's counters disagree on copy-edit in round 2: 1,920 output tokens, but the "
+        "engine generated 1,280 for the same 8 requests"
     )
     # Of a kind that the verdict is not about it decides nothing.
     entry["group"] = "chat"
@@ -124,7 +124,7 @@ def test_usage_against_the_engines_tokenizer() -> None:
     for request in base["requests"][:3]:
         request["tokenized"] = 100
     assert of_result(base) == [
-        "usage and the engine's tokenizer disagree: 480 output tokens, and 300 in the same 3 texts"
+        "usage and the engine's tokenizer disagree: 480 output tokens, but 300 for the same 3 texts"
     ]
 
 
@@ -147,7 +147,7 @@ def test_of_wrong_answers_the_counts_need_not_be_true() -> None:
 
 def test_the_report_says_what_the_counts_were_not_compared_with() -> None:
     base, spec = pair(2.0)
-    assert set(sources_of(spec).values()) == {"an older result does not hold it"}
+    assert set(sources_of(spec).values()) == {"the result is too old to contain it"}
     spec["tokenizer"] = {"error": "/tokenize: HTTP 404"}
     report = build_report(base, spec, make_resolved())
     assert report["verdict"]["counts"]["speculative"]["the engine's tokenizer"] == "/tokenize: HTTP 404"
@@ -188,7 +188,7 @@ def test_too_low_a_usage_in_as_many_requests_as_ours_is_said_as_that() -> None:
     found = foreign(before, after, requests(), 400)
     assert found is not None
     assert found["said"] == (
-        "usage and the engine's counters disagree: 400 output tokens beyond the 400 that our requests can have cost"
+        "usage and the engine's counters disagree: 400 output tokens more than the 400 that our requests account for"
     )
     base, spec = pair(2.0)
     base["counters"] = [
@@ -198,8 +198,8 @@ def test_too_low_a_usage_in_as_many_requests_as_ours_is_said_as_that() -> None:
     assert verdict["word"] == "invalid"
     assert not [said for said in verdict["reasons"] if "another client" in said or "polluted" in said]
     assert verdict["reasons"][0] == (
-        "baseline: usage and the engine's counters disagree on copy-edit in round 1: 400 output tokens, and the engine "
-        "generated 800 in the same 4 requests"
+        "baseline: usage and the engine's counters disagree on copy-edit in round 1: 400 output tokens, but the engine "
+        "generated 800 for the same 4 requests"
     )
     # With a request more than ours it is a stranger's, as before.
     after["traffic"]["requests"] = 5
@@ -215,7 +215,7 @@ def test_what_is_within_the_slack_of_the_counts_is_a_strangers_as_before() -> No
     after = snapshot(requests=20, input_tokens=1000, output_tokens=430, running=0)
     found = foreign(before, after, ours, 100)
     assert found is not None
-    assert str(found["said"]).startswith("another client used the server: 30 output tokens beyond the 400")
+    assert str(found["said"]).startswith("another client used the server: 30 output tokens more than the 400")
 
 
 def test_a_request_that_was_cut_off_may_have_cost_all_that_it_asked_for() -> None:
@@ -249,4 +249,4 @@ def test_results_of_earlier_versions_are_judged_as_they_are() -> None:
             for name in ("max_tokens", "tokenized", "chunks", "timings", "tool_calls"):
                 request.pop(name, None)
     assert judge(base, spec, make_resolved())["word"] == "pays"
-    assert sources_of(base)["max_tokens"] == "an older result does not hold it"
+    assert sources_of(base)["max_tokens"] == "the result is too old to contain it"

@@ -490,8 +490,8 @@ def test_requests_that_were_told_to_come_back_later_are_a_warning() -> None:
     verdict = judge(base, spec, make_resolved())
     assert verdict["word"] == "pays"
     assert (
-        "speculative: 1 of 48 requests were answered HTTP 429 first, 2 times in all, and sent again when the server "
-        "said (4.0 s of waiting)" in verdict["warnings"]
+        "speculative: 1 of 48 requests were answered HTTP 429 first, 2 times in all, and retried after the wait "
+        "it asked for (4.0 s)" in verdict["warnings"]
     )
 
 

@@ -211,12 +211,12 @@ def test_usage_sent_twice_is_counted_once() -> None:
     [
         ({"fail_every": 1}, "failed", "HTTP 500: the server made this up"),
         ({"key": "other"}, "failed", "HTTP 401: Incorrect API key provided"),
-        ({"plain": True}, "failed", "the answer is no event stream"),
+        ({"plain": True}, "failed", "the answer is not an event stream"),
         ({"error_every": 1}, "failed", "an error inside the stream: the engine gave up"),
         ({"cut_every": 1}, "cut_off", ""),
         ({"quiet_cut_every": 1}, "cut_off", "the stream ended without [DONE] and without a finish_reason"),
         ({"undone_every": 1}, "cut_off", "the stream ended without [DONE]"),
-        ({"empty_every": 1}, "empty", "the answer holds no token"),
+        ({"empty_every": 1}, "empty", "the answer contains no tokens"),
         ({"usage": "never"}, "no_usage", "the server counted None output tokens"),
         ({"usage": "zero"}, "no_usage", "the server counted 0 output tokens"),
     ],
@@ -240,12 +240,12 @@ def test_what_a_cut_stream_said_is_kept() -> None:
 
 def test_a_stalled_stream_is_cut_off_when_its_time_is_up() -> None:
     request = one(stall_every=1, timeout_s=1.0)
-    assert (request["status"], request["error"]) == ("cut_off", "the time for the request was up")
+    assert (request["status"], request["error"]) == ("cut_off", "the request timed out")
 
 
 def test_a_server_that_never_answers_fails_when_the_time_is_up() -> None:
     request = one(ttft_ms=60_000, timeout_s=0.5)
-    assert (request["status"], request["error"]) == ("failed", "the time for the request was up")
+    assert (request["status"], request["error"]) == ("failed", "the request timed out")
 
 
 def test_no_server_and_no_address() -> None:

@@ -188,7 +188,7 @@ def test_a_compression_that_python_does_not_know_is_named() -> None:
     (request,) = asked(lambda got: streamed(got, pieces(), **{"Content-Encoding": "br"}))
     assert request["status"] == "failed"
     assert request["error"] == (
-        "the answer is compressed (Content-Encoding: br) though it was asked for as it is; turn compression off in the "
+        "the answer is compressed (Content-Encoding: br) but was requested uncompressed; turn compression off in the "
         "server or in the proxy before it"
     )
 
@@ -271,7 +271,7 @@ def test_a_server_that_says_when_to_come_back_is_asked_then() -> None:
     [
         ("", "HTTP 429: too many requests"),
         ("soon", "HTTP 429: too many requests"),
-        ("3600", "HTTP 429: too many requests; asked to come back in 3,600 s, and no more than 60 s are waited"),
+        ("3600", "HTTP 429: too many requests; the server asked for a retry in 3,600 s; the limit is 60 s"),
     ],
 )
 def test_what_is_not_waited_for(retry_after: str, said: str) -> None:

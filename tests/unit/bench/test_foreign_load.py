@@ -49,7 +49,7 @@ def test_a_neighbour_is_waited_for_and_named() -> None:
     found, told = waited([0.8, 0.5, 0.02], 60)
     assert (found["seconds"], found["quiet"]) == (2.0, True)
     assert told[0] == {
-        "text": "other work takes 80 % of the CPU (make): waiting for it to end",
+        "text": "other processes use 80 % of the CPU (make): waiting for them to end",
         "eta_s": 59.0,
     }
 

@@ -86,9 +86,9 @@ def test_our_own_requests_are_nobody_elses() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"output_tokens": 500}, "500 output tokens beyond the 400 that our requests can have cost"),
-        ({"input_tokens": 4000}, "4,000 input tokens beyond the 200"),
-        ({"running": 2}, "2 of its requests were under way after ours had ended"),
+        ({"output_tokens": 500}, "500 output tokens more than the 400 that our requests account for"),
+        ({"input_tokens": 4000}, "4,000 input tokens more than the 200"),
+        ({"running": 2}, "2 of its requests were running after ours had ended"),
     ],
 )
 def test_more_than_ours_is_somebody_elses(more: dict[str, float], said: str) -> None:
@@ -107,7 +107,7 @@ def test_more_than_ours_is_somebody_elses(more: dict[str, float], said: str) -> 
 def test_who_is_there_before_we_begin() -> None:
     found = foreign(snapshot(output_tokens=0, running=1), snapshot(output_tokens=400, running=0), requests(), 100)
     assert found is not None
-    assert found["said"] == "another client used the server: 1 of its requests were under way before we began"
+    assert found["said"] == "another client used the server: 1 of its requests were running before we began"
 
 
 def test_a_health_check_moves_no_median() -> None:
@@ -122,7 +122,7 @@ def test_requests_count_only_where_tokens_are_not_counted() -> None:
     before, after = snapshot(requests=10), snapshot(requests=16)
     found = foreign(before, after, requests(), 100)
     assert found is not None
-    assert found["said"] == "another client used the server: 2 requests beyond our 4"
+    assert found["said"] == "another client used the server: 2 requests more than our 4"
     assert foreign(snapshot(), snapshot(requests=4), requests(), 100) == {
         "requests": 0,
         "input_tokens": None,
@@ -236,8 +236,8 @@ def later(wall: float, ran: float, boot: float | None) -> Clocks:
     [
         (later(3630.0, 30.0, 30.0), 3600.0, 0.0, False, "set forward by 3600.0 s"),
         (later(-90.0, 30.0, 30.0), -120.0, 0.0, False, "set back by 120.0 s"),
-        (later(630.0, 30.0, 630.0), 0.0, 600.0, True, "stood still for 600.0 s"),
-        (later(640.0, 30.0, 630.0), 10.0, 600.0, True, "stood still for 600.0 s while it was measured; the machine's"),
+        (later(630.0, 30.0, 630.0), 0.0, 600.0, True, "suspended for 600.0 s"),
+        (later(640.0, 30.0, 630.0), 10.0, 600.0, True, "suspended for 600.0 s during the measurement; the machine's"),
         (later(40.0, 30.0, None), 10.0, 0.0, False, "set forward by 10.0 s"),
     ],
 )

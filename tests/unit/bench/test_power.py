@@ -148,7 +148,7 @@ def test_the_cpus_counter_begins_anew_at_its_range(tmp_path: Path, opened: Open)
 def test_a_counter_that_this_user_may_not_read(tmp_path: Path, opened: Open) -> None:
     rapl(tmp_path, 1)
     (tmp_path / "sys/class/powercap/intel-rapl:0/energy_uj").write_text("")
-    assert "may be read by root alone" in str(opened(NO_GPU).why)
+    assert "only root may read" in str(opened(NO_GPU).why)
 
 
 def test_a_machine_without_any_source_says_all_the_reasons(opened: Open) -> None:

@@ -186,16 +186,16 @@ def test_steps_of_an_alternated_experiment_are_one_result() -> None:
 def test_nothing_that_went_well_has_no_figures() -> None:
     result = assemble([step([request(0, status="failed", error="HTTP 500", output_tokens=None)])], "speculative")
     assert (result["completed"], result["output_throughput"], result["median_ttft_ms"]) == (0, 0.0, None)
-    assert summary_lines(result)[0] == "1 of 1 requests did not end well: 1 failed."
+    assert summary_lines(result)[0] == "1 of 1 requests did not succeed: 1 failed."
 
 
 def test_the_summary_says_failures_first() -> None:
     failed = request(3, status="failed", error="HTTP 500: no", output_tokens=None, group="code")
     cut = request(4, status="cut_off", error="reset", output_tokens=None, group="code")
     lines = summary_lines(assemble([step([request(0), request(1), failed, cut])], "speculative"))
-    assert lines[0] == "2 of 4 requests did not end well: 1 failed, 1 cut off."
+    assert lines[0] == "2 of 4 requests did not succeed: 1 failed, 1 cut off."
     assert lines[1:3] == ["  first failed: p3: HTTP 500: no", "  first cut off: p4: reset"]
-    assert lines[3] == "They are in none of the numbers below."
+    assert lines[3] == "They are not included in the numbers below."
     rows = [line.split() for line in lines if line.startswith(("chat", "code", "all"))]
     assert [row[:2] for row in rows] == [["chat", "2/2"], ["code", "0/2"], ["all", "2/4"]]
 
@@ -205,7 +205,7 @@ def test_the_summary_of_a_good_run() -> None:
     assert lines[0] == "m: 1 request measured, 4 at a time, 2.0 s"
     assert "33.3 %" in lines[3]
     assert any("the engine's counters" in line for line in lines)
-    assert lines[-1] == "75 % of the input tokens came from the engine's prefix cache: TTFT profits."
+    assert lines[-1] == "75 % of the input tokens came from the engine's prefix cache, which shortens TTFT."
 
 
 def test_an_answer_in_one_piece_is_in_no_figure_of_tpot_and_counted() -> None:
@@ -221,10 +221,7 @@ def test_an_answer_in_one_piece_is_in_no_figure_of_tpot_and_counted() -> None:
     assert (result["mean_tpot_ms"], result["median_tpot_ms"], result["std_tpot_ms"]) == (10.0, 10.0, 0.0)
     assert result["without_tpot"] == result["groups"]["chat"]["without_tpot"] == 3
     lines = summary_lines(result)
-    assert (
-        "3 of 8 answers had no TPOT: of one token, or in fewer than 3 pieces (a proxy that holds the stream back?)."
-        in lines
-    )
+    assert "3 of 8 answers had no TPOT: one token, or fewer than 3 chunks (a proxy that buffers the stream?)." in lines
     assert not any("had no TPOT" in line for line in summary_lines(assemble([step(whole)], "speculative")))
 
 
@@ -233,15 +230,15 @@ def test_what_was_told_to_come_back_later_is_shown() -> None:
     result = assemble([step(requests)], "speculative")
     assert result["throttled"] == 1
     assert (
-        "Throttled: speculative: 1 of 2 requests were answered HTTP 429 first, 2 times in all, and sent again when the "
-        "server said (3.5 s of waiting)." in summary_lines(result)
+        "Throttled: speculative: 1 of 2 requests were answered HTTP 429 first, 2 times in all, and retried "
+        "after the wait it asked for (3.5 s)." in summary_lines(result)
     )
 
 
 def test_counts_that_contradict_each_other_stand_first() -> None:
     lines = summary_lines(assemble([step([request(0, output_tokens=10**12, max_tokens=32)])], "speculative"))
     assert lines[0] == (
-        "Miscounted: usage and max_tokens disagree: 1,000,000,000,000 output tokens where at most 32 were asked for "
+        "Miscounted: usage and max_tokens disagree: 1,000,000,000,000 output tokens, but at most 32 were requested "
         "(first p0, round 1; 1 of 1 answer)."
     )
 
@@ -269,6 +266,6 @@ def test_a_gauge_is_read_last_and_said() -> None:
     result = assemble([step([request(0)], counters=around)], "speculative")
     assert (result["spec_decode_source"], result["spec_decode_acceptance_length"]) == ("gauge", 2.5)
     assert drafting_of(result)["drafted"] is True
-    assert any("a gauge of the engine, which tells of its last steps alone" in line for line in summary_lines(result))
+    assert any("an engine gauge of its last steps only" in line for line in summary_lines(result))
     flat = [{**around[0], "after": read(length=1.0)}]
     assert drafting_of(assemble([step([request(0)], counters=flat)], "speculative"))["drafted"] is None

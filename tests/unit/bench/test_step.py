@@ -313,7 +313,7 @@ def test_a_machine_that_was_suspended_is_told_by_both_arms(monkeypatch: pytest.M
     monkeypatch.setattr(measure, "read_clocks", lambda: next(moments))
     with clock_server(**QUICK) as one, clock_server(**QUICK) as two:
         step, _ = measured(StepOptions(), [suite(chat=2)], baseline=one, speculative=two)
-    said = "the machine stood still for 600.0 s while it was measured"
+    said = "the machine was suspended for 600.0 s during the measurement"
     assert disturbed(step) == {arm: [("chat", 1, said)] for arm in ("baseline", "speculative")}
 
 
@@ -337,7 +337,7 @@ def test_usage_of_one_arm_half_again_as_high_is_found_by_the_text_and_by_the_eng
     assert verdict["speedup"]["median"] > 1.3
     assert verdict["word"] == "invalid"
     engine = (
-        "usage and the engine's counters disagree on chat in round 1: 240 output tokens, and the engine generated 160"
+        "usage and the engine's counters disagree on chat in round 1: 240 output tokens, but the engine generated 160"
     )
     text = (
         "usage and the text disagree: 16 answers with the same text in both arms were counted as 320 tokens in baseline"
@@ -355,8 +355,8 @@ def test_usage_of_nothing_or_too_little_is_not_called_another_client(fault: Any)
     assert not any("another client" in reason for reason in verdict["reasons"])
     said = {
         "usage": "16 of 16 requests without a token count (usage) (first chat-0, round 1: the server counted 0 output "
-        "tokens (usage.completion_tokens), and 20 chunks carried some)",
-        "usage_factor": "usage and the stream disagree: 5 output tokens in 20 chunks that each carried one or more",
+        "tokens (usage.completion_tokens), but 20 chunks contained tokens)",
+        "usage_factor": "usage and the stream disagree: 5 output tokens, but 20 chunks with at least one each",
     }[next(iter(fault))]
     assert any(said in reason for reason in verdict["reasons"]), verdict["reasons"]
 
@@ -372,7 +372,7 @@ def test_the_engines_own_tokenizer_is_asked_about_a_few_answers_and_one_without_
     verdict, _ = judged(rounds=1, tokenizer=True, usage_factor=1.5)
     assert any(
         said.startswith(
-            "speculative: usage and the engine's tokenizer disagree: 90 output tokens, and 60 in the same 3"
+            "speculative: usage and the engine's tokenizer disagree: 90 output tokens, but 60 for the same 3"
         )
         for said in verdict["reasons"]
     ), verdict["reasons"]

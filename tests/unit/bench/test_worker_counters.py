@@ -93,7 +93,9 @@ def test_a_start_that_only_the_answers_tell() -> None:
     assert uncounted(both, answers(50, 5)) is None
     said = uncounted(both, answers(50, 8))
     assert said is not None
-    assert said.startswith("the engines counted 250 output tokens, and the answers hold 400: one was started anew")
+    assert said.startswith(
+        "the engines counted 250 output tokens, but the answers contain 400: an engine was restarted"
+    )
 
 
 def test_engines_of_two_kinds_have_no_common_dialect() -> None:

@@ -164,7 +164,7 @@ def test_some_failures_are_said_first_and_are_a_warning() -> None:
         done = bench("--base-url", server.base_url, "--model", "clock", "--num-prompts", "9", "--num-warmups", "0")
     assert done.returncode == WARNED
     assert done.stdout.splitlines()[:2] == [
-        "3 of 9 requests did not end well: 3 failed.",
+        "3 of 9 requests did not succeed: 3 failed.",
         "  first failed: chat-sleep: HTTP 500: the server made this up",
     ]
 
@@ -178,7 +178,7 @@ def test_nothing_measured_is_an_error(clock: dict[str, object], tmp_path: Path) 
             "--result", str(out),
         )  # fmt: skip
     assert done.returncode == FAILED
-    assert done.stdout.startswith("2 of 2 requests did not end well: 2 ")
+    assert done.stdout.startswith("2 of 2 requests did not succeed: 2 ")
     assert json.loads(out.read_text())["completed"] == 0
 
 
@@ -239,7 +239,7 @@ def test_ctrl_c_shows_and_writes_what_is_done(tmp_path: Path, at_a_time: str) ->
     assert process.returncode == 130
     assert "Traceback" not in told
     assert told.splitlines()[-1] == "stopped; what had ended until then is above, marked as incomplete"
-    assert said.startswith("Incomplete: it was stopped before its end.")
+    assert said.startswith("Incomplete: the run was stopped early.")
     result = json.loads(out.read_text())
     assert result["incomplete"] is True
     assert 8 < result["completed"] == len(result["requests"]) < 16

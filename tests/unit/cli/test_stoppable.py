@@ -92,7 +92,7 @@ def test_a_lock_of_something_else_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_nothing_to_stop(tmp_path: Path) -> None:
-    assert interrupt(tmp_path, "of_run") == ["no server of this run was up"]
+    assert interrupt(tmp_path, "of_run") == ["this run had no running server"]
     assert interrupt(tmp_path, "none") == []
 
 

@@ -158,7 +158,7 @@ class SlowPlays(Plays):
     def run(self, playbooks: Sequence[str], variables: Path, seconds: float) -> Played:
         SlowPlays.now += seconds + KILL_S / 2
         self.played.append(SlowPlays.now)
-        return Played(None, f"its time of {seconds:.0f} s was up")
+        return Played(None, f"its {seconds:.0f} s ran out")
 
 
 def test_the_budget_holds_where_everything_takes_all_of_its_time(
@@ -173,7 +173,7 @@ def test_the_budget_holds_where_everything_takes_all_of_its_time(
     monkeypatch.setattr(tune, "time", clock)
     monkeypatch.setattr(tune, "BoxTrial", partial(BoxTrial, clock=clock.monotonic))
     try:
-        with pytest.raises(DrafthouseError, match="time of"):
+        with pytest.raises(DrafthouseError, match="s ran out"):
             tune.search(work, 300, given, 1000.0)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

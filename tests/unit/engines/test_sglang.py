@@ -250,7 +250,7 @@ def test_an_older_one_has_a_gauge_and_it_is_said() -> None:
     old = result(page(6, 105, None), page(10, 209, None, 2.4))
     assert (old["spec_decode_source"], old["spec_decode_acceptance_length"]) == ("gauge", 2.4)
     assert drafting_of(old)["drafted"] is True
-    assert any("a gauge of the engine" in line for line in summary_lines(old))
+    assert any("an engine gauge" in line for line in summary_lines(old))
 
 
 def test_its_log() -> None:

@@ -156,7 +156,7 @@ def test_an_engine_that_dies_is_started_again_and_the_step_measured_again(tmp_pa
         assert [one["status"] for one in step["arms"][arm]["requests"]] == ["ok"] * 8
         assert step["arms"][arm]["log"] == "SpecDecoding metrics since 2\n"
     assert len(step["notes"]) == 2
-    assert step["notes"][1].startswith("round 1: speculative died: the engine was started again, and ready after ")
+    assert step["notes"][1].startswith("round 1: speculative died: the engine was restarted and was ready after ")
     files = assemble_results(resolved, 1)
     results = [json.loads(path.read_text("utf-8")) for path in files]
     assert {tuple(result["notes"]) for result in results} == {tuple(step["notes"])}

@@ -67,11 +67,11 @@ def test_a_run_that_failed_names_both_reasons() -> None:
 
 def test_a_last_good_server_that_stays_away_is_the_second_reason() -> None:
     gone = failed(
-        Problem("release-incomplete", "release 0001 needs what is gone: /m", "weights", "make small", "rollback")
+        Problem("release-incomplete", "release 0001 needs missing files: /m", "weights", "make small", "rollback")
     )
     refused, back = both(DIED, "", RESOLVED, gone)
     assert refused.where == "box"
-    assert back.found == "and what served before could not be restored: release 0001 needs what is gone: /m"
+    assert back.found == "and the last good server could not be restored: release 0001 needs missing files: /m"
     assert back.do == "make small"
 
 
@@ -209,7 +209,7 @@ def test_tokens_are_an_answer() -> None:
 def test_a_status_that_is_no_answer() -> None:
     with little_box() as box:
         said = awaited(box, "mute", "status 500")
-    assert said == 'the server runs but does not answer a request: status 500: {"error": "out of memory"}'
+    assert said == 'the server is running but does not answer a request: status 500: {"error": "out of memory"}'
 
 
 @pytest.fixture

@@ -208,7 +208,7 @@ def test_a_key_that_is_refused(sshd: Sshd, tmp_path: Path) -> None:
 def test_a_box_that_is_away(sshd: Sshd, tmp_path: Path) -> None:
     error = said_by(way(sshd, ssh_port=free_port()), free_port(), tmp_path / "known")
     assert "Connection refused" in error.problems[0].found
-    assert "whether the box runs" in error.problems[0].do
+    assert "check that the box runs" in error.problems[0].do
     error = said_by(way(sshd, address="no-such-box.invalid"), free_port(), tmp_path / "known")
     assert "no-such-box.invalid" in error.problems[0].found
 
@@ -224,7 +224,7 @@ def test_another_host_key_is_refused_with_the_command_that_forgets_it(sshd: Sshd
     # Another name is another box, at the same address: as rented ones are.
     with tunnel(way(sshd, alias="drafthouse-other"), free_port(), known):
         pass
-    forget = error.problems[0].do.rpartition("anew: ")[2]
+    forget = error.problems[0].do.rpartition("reinstalled: ")[2]
     subprocess.run(["bash", "-c", forget], capture_output=True, check=True)
     with tunnel(way(sshd), free_port(), known):
         pass

@@ -32,11 +32,11 @@ HISTORY = [
 def test_each_span_has_its_end_and_the_reason_for_it() -> None:
     found = [(span.facts.get("release"), span.facts.get("arm"), span.refused, span.why) for span in spans(HISTORY)]
     assert found == [
-        ("0001", "speculative", False, "release 0002 took its place: pays: 1.5"),
+        ("0001", "speculative", False, "replaced by release 0002: pays: 1.5"),
         (None, None, True, "the baseline arm died"),
         ("0002", "speculative", False, "to the baseline arm: acceptance 8 %"),
         ("0002", "baseline", False, "back to release 0001: make rollback"),
-        ("0001", "speculative", False, "it was away and came back: the box started: nothing runs"),
+        ("0001", "speculative", False, "it stopped and came back: the box started: nothing runs"),
         ("0001", "speculative", False, "make stop"),
     ]
     times = [(span.since - DAY, None if span.until is None else span.until - DAY) for span in spans(HISTORY)]

@@ -71,7 +71,7 @@ def test_a_kill_in_the_engines_own_group(tmp_path: Path, version: int) -> None:
     why = why_it_died(KILLED, before, box(tmp_path, version, kills=1, machine=1))
     assert why == (
         f"{KILLED}, by the kernel's out-of-memory killer (oom_kill of its group rose by 1 and oom_kill of the machine "
-        "rose by 1; its group may use 512 MiB, of which 1 were used; the machine now has 1,024 of 2,048 MiB free)"
+        "rose by 1; its group's limit is 512 MiB, its peak use 1 MiB; the machine now has 1,024 of 2,048 MiB free)"
     )
     assert is_out_of_memory(why)
 
@@ -107,7 +107,7 @@ def test_where_nothing_can_be_read_it_is_a_guess_and_says_so(tmp_path: Path) -> 
     nothing = read_kills(7, tmp_path)
     assert not nothing.known
     assert "whose counters cannot be read here" in why_it_died(KILLED, nothing, tmp_path)
-    assert "(dmesg tells)" in why_it_died(KILLED, None, tmp_path)
+    assert "(see dmesg)" in why_it_died(KILLED, None, tmp_path)
     assert why_it_died("exit status 1", None, tmp_path) == "exit status 1"
     assert why_it_died("exit status 1", nothing, tmp_path) == "exit status 1"
 

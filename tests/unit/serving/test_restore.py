@@ -93,11 +93,11 @@ def test_files_that_were_changed_are_seen_and_mended(box: Box) -> None:
     put_back(box.home, "0001", "speculative")
     script = box.home / "serve" / "little" / "speculative" / "serve.sh"
     script.write_text("#!/bin/sh\nexit 1\n")
-    assert drift(box.home) == f"{script} is not the release's"
+    assert drift(box.home) == f"{script} differs from the release's"
     put_back_current(box.home)
     assert "one-speculative" in script.read_text()
     script.write_bytes(b"\xff\xfe")
-    assert drift(box.home) == f"{script} is not the release's"
+    assert drift(box.home) == f"{script} differs from the release's"
 
 
 def test_what_is_gone_is_said_before_anything_is_ended(box: Box) -> None:
@@ -105,7 +105,7 @@ def test_what_is_gone_is_said_before_anything_is_ended(box: Box) -> None:
     box.serve(box.resolved("two"))
     put_back(box.home, "0002", "speculative")
     (box.home / "of-one").unlink()
-    with pytest.raises(DrafthouseError, match=r"release 0001 needs what is gone: .*of-one") as caught:
+    with pytest.raises(DrafthouseError, match=r"release 0001 needs missing files: .*of-one") as caught:
         roll_back(box.home)
     assert "the last good server runs again: release 0002" in caught.value.problems[1].found
     assert box.said() == "two-speculative"
@@ -160,7 +160,7 @@ def test_arms_change_and_change_back(box: Box) -> None:
     switch_arm(box.home, "speculative", "the trial")
     assert box.said() == "one-speculative"
     assert events(box) == ["served", "switched", "switched"]
-    with pytest.raises(DrafthouseError, match="the arm 'stock'"):
+    with pytest.raises(DrafthouseError, match="no arm 'stock'"):
         switch_arm(box.home, "stock", "?")
     assert release_ids(box.home) == ["0001"]
 
@@ -199,7 +199,7 @@ def test_a_box_that_cannot_serve_says_why_when_it_starts(box: Box, capsys: pytes
     box.supervisor.shut_down()
     (box.home / "weights").unlink()
     assert at_start(box.home) == 1
-    assert "release 0001 needs what is gone" in capsys.readouterr().err
+    assert "release 0001 needs missing files" in capsys.readouterr().err
 
 
 def test_what_is_needed_travels_and_needs_no_library() -> None:
@@ -243,7 +243,7 @@ def test_progress_is_told(box: Box) -> None:
     told: list[str] = []
     box.serve(box.resolved("one"))
     put_back(box.home, "0001", "speculative", lambda event: told.append(str(event["text"])))
-    assert told[0] == "bringing back release 0001: little, the speculative arm"
+    assert told[0] == "restoring release 0001: little, the speculative arm"
 
 
 def test_the_role_and_we_know_a_container_by_the_same_hash() -> None:
@@ -386,7 +386,7 @@ def test_a_container_comes_back_as_it_was(engine: Engine) -> None:
     assert containers.drifted("speculative", kept) == ""
     engine.containers.clear()
     engine.add("baseline")
-    assert containers.drifted("speculative", kept) == "the container drafthouse-speculative does not run"
+    assert containers.drifted("speculative", kept) == "the container drafthouse-speculative is not running"
     containers.run_alone("speculative", kept)
     assert list(engine.containers) == ["drafthouse-speculative"]
     assert engine.recorded() == kept
@@ -407,7 +407,7 @@ def test_another_container_of_the_same_name_is_made_anew(engine: Engine, other: 
     engine.add("speculative")
     kept = engine.recorded()
     engine.add("speculative", **other)
-    assert containers.drifted("speculative", kept) == "the container drafthouse-speculative is another one"
+    assert containers.drifted("speculative", kept) == "the container drafthouse-speculative was replaced by another one"
     containers.run_alone("speculative", kept)
     assert engine.recorded() == kept
 
@@ -466,7 +466,7 @@ def test_containers_of_this_home_alone_are_in_the_way_of_a_process(box: Box, eng
     assert drift(box.home) == ""
     mine = engine.add("speculative")
     mine["HostConfig"]["Binds"] = [f"{box.home}/serve/little/speculative:/s:ro"]
-    assert drift(box.home) == "drafthouse-speculative runs beside it"
+    assert drift(box.home) == "drafthouse-speculative also runs"
     put_back(box.home, "0001", "speculative")
     assert list(engine.containers) == ["drafthouse-baseline"]
 

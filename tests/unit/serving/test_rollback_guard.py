@@ -91,7 +91,7 @@ def test_what_the_run_left_at_work_is_ended_and_the_server_is_back(box: Box) -> 
     assert drift(box.home) == ""
     last = read_history(box.home)[-1]
     assert (last["event"], last["release"]) == ("served", "0001")
-    assert last["why"].startswith("its run was heard of no more, 15 s long: baseline runs instead of the spec")
+    assert last["why"].startswith("no sign of life from its run for 15 s: baseline runs instead of the spec")
 
 
 def test_a_newer_run_that_works_is_left_alone(box: Box) -> None:
@@ -114,7 +114,7 @@ def test_one_that_cannot_come_back_is_said(box: Box, capsys: pytest.CaptureFixtu
     (box.home / "weights").unlink()
     heard_of(box, SILENT_S)
     assert guard(box.home) == 1
-    assert "release 0001 needs what is gone" in capsys.readouterr().err
+    assert "release 0001 needs missing files" in capsys.readouterr().err
 
 
 def test_what_was_accepted_meanwhile_stays(box: Box) -> None:
@@ -183,11 +183,11 @@ def test_it_is_started_where_the_box_has_one(box: Box) -> None:
     assert beat_file(box.home).stat().st_mtime > before
     heard_of(box, 20)
     for _ in range(2400):
-        if "its run was heard of no more" in read_history(box.home)[-1]["why"]:
+        if "no sign of life from its run" in read_history(box.home)[-1]["why"]:
             break
         time.sleep(0.05)
     assert drift(box.home) == ""
-    assert "its run was heard of no more" in read_history(box.home)[-1]["why"]
+    assert "no sign of life from its run" in read_history(box.home)[-1]["why"]
 
 
 def test_a_playbook_that_was_killed_lives_no_more() -> None:

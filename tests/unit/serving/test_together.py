@@ -118,7 +118,7 @@ def test_a_follower_that_is_lost_ends_the_heads_engine(hosts: Hosts) -> None:
     os.kill(theirs[1], signal.SIGKILL)
     assert head.process.wait(WAITS_S) == 1
     assert all(map(is_gone, mine))
-    assert "follower 127.0.0.2 has gone" in head.log.read_text()
+    assert "follower 127.0.0.2 disconnected" in head.log.read_text()
     assert "ended with status" in follower.log.read_text()
 
 

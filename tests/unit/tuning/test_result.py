@@ -187,7 +187,7 @@ def test_the_table_and_the_text() -> None:
     assert "0.33 x the leader's speed" in " ".join(lines[4:])
     text = text_of(given, judge(given), [("suffix", "no such version")], ["a note"])
     assert text.startswith("faster: ")
-    assert "The time was up" in text
+    assert "The time ran out" in text
     assert "not tried: suffix: no such version" in text
     assert "note: a note" in text
     assert "1 of 2 (the baseline asked twice: 100.0 %)" in text
@@ -199,7 +199,7 @@ def test_a_busy_box_is_warned_about() -> None:
     given.tried[0].facts = {"other_cpu_percent": 4.0}
     given.tried[1].facts = {"other_cpu_percent": 61.0}
     (note,) = company(given)
-    assert "61 % of the machine's CPU at worst, and more than 10 % in 1 of 2 trials" in note
+    assert "up to 61 % of the machine's CPU, and more than 10 % in 1 of 2 trials" in note
     assert note in text_of(given, judge(given), [], [])
 
 

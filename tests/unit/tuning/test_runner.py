@@ -51,7 +51,7 @@ def test_a_play_that_hangs_is_ended_in_time_with_all_that_it_started(tmp_path: P
     for seconds in (1.5, 15.0):
         played = made.run(TRIAL, tmp_path / "v.json", seconds)
         assert played.status is None
-        assert "was up" in played.why
+        assert "ran out" in played.why
         if (tmp_path / "pid").exists():  # it had begun by then
             break
     assert time.monotonic() - begun < 150  # half of what it would sleep
@@ -271,7 +271,7 @@ def test_a_box_out_of_reach_is_a_problem_and_no_outcome(
     task = Task(CANDIDATE, count=2, seconds=90)
     with pytest.raises(DrafthouseError) as caught:
         Recorded(box(made, tmp_path), journal)(task)
-    assert "an unreachable box: it broke" in caught.value.problems[0].found
+    assert "the box is unreachable: it broke" in caught.value.problems[0].found
     assert journal.outcomes == {}
     made.status = {}
     assert Recorded(box(made, tmp_path), journal)(task).status == OK

@@ -66,16 +66,16 @@ def replicas_for(
     if not found:
         raise one_problem(
             "no-replica",
-            "no box of the fleet that serves behind a gateway",
+            "no box of the fleet serves behind a gateway",
             "one at least",
-            "see what failed above; drafthouse fleet up sets them up. The front is left as it was",
+            "see what failed above; drafthouse fleet up sets them up. The front is unchanged",
         )
     names = sorted({entry["served_name"] for entry in found.values()})
     if len(names) > 1:
         raise one_problem(
             "fleet-names-differ",
             f"replicas that serve {', '.join(names)}",
-            "one name: a client's request may come to any of them",
+            "one name: any replica may get a client's request",
             "set served_name in drafthouse_fleet, then run again",
             "site.fleet.served_name",
         )

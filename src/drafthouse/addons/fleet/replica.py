@@ -140,8 +140,8 @@ def drain(
         if quiet > 1 or (running is None and waited >= wait_s):
             return Drained(changed, running, waited)
         if waited >= wait_s and running:
-            do = "wait, and drain it again; or stop the server, which ends them; drafthouse fleet undrain puts it back"
-            found = f"{running} requests run after {wait_s:.0f} s; no new ones come"
+            do = "wait and drain it again, or stop the server, which aborts them; drafthouse fleet undrain puts it back"
+            found = f"{running} requests are still running after {wait_s:.0f} s; no new ones arrive"
             raise one_problem("drain-timeout", found, "a box with no requests", do, str(mark(home, DRAINED)))
 
 

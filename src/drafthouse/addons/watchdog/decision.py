@@ -140,7 +140,7 @@ def decide(
 
     left_s = rules.dwell_s - (memory.clock_s - memory.changed_s)
     if window.restarted:
-        return answer(HOLD, "restarted", f"the server was started anew: it stays as it is for {rules.dwell_s:.0f} s")
+        return answer(HOLD, "restarted", f"the server was restarted: no change for {rules.dwell_s:.0f} s")
     if window.missing:
         return answer(HOLD, "unknown", window.missing)
     if memory.phase == OFF and not sees:
@@ -149,25 +149,23 @@ def decide(
     if counts.drafted < rules.least_drafted:
         memory = memory if counts.drafted else replace(memory, low_s=0.0, high_s=0.0)
         told = "no traffic" if not counts.tokens else f"{counts.drafted:.0f} drafted tokens"
-        return answer(HOLD, "few", f"{told} in {rules.look_s:.0f} s decide nothing, {rules.least_drafted} do")
+        return answer(HOLD, "few", f"{told} in {rules.look_s:.0f} s, {rules.least_drafted} needed for a decision")
     gain = numbers["gain"]
     memory = _weighed(rules, memory, window, counts, gain)
     numbers["low_s"] = round(memory.low_s, 1)
-    told = (
-        f"the gain is {gain:.2f}, the acceptance {counts.rate:.2f} where it must be above {numbers['break_even']:.2f}"
-    )
+    told = f"the gain is {gain:.2f}, the acceptance rate {counts.rate:.2f} (break-even: {numbers['break_even']:.2f})"
     if memory.phase == TRIAL:
         if left_s > 0:
-            return answer(HOLD, "dwell", f"{told}; the trial goes on for {left_s:.0f} s")
+            return answer(HOLD, "dwell", f"{told}; the trial continues for {left_s:.0f} s")
         if gain >= rules.on_above:
             return answer(ON, "pays", f"{told}: it pays again")
         return answer(OFF, "trial_failed", f"{told}: it does not pay yet")
     if memory.phase == ON and memory.low_s >= rules.patience_s and gain < rules.off_below:
         if left_s > 0:
-            return answer(HOLD, "dwell", f"{told}; the server was changed, and stays for {left_s:.0f} s more")
-        return answer(OFF, "does_not_pay", f"{told}, for {memory.low_s:.0f} s of traffic")
+            return answer(HOLD, "dwell", f"{told}; the server was changed recently: no change for {left_s:.0f} s more")
+        return answer(OFF, "does_not_pay", f"{told} over {memory.low_s:.0f} s of traffic")
     if memory.phase == OFF and memory.high_s >= rules.patience_s and gain >= rules.on_above and left_s <= 0:
-        return answer(ON, "pays", f"{told}, for {memory.high_s:.0f} s of traffic")
+        return answer(ON, "pays", f"{told} over {memory.high_s:.0f} s of traffic")
     return answer(HOLD, "pays" if gain >= rules.off_below else "patience", told)
 
 
@@ -235,11 +233,11 @@ def _while_off(
 ) -> tuple[str, str, str]:
     """Return whether speculation is to be tried again; without it nothing is drafted, so that only this can tell."""
     if left_s > 0:
-        return HOLD, "dwell", f"speculation is off, and stays so for {left_s:.0f} s more"
+        return HOLD, "dwell", f"speculation stays off for {left_s:.0f} s more"
     away_s = memory.clock_s - memory.changed_s
     wait_s = min(rules.trial_after_s * 2.0**memory.failed_trials, rules.trial_at_most_s)
     if away_s >= wait_s:
-        return TRIAL, "time", f"speculation has been off for {away_s:.0f} s: other texts may draft better"
+        return TRIAL, "time", f"speculation has been off for {away_s:.0f} s: current traffic may draft better"
     busy_s = math.fsum(one.seconds for one in evidence if one.load)
     if memory.seen and load and busy_s >= rules.look_s / 2:
         gain = gain_of(Counts(*memory.seen), cost_at(points, load)[0])
@@ -247,7 +245,7 @@ def _while_off(
             return (
                 TRIAL,
                 "load",
-                f"at the {load:.1f} requests now under way the acceptance seen before gains {gain:.2f}",
+                f"at {load:.1f} running requests the last acceptance rate gives a gain of {gain:.2f}",
             )
     return HOLD, "off", f"speculation is off; it is tried again in {wait_s - away_s:.0f} s, or when the load falls"
 

@@ -74,12 +74,12 @@ def schedule_overrides(resolved: ResolvedProfile, ladder: Ladder | None, overrid
     offered = offer(ladder, resolved) if ladder and ladder.get("crossover") else None
     if not offered or not offered["overrides"]:
         switch = resolved["batch_schedule"]
-        no_ladder = "the profile has no ladder (experiment.ladder), which says where it stops to pay"
+        no_ladder = "the profile has no ladder (experiment.ladder), which finds where speculation stops paying off"
         why = offered["why"] if offered else switch["why"] or no_ladder
         raise one_problem(
             "no-draft-length-schedule",
             str(why),
-            "an engine and a method that switch by batch size, and a ladder that crosses",
+            "an engine and a method that switch by batch size, and a ladder with a crossover",
             "set drafthouse_watchdog.mode to restart or report",
             "site.watchdog.mode",
         )

@@ -141,15 +141,15 @@ class Watchdog:
         serving = current(self.home)
         if serving is None:
             self.snapshot = None
-            return Window(seconds, missing="nothing is recorded that should serve: run site.yml --tags report")
+            return Window(seconds, missing="no server is recorded for this box: run site.yml --tags report")
         if is_measured(self.home):
             # Its requests are no traffic of the box's, and its servers come and go.
             self.snapshot = None
-            return Window(seconds, missing="a measurement or another change of ours is under way")
+            return Window(seconds, missing="a measurement or another change is in progress")
         status = self.runtime().state(str(serving["arm"]))
         if not status.running:
             self.snapshot = None
-            return Window(seconds, missing=f"the {serving['arm']} arm does not run ({status.why})")
+            return Window(seconds, missing=f"the {serving['arm']} arm is not running ({status.why})")
         if (serving["arm"], status.started) != (self.state.arm, self.state.started):
             return self.other_server(seconds, serving, status.started)
         before, after = self.snapshot, self.read(self.order)
@@ -160,7 +160,7 @@ class Watchdog:
             return Window(seconds, missing="the first look at these counters")
         moved = difference(before, after)
         if moved is None:
-            return Window(seconds, missing="the engine's counters began anew, or say nothing of drafts")
+            return Window(seconds, missing="the engine's counters were reset, or do not count drafts")
         drafted = moved["draft_tokens"]
         return Window(
             seconds,
@@ -190,10 +190,10 @@ class Watchdog:
     def allowed(self, decision: Decision) -> Decision:
         """Return a decision, or why it is not for us to make."""
         if decision.word == TRIAL and self.order["mode"] == SCHEDULE:
-            why = "the engine chooses by batch size, and drafts where it pays; a run brings another schedule"
+            why = "the engine switches drafting by batch size; only a new run changes its schedule"
             return Decision(HOLD, "scheduled", why, decision.numbers)
         if decision.word == TRIAL and not self.state.memory.seen:
-            why = "the run left this server without speculation on purpose; the watch only brings back what it took"
+            why = "the run chose to serve without speculation; the watchdog only reverses its own changes"
             return Decision(HOLD, "chosen", why, decision.numbers)
         return decision
 
@@ -221,15 +221,19 @@ class Watchdog:
             return
         door, late = Door(self.order["door"]), ""
         if self.order["door"] and not door.there:
-            late = "the gateway in front cannot hold requests: run site.yml --tags gateway"
+            late = "the gateway in front cannot queue requests: run site.yml --tags gateway"
         elif "running" not in (self.read(self.order).get("traffic") or {}):
             # Nobody would know when to open the door again.
-            late = "the engine does not say what is under way"
+            late = "the engine does not report its running requests"
         elif not (self.drained(door) if door.there else self.is_quiet()):
-            late = f"what ran did not end in {self.order['drain_s']:.0f} s" if door.there else "requests are under way"
+            late = (
+                f"running requests did not end in {self.order['drain_s']:.0f} s"
+                if door.there
+                else "requests are running"
+            )
         elif is_measured(self.home):
             door.open()
-            late = "a measurement of ours has begun"
+            late = "a measurement has started"
         else:
             self.carry_out(door, wish)
             return
@@ -239,7 +243,7 @@ class Watchdog:
             later: Wish = {**wish, "not_before_s": clock_s + pause_s, "pause_s": 2 * pause_s}
             self.state = self.state.with_(wish=later)
         if clock_s - self.state.wish_s > self.order["patience_s"]:
-            self.say({"decision": HOLD, "code": "never_quiet", "why": f"there was no quiet moment: {late}"})
+            self.say({"decision": HOLD, "code": "never_quiet", "why": f"no idle moment was found: {late}"})
             self.state = self.state.with_(wish=None, memory=changed(self.state.memory))
         else:
             self.tell(Decision(HOLD, "busy", late))
@@ -316,7 +320,7 @@ class Watchdog:
         self.recognise(changed(memory))
         self.state = self.state.with_(under_way=None, failures=self.state.failures + bool(problem))
         Door(self.order["door"]).open()
-        why = problem or f"ended in the middle of a change to '{to}'; what is recorded serves"
+        why = problem or f"stopped during a change to '{to}'; the recorded server was restored"
         self.say({"decision": HOLD, "code": "resumed", "why": why})
 
     def put_right(self) -> str:

@@ -88,7 +88,9 @@ def _serve_scheduled(home: Path, why: str) -> None:
     """Serve the speculative arm of the release with the switch by batch size: there is no way back but a run."""
     now = current(home)
     if now is None:
-        raise one_problem("nothing-served", "no arm that should be serving", "a running server", "make NAME", "release")
+        raise one_problem(
+            "nothing-served", "no server is recorded as serving", "a running server", "make NAME", "release"
+        )
     release = _scheduled_release(home, read_release(home, str(now["release"])))
     try:
         put_back(home, release.id, SPECULATIVE)

@@ -134,7 +134,7 @@ def sendable(tool: Tool, suites: Sequence[Suite], options: StepOptions) -> tuple
         first = next(iter(why.items()))
         raise one_problem(
             "no-prompts",
-            f"{tool.name} can send none of the prompts ({first[0]}: {first[1]})",
+            f"{tool.name} cannot send any of the prompts ({first[0]}: {first[1]})",
             "prompts of one user message",
             "choose another suite or kind, or --client aiperf, which sends any request",
             f"--client {tool.name}",
@@ -181,7 +181,7 @@ def run_tool(
             raise one_problem(
                 "client-failed",
                 f"{tool.name} completed none of {count(len(work.asks), 'request')}",
-                "a server that answers it as it answers our client",
+                "a server that answers it as it answers Drafthouse",
                 "try one prompt, and check the engine's log",
                 f"--client {tool.name}",
             )
@@ -290,7 +290,7 @@ def numbers_of(result: Numbers) -> Side:
 def comparison_lines(opinion: SecondOpinion) -> list[str]:
     """Return a second opinion as lines for a terminal: a table for each group, the difference beside it."""
     name = str(opinion["client"])
-    lines = [f"Second opinion: {name} beside ours, the same requests at the same concurrency", ""]
+    lines = [f"Second opinion: {name} and our client, the same requests at the same concurrency", ""]
     for group, sides in opinion["groups"].items():
         table = [[str(group), OURS, name, AGAIN, "difference"]]
         for key, title in _TITLES.items():
@@ -299,11 +299,15 @@ def comparison_lines(opinion: SecondOpinion) -> list[str]:
                 shown = _shown if key in NUMBERS else whole
                 table.append([title, *map(shown, values), _difference(values) if key in NUMBERS else ""])
         lines += [*aligned(table), ""]
-    lines.append("difference: theirs against the mean of both of ours. Ours again is after theirs: what the engine")
-    lines.append("remembers of the prompts helps theirs and ours again, and not the first.")
+    lines.append(
+        "difference: theirs against the mean of our two runs. Our second run follows theirs: prompts that are still"
+    )
+    lines.append("in the engine's cache speed up theirs and our second run, but not our first.")
     if opinion["left_out"]:
         prompts = opinion["left_out"]
-        lines.append(f"Left out, for {name} cannot send them: {', '.join(prompts)} ({next(iter(prompts.values()))}).")
+        lines.append(
+            f"Left out because {name} cannot send them: {', '.join(prompts)} ({next(iter(prompts.values()))})."
+        )
     return [*lines, *opinion["differs"]]
 
 

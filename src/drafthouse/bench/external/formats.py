@@ -57,8 +57,8 @@ _TOKENIZER_FILES = {
 
 
 _ONE_SEED = (
-    "It sends the seed of the first request with every one, ours is another for each: where a temperature is not 0, "
-    "the answers are others."
+    "It sends the first request's seed with every request; we send a different seed with each. Above temperature 0 "
+    "the answers therefore differ."
 )
 
 
@@ -137,7 +137,7 @@ def _extras(ask: Ask) -> str | None:
 
 def _vllm_cannot(ask: Ask) -> str | None:
     if len(ask.messages) != 1 or ask.messages[0].get("role") != "user" or _text(ask.messages[0]) is None:
-        return "it is more than one user message of text"
+        return "it is not a single user message of text"
     return _extras(ask)
 
 
@@ -174,7 +174,7 @@ def _vllm_read(found: Mapping[str, Any]) -> Figures:
 def _guidellm_cannot(ask: Ask) -> str | None:
     roles = [message.get("role") for message in ask.messages]
     if roles not in (["user"], ["system", "user"]) or None in map(_text, ask.messages):
-        return "it is more than a system message and one user message of text"
+        return "it is not a single user message of text, with or without a system message"
     return _extras(ask)
 
 
@@ -323,7 +323,7 @@ TOOLS: dict[str, Tool] = {
         _vllm_call,
         _vllm_read,
         _vllm_cannot,
-        ("Its clock starts before the connection is made, ours when the request is written.", _ONE_SEED),
+        ("Its clock starts before the connection is opened, ours when the request is sent.", _ONE_SEED),
     ),
     GUIDELLM: Tool(
         GUIDELLM,
@@ -333,8 +333,8 @@ TOOLS: dict[str, Tool] = {
         _guidellm_read,
         _guidellm_cannot,
         (
-            "Its `inter_token_latency` is set beside our TPOT: the same formula, but each request weighs as much as it "
-            "has tokens.",
+            "Its `inter_token_latency` is compared with our TPOT: the same formula, but weighted by each request's "
+            "tokens.",
             "It asks for usage with every chunk (continuous_usage_stats), which makes the stream larger.",
             _ONE_SEED,
         ),
@@ -346,6 +346,6 @@ TOOLS: dict[str, Tool] = {
         _aiperf_call,
         _aiperf_read,
         lambda ask: None,
-        ("Its `inter_token_latency` is set beside our TPOT: the same formula.",),
+        ("Its `inter_token_latency` is compared with our TPOT: the same formula.",),
     ),
 }

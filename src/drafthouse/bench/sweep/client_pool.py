@@ -102,7 +102,7 @@ class ClientProcess:
                 "client-process-ended",
                 f"the client process on {self.where} did not answer within {seconds:.0f} s",
                 "one that answers",
-                "look at that machine's load, then run the same command again",
+                "check that machine's load, then run the same command again",
             ) from None
 
     async def _next(self, kind: str) -> Said:
@@ -127,7 +127,7 @@ class ClientProcess:
                 f"{self.where} takes {2000 * self.error_s:.0f} ms to answer, so its clock is known within "
                 f"{1000 * self.error_s:.0f} ms",
                 f"{1000 * MOST_CLOCK_ERROR_S:.0f} ms",
-                "start the measurement on a machine nearer to the load boxes, for example one of them",
+                "start the measurement closer to the load boxes, for example on one of them",
                 "--from",
             )
 
@@ -140,7 +140,7 @@ class ClientProcess:
             "client-process-ended",
             f"the client process on {self.where} ended: {said[-1] if said else f'exit {self.process.returncode}'}",
             "one that runs until the end of the measurement",
-            "look at that machine (its memory, its login, aiohttp and numpy in its Python), then run it again: "
+            "check that machine (its memory, its login, aiohttp and numpy in its Python), then run it again: "
             "finished steps are kept",
         )
 

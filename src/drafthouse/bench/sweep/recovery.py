@@ -68,7 +68,7 @@ class RuntimeWatch:
         )
         state = self._runtime.state(arm)
         self._states[arm], self._kills[arm] = state, read_kills(state.pid)
-        return f"the engine was started again, and ready after {seconds:.0f} s"
+        return f"the engine was restarted and was ready after {seconds:.0f} s"
 
 
 class ServerWatch:
@@ -93,7 +93,7 @@ class ServerWatch:
             if time.monotonic() - began_s > self._away_s:
                 raise one_problem(
                     "server-unreachable",
-                    f"nothing answers at {self._endpoints[arm].root} for {self._away_s:.0f} s",
+                    f"no answer from {self._endpoints[arm].root} for {self._away_s:.0f} s",
                     "a server that answers",
                     "start it again, then run the same command: it measures what is missing",
                 )

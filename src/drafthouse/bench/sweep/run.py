@@ -174,11 +174,11 @@ class _Ladder:
                 await one.end(session, endpoint)
             step, requests = await asyncio.to_thread(self.measured, rung, run, started_unix_s)
             if trouble is not None:
-                step["notes"].append(f"not one request of the warm-up was answered: {trouble}")
+                step["notes"].append(f"no warm-up request was answered: {trouble}")
             for one in besides:
                 lay_over(step, one.report(requests, run.unfinished))
             if watching.done():
-                lay_over(step, {"notes": [f"{watching.result()} while this step ran"], "status": POLLUTED})
+                lay_over(step, {"notes": [f"{watching.result()} during this step"], "status": POLLUTED})
             step = self.laid_around(step, requests, before, await self.look(session, endpoint))
             await self.see_to_death(step, rung, run)
         except asyncio.CancelledError:
@@ -305,7 +305,7 @@ class _Ladder:
             if await self.watch.died(rung.arm):
                 step |= {"status": BROKEN, "ended_by": DIED}
                 why = await self.watch.why(rung.arm)
-                step["notes"].append("the engine died while this step ran" + (f": {why}" if why else ""))
+                step["notes"].append("the engine died during this step" + (f": {why}" if why else ""))
                 return
 
     async def bring_back(self, step: LadderStep, rung: Rung) -> None:
@@ -314,7 +314,7 @@ class _Ladder:
             self.give_up(rung, "it died again after it was restarted")
             return
         self.restarted.add(rung.arm)
-        self.show(f"{rung.name}: the engine died; waiting until it is back")
+        self.show(f"{rung.name}: the engine died; waiting for its restart")
         try:
             said = await self.watch.bring_back(rung.arm)
         except DrafthouseError as error:

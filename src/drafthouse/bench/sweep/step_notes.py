@@ -33,11 +33,13 @@ def remarks(requests: Sequence[Request], run: LoadRun) -> list[str]:
     bad = [request for request in requests if request["status"] != WELL]
     notes = []
     if bad:
-        notes.append(f"{len(bad)} of {len(requests)} requests did not end well; the first: {bad[0]['error']}")
+        notes.append(f"{len(bad)} of {len(requests)} requests did not succeed; the first: {bad[0]['error']}")
     if run.ended_by == OVERLOAD:
-        notes.append(f"the server did not keep up: {run.unfinished + len(requests)} were begun, {len(requests)} ended")
+        notes.append(
+            f"the server did not keep up: {run.unfinished + len(requests)} requests started, {len(requests)} ended"
+        )
     if run.unfinished:
-        notes.append(f"{run.unfinished} requests still ran long after the end and were given up")
+        notes.append(f"{run.unfinished} requests were still running long after the step and were cancelled")
     return notes
 
 
@@ -47,10 +49,10 @@ def remarks_on_numbers(step: LadderStep) -> list[str]:
     if step["without_tpot"]:
         notes.append(
             f"{step['without_tpot']} of {count(step['completed'], 'answer')} had no TPOT (one token, or all in one "
-            "chunk) and are in none of its numbers"
+            "chunk) and are left out"
         )
     if step["short"]:
-        notes.append("its time was shorter than an answer of each stream: the rates are over all of it")
+        notes.append("too short for one answer per stream: the rates cover the whole step")
     return notes
 
 
@@ -59,9 +61,9 @@ def lay_workers(step: LadderStep, pair: CounterPair, requests: Sequence[Request]
     drafted = {name: difference(one["before"], one["after"]) for name, one in pairs_of(pair).items()}
     step["replicas"] = replica_steps(pair, drafted, requests, step["duration_s"])
     for name, why in missing(pair).items():
-        step["notes"].append(f"the counters of {name} could not be read, and are in no sum: {why}")
+        step["notes"].append(f"the counters of {name} could not be read and are left out: {why}")
     gone = restarted(pair)
-    trouble = f"{listing(gone)}: started anew while this step ran" if gone else uncounted(pair, requests)
+    trouble = f"{listing(gone)}: restarted during this step" if gone else uncounted(pair, requests)
     if trouble:
         step["notes"].append(trouble)
         step["status"] = BROKEN

@@ -112,8 +112,8 @@ def _legend(ladder: Ladder) -> list[str]:
     )
     good = f"; good/s: requests a second within {limits}" if limits else ""
     return [
-        f"tok/s of all {UNITS[ladder['load']]} together, and of one user (1000 / TPOT).",
-        f"TTFT and TPOT are medians, +- half the 95 % interval of the measurement{good}.",
+        f"tok/s of all {UNITS[ladder['load']]} together, and per user (1000 / TPOT).",
+        f"TTFT and TPOT are medians, +- half the 95 % confidence interval{good}.",
     ]
 
 

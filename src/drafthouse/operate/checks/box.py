@@ -95,7 +95,7 @@ def writable(resolved: Run, facts: DoctorFacts) -> list[Finding]:
     return [
         fail(
             f"{path} cannot be written by this user",
-            "a writable folder of ours",
+            "a folder that this user can write to",
             "connect as root, or set drafthouse_home and drafthouse_models_dir to folders of this user",
         )
         for path, can in facts["box"]["writable"].items()
@@ -132,7 +132,7 @@ def room_to_go_on(resolved: Run, facts: DoctorFacts) -> Finding:
     free = min(place["free"] for place in places.values())
     do = "free some space: make prune lists weights that no profile uses, docker image prune removes unused images"
     if min(place["inodes"] for place in places.values()) <= 0:
-        return fail(f"{shown}; no inode is left", needed, do)
+        return fail(f"{shown}; no free inodes", needed, do)
     if free < _DISK_WARNS:
         return (fail if free < _DISK_FAILS else warn)(shown, needed, do)
     return ok(shown, needed)
@@ -141,7 +141,7 @@ def room_to_go_on(resolved: Run, facts: DoctorFacts) -> Finding:
 def clock(resolved: Run, facts: DoctorFacts) -> Finding:
     """Return whether the box's clock agrees with this machine's, or where they are one, whether it is synchronised."""
     here, needed = facts["clock"], f"within {_CLOCK_WARNS_S:.0f} s of this machine's"
-    do = "enable time synchronisation (timedatectl set-ntp true), or fix the slower of the two clocks"
+    do = "enable time synchronisation (timedatectl set-ntp true), or correct the clock that is wrong"
     if here["controller"] is None:
         if here["synchronised"] is None:
             return not_here("no second clock to compare with")

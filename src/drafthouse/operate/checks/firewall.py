@@ -53,7 +53,7 @@ def _difference(one: FamilyFacts) -> str:
     missing = len([line for line in one["kept"] if line not in present])
     more = len([line for line in present if line not in one["kept"]])
     if missing or more:
-        return f"{missing} of {len(one['kept'])} rules missing, {more} foreign ones in our chains"
+        return f"{missing} of {len(one['kept'])} rules missing, {more} unknown rules in our chains"
     jumps = ", ".join(f"{chain} from place {place} of {parent}" for parent, chain, place in ours.jumps)
     return f"our chains are not first ({jumps or 'nothing jumps to them'})"
 

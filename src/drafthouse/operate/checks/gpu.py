@@ -81,7 +81,7 @@ def gpu_of_driver(resolved: Run, facts: DoctorFacts) -> Finding | None:
     if not has_gpu(resolved):
         return not_here(f"the profile runs on a CPU: {resolved['hardware']['name']}")
     if read_smi(facts["driver"]["smi"]).mismatch:
-        return not_here("nvidia-smi shows none until driver and library match")
+        return not_here("nvidia-smi shows no GPU until driver and library match")
     return gpu(resolved, facts)
 
 
@@ -98,7 +98,7 @@ def driver_version(resolved: Run, facts: DoctorFacts) -> Finding:
         why = smi.text or "no nvidia-smi"
         return fail(f"the driver does not respond: {why}", f"{needed or 'a driver'} or newer for {engine}", _DRIVER_DO)
     if not _VERSION.fullmatch(needed):
-        return ok(version, f"the catalogue has none for {engine}")
+        return ok(version, f"the catalogue names no driver version for {engine}")
     least = f"{needed} or newer: {engine} is built on CUDA {resolved['rental']['cuda']}"
     if number(version) >= number(needed):
         return ok(version, least)
@@ -112,13 +112,13 @@ def driver_library(resolved: Run, facts: DoctorFacts) -> Finding:
     smi, loaded, on_disk = read_smi(driver["smi"]), driver["loaded"].get("version", ""), driver["module_on_disk"]
     if smi.mismatch:
         found = f"kernel module {loaded or 'unknown'}, library {smi.library or on_disk or 'of a different version'}"
-        do = "reboot the box when its server may stop; site.yml --tags host then puts the packages on hold"
+        do = "reboot the box when its server can be stopped; site.yml --tags host then puts the packages on hold"
         return fail(f"{found}: new containers and processes do not get the GPU", needed, do)
     if not loaded:
         return not_here("no NVIDIA module is loaded")
     if on_disk and on_disk != loaded:
-        do = "reboot the box when its server may stop"
-        return warn(f"kernel module {loaded} runs, {on_disk} is installed", needed, do)
+        do = "reboot the box when its server can be stopped"
+        return warn(f"kernel module {loaded} is loaded, {on_disk} is installed", needed, do)
     return ok(f"both are {loaded}", needed)
 
 
@@ -142,7 +142,7 @@ def cuda_libraries(resolved: Run, facts: DoctorFacts) -> Finding:
 def driver_held(resolved: Run, facts: DoctorFacts) -> Finding:
     """Return whether an upgrade may replace the driver under the running module."""
     if not resolved["site"]["manage_host"]:
-        return not_here("the driver is not ours to manage (drafthouse_manage_host: false)")
+        return not_here("Drafthouse does not manage the driver here (drafthouse_manage_host: false)")
     needed = "driver packages on hold: an upgrade under a running module makes the GPU unusable"
     loose, kept = to_hold(facts["driver"]), held(facts["driver"])
     if loose:

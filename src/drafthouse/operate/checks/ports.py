@@ -53,7 +53,7 @@ def inside(resolved: Run, facts: DoctorFacts) -> Finding:
                 "loopback only: drafthouse_monitoring sets no other address",
                 "stop that program if it is not ours; run site.yml --tags monitoring",
             )
-    said = f"port {site['port']} on {', '.join(here)}" if here else f"nobody listens on {site['port']}"
+    said = f"port {site['port']} on {', '.join(here)}" if here else f"nothing listens on port {site['port']}"
     return ok(said, "our own servers on their addresses")
 
 
@@ -68,7 +68,7 @@ def gateway_mapped(resolved: Run, facts: DoctorFacts) -> Finding | None:
     if wished is None or not mapped or str(wished["port"]) in mapped:
         return None
     return fail(
-        f"a gateway at port {wished['port']}, and a platform that maps {', '.join(sorted(mapped, key=int))}",
+        f"the gateway's port {wished['port']} is not mapped; the platform maps {', '.join(sorted(mapped, key=int))}",
         "a mapped port: a rented container's ports are fixed",
         "set drafthouse_gateway_port to a free one of them, or use make tunnel instead of the gateway",
     )

@@ -93,7 +93,7 @@ def key_required(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Fin
     needed, asked = "401 or 403 to a request without the key", facts["asked"]
     if not resolved["engine"]["has_key"]:
         if resolved["gateway"]:
-            return not_here(f"{resolved['engine']['name']} has no authentication; the gateway in front has")
+            return not_here(f"{resolved['engine']['name']} has no authentication; the gateway in front of it does")
         do = "set drafthouse_gateway: true; until then keep it on loopback and use make tunnel"
         return warn(f"{resolved['engine']['name']} has no authentication", "a gateway with authentication", do)
     without = asked["without_key"]
@@ -142,11 +142,11 @@ def engine_answers(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> F
         said = asked["health"]["error"] or f"{asked['health']['status']} to {resolved['engine']['health']}"
         # One that loads refuses, or says 503. One that takes a connection and says nothing hangs.
         if age < resolved["engine"]["ready_timeout_s"] and "timed out" not in said:
-            do = "wait: it may be loading; make logs FOLLOW=1 shows how far it is"
+            do = "wait: it may be loading; make logs FOLLOW=1 shows its progress"
             return warn(f"not yet, {age:.0f} s after its start: {said}", needed, do)
         return fail(said, needed, look)
     if facts["key"]["problem"]:
-        return not_here("it runs; without a key it was not tested")
+        return not_here("it runs; not tested without the API key")
     models = asked["with_key"]
     # Who shows the models to everybody refuses the request alone.
     refused = [one["status"] for one in (models, *asked["chats"]) if one["status"] in (401, 403)]
@@ -189,7 +189,9 @@ def speculation(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Find
     if drafted is None:
         since = engine_of(resolved["engine"]["id"]).see_drafts
         do = f"read its counters manually{f': {since}' if since else ''}"
-        return warn(f"neither counters nor answers show it: {asked['counters_error'] or 'no such lines'}", needed, do)
+        return warn(
+            f"no drafts visible in counters or answers: {asked['counters_error'] or 'no such lines'}", needed, do
+        )
     without = asked["speculates"] is False
     if after["present"] and resolved["method"]["kind"] == _LOOKUP and not without:
         do = "check its counters under real traffic; a lookup drafts only text that repeats"

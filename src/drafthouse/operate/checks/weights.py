@@ -30,12 +30,14 @@ def _one(profile: str, item: WeightItem, found: WeightFacts) -> Finding:
     if item["source"] == "path":
         return ok(f"{item['path']} exists; weights provided by the site are not verified")
     if found["link"]:
-        return ok(f"{item['path']} leads to {found['link']}; make verify reads its bytes", needed)
+        return ok(f"{item['path']} links to {found['link']}; make verify checks its contents", needed)
     if not found["files"]:
         return fail(f"{item['path']} was never verified", needed, verify)
     if found["changed"]:
         shown = ", ".join(found["changed"][:3]) + (" …" if len(found["changed"]) > 3 else "")
-        said = f"{count(len(found['changed']), 'file')} of {found['files']} missing or changed since: {shown}"
+        said = (
+            f"{count(len(found['changed']), 'file')} of {found['files']} missing or changed since verification: {shown}"
+        )
         return fail(said, needed, verify)
     if not found["complete"]:
         return fail(f"{found['files']} files, an unfinished download", needed, fetch)

@@ -72,7 +72,7 @@ _ILL = (OSError, ValueError, LookupError, TypeError, EngineError, subprocess.Sub
 
 def read(asked: Asked, given: Given) -> DoctorFacts:
     """Return the facts for ``asked``; a part of which something could not be read is among the ``unread``."""
-    facts: DoctorFacts = {"unread": {}, "clock": _clock(), "outside": {"doors": [], "why": "no machine was asked to"}}
+    facts: DoctorFacts = {"unread": {}, "clock": _clock(), "outside": {"doors": [], "why": "not probed from outside"}}
     for part, look in _PARTS.items():
         if given["parts"] and part not in given["parts"]:
             continue
@@ -285,7 +285,7 @@ def _clock() -> ClockFacts:
 
 def _firewall(asked: Asked, wanted: bool) -> FirewallFacts:
     if not asked["site"]["manage_host"]:
-        return {"not_here": "the firewall is not ours to manage (drafthouse_manage_host: false)"}
+        return {"not_here": "Drafthouse does not manage the firewall here (drafthouse_manage_host: false)"}
     if not wanted:
         return {"not_here": "firewall_state is absent"}
     if os.geteuid() != 0:

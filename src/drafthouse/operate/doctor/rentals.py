@@ -31,5 +31,5 @@ def _found(ledger: Path, environ: Mapping[str, str], home: Path) -> list[Finding
         return [of_problem(problem) for problem in error.problems]
     wrong = [of_problem(problem, FAIL) for problem in found.billing]
     wrong += [of_problem(problem, WARN) for problem in found.closed]
-    boxes = "1 box of ours bills" if found.known == 1 else f"{found.known} boxes of ours bill"
+    boxes = "1 rented box is billed" if found.known == 1 else f"{found.known} rented boxes are billed"
     return wrong or [ok(f"the ledger and the account agree, {boxes}")]

@@ -39,20 +39,20 @@ def judge(new: Kept, own: Kept | None, peers: Sequence[Kept], threshold: float, 
     ``threshold`` and ``behind`` are fractions: worse than before, or than the peers' median, by more than that.
     """
     if own is None:
-        return Judged(Word.UNSURE, ("the box has no report from before the change to compare with",))
+        return Judged(Word.UNSURE, ("the box has no report from before the change",))
     decision = decide(compare(own, new, threshold), "release")
     if decision.keep != NEW:
         return Judged(Word.WORSE if decision.judged else Word.UNSURE, decision.why)
     known = [peer for peer in peers if not differences(peer, new)[0]]
-    notes = [f"{peer.label} cannot be compared with" for peer in peers if peer not in known]
+    notes = [f"{peer.label} cannot be compared with this box" for peer in peers if peer not in known]
     if not known:
         return Judged(Word.FINE, (*decision.why, "no peer has a report to compare with"), tuple(notes))
     lacking, before = (dict(_lacking(kept, known, behind)) for kept in (new, own))
     worse = [said for what, said in lacking.items() if what not in before]
-    notes += [f"{said}; so it was before the change" for what, said in lacking.items() if what in before]
+    notes += [f"{said}; this was so before the change" for what, said in lacking.items() if what in before]
     if worse:
         return Judged(Word.WORSE, tuple(worse), tuple(notes))
-    beside = f"beside the median of {count(len(known), 'peer')} not behind by more than {percent(behind)}"
+    beside = f"not more than {percent(behind)} behind the median of {count(len(known), 'peer')}"
     return Judged(Word.FINE, (*decision.why, beside), tuple(notes))
 
 
@@ -74,7 +74,7 @@ def _lacking(kept: Kept, peers: Sequence[Kept], behind: float) -> Iterator[tuple
     if own is not None and alike and own < median(alike) * (1 - behind):
         yield (
             "acceptance",
-            f"of a draft {number(own)} tokens are accepted, and {number(median(alike))} by its peers' median "
+            f"{number(own)} tokens accepted per draft; its peers' median is {number(median(alike))} "
             f"({percent(1 - own / median(alike))} fewer)",
         )
 

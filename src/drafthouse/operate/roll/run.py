@@ -87,7 +87,7 @@ def _take(fleet: Fleet, move: Move, tell: Tell, unserved: dict[str, Judged]) -> 
             raise one_problem(
                 "no-such-report",
                 f"no report of what {box} serves",
-                "one from before the change, on every box: it is judged by that",
+                "a report from before the change on every box, as the reference",
                 "measure the fleet as it is: drafthouse fleet up",
                 box,
             )
@@ -95,22 +95,24 @@ def _take(fleet: Fleet, move: Move, tell: Tell, unserved: dict[str, Judged]) -> 
     elif move.step is Step.CHANGE:
         tell(f"\n{box}: serving and measuring {fleet.what}")
         if not fleet.change(box):
-            unserved[box] = Judged(Word.WORSE, (f"{fleet.what} is not served, for the reason that the run above says",))
+            unserved[box] = Judged(Word.WORSE, (f"{fleet.what} is not served; the run above says why",))
     elif move.step is Step.BACK:
-        tell(f"\n{box}: back to what it served before")
+        tell(f"\n{box}: restoring the previous server")
         if not fleet.back(box):
             raise one_problem(
                 "server-not-restored",
                 f"{box} does not serve what it served before",
-                "that, before it takes requests again",
-                f"read what the run above says; it stays drained: drafthouse fleet undrain {box}, once it serves",
+                "the previous server, before it takes requests again",
+                f"read the run above. The box stays drained; once it serves: drafthouse fleet undrain {box}",
                 box,
             )
     elif move.step is Step.PUT_BACK:
         tell(f"\n{box}: putting it back into traffic")
         if not (fleet.put_back(box) and _takes_requests(fleet, box)):
-            do = "drafthouse fleet status says what it lacks; run again once it is ready"
-            raise one_problem("replica-out", f"{box} is put back and takes no requests", "a replica that does", do, box)
+            do = "drafthouse fleet status says why; run again once it is ready"
+            raise one_problem(
+                "replica-out", f"{box} is back in traffic but takes no requests", "a replica that does", do, box
+            )
 
 
 def _drain(fleet: Fleet, box: str, tell: Tell) -> None:
@@ -118,7 +120,7 @@ def _drain(fleet: Fleet, box: str, tell: Tell) -> None:
     tell(f"\n{box}: taking it out of traffic")
     if not fleet.drain(box):
         fleet.put_back(box)
-        do = "wait for the requests that run, or give them more time: drain_s of drafthouse_fleet"
+        do = "wait until its requests end, or allow more time: drain_s in drafthouse_fleet"
         raise one_problem("drain-timeout", f"{box} is not drained", "a box with no requests", do, box)
 
 
@@ -148,7 +150,7 @@ def _finished(fleet: Fleet, boxes: Sequence[Box], tell: Tell) -> int:
     done = [box.name for box in boxes if box.rolled and box.done]
     tell(f"\n{fleet.what} serves on {', '.join(done) or 'no box'}")
     if left:
-        tell(f"left as they are, since they take no requests: {', '.join(left)}")
+        tell(f"not changed, because they take no requests: {', '.join(left)}")
     return WARNED if left else DONE
 
 
@@ -159,7 +161,7 @@ def _refusal(fleet: Fleet, name: str, boxes: Sequence[Box], judged: Judged | Non
     unsure = judged is not None and judged.word is Word.UNSURE
     return Problem(
         "roll-undecided" if unsure else "roll-stopped",
-        f"{fleet.what} {'cannot be judged' if unsure else 'is worse'} on {name}, which serves what it served before"
+        f"{fleet.what} {'cannot be judged' if unsure else 'is worse'} on {name}, which is back on its previous server"
         f"{untouched}\n" + "\n".join(f"  - {said}" for said in why),
         "a box that is no worse than before, and not behind its peers",
         "drafthouse reports lists both reports, drafthouse compare A B shows them; correct the profile, or the box if"
@@ -170,22 +172,22 @@ def _refusal(fleet: Fleet, name: str, boxes: Sequence[Box], judged: Judged | Non
 
 def _short(move: Move) -> Problem:
     if move.step is Step.TWO_DRAINED:
-        do = "put those back that are not being worked on: drafthouse fleet undrain HOST"
+        do = "put back those that need no work: drafthouse fleet undrain HOST"
         names = ", ".join(move.why)
         return Problem("replica-out", f"several boxes are drained: {names}", "one at a time", do, names)
     if not move.why:
         return Problem(
             "replica-out",
             f"no other replica takes requests while {move.box} is changed",
-            "another replica that does",
-            "add a box to the fleet, or add --short: then nothing serves meanwhile",
+            "another replica in traffic",
+            "add a box to the fleet, or add --short: then nothing serves during the change",
             move.box,
         )
     return Problem(
         "replica-out",
-        f"{', '.join(move.why)} takes no requests, and {move.box} would be out too",
+        f"{', '.join(move.why)} takes no requests, and {move.box} would be drained too",
         "every other replica in traffic while one is changed",
-        "put it back (drafthouse fleet status says why it is out), or add --short: then it is left as it is",
+        "put it back (drafthouse fleet status says why it is out), or add --short to leave it out",
         ", ".join(move.why),
     )
 

@@ -91,7 +91,7 @@ def test_traffic_that_does_not_is_switched_off_once_with_its_numbers() -> None:
     assert numbers["acceptance"] < numbers["break_even"] == pytest.approx(0.1)
     assert numbers["gain"] < 1
     assert (numbers["load"], numbers["load_measured"], numbers["phase"]) == (1.0, True, ON)
-    assert "the acceptance 0.02 where it must be above 0.10" in decision.why
+    assert "the acceptance rate 0.02 (break-even: 0.10)" in decision.why
 
 
 def test_it_has_patience() -> None:

@@ -290,7 +290,7 @@ def test_an_engine_that_does_not_say_what_runs_is_never_changed_and_holds_nobody
         box.goes_on(300)
         assert box.changes == []
         line = next(line for line in read_journal(box.folder) if line["code"] == "busy")
-        assert line["why"] == "the engine does not say what is under way"
+        assert line["why"] == "the engine does not report its running requests"
 
 
 @pytest.mark.parametrize("another", ["order", "server"])
@@ -319,7 +319,7 @@ def test_what_a_measurement_asks_is_no_traffic_of_the_box_and_nothing_is_changed
         assert is_measured(box.home)
         box.goes_on(250)
         assert box.changes == []
-        assert read_journal(box.folder)[-1]["why"] == "a measurement or another change of ours is under way"
+        assert read_journal(box.folder)[-1]["why"] == "a measurement or another change is in progress"
     assert not is_measured(box.home)
     box.goes_on(60)
     assert box.changes == []
@@ -339,7 +339,7 @@ def test_a_measurement_that_begins_while_it_waits_is_neither_disturbed_nor_ended
         box.watchdog.sleep = lambda _: fcntl.flock(held, fcntl.LOCK_EX)
         box.goes_on(300)
         assert (box.changes, Door(str(folder)).is_closed) == ([], False)
-        assert any(line["why"] == "a measurement of ours has begun" for line in read_journal(box.folder))
+        assert any(line["why"] == "a measurement has started" for line in read_journal(box.folder))
         fcntl.flock(held, fcntl.LOCK_UN)
         box.watchdog.sleep = lambda _: None
         box.goes_on(50)
@@ -360,7 +360,7 @@ def test_a_gateway_that_cannot_hold_requests_is_said_and_none_of_them_cut_off(tm
     box.goes_on(400)
     assert box.changes == []
     line = next(line for line in read_journal(box.folder) if line["code"] == "busy")
-    assert line["why"] == "the gateway in front cannot hold requests: run site.yml --tags gateway"
+    assert line["why"] == "the gateway in front cannot queue requests: run site.yml --tags gateway"
 
 
 # ---- another order ----------------------------------------------------------------------------------

@@ -76,8 +76,8 @@ def test_the_table_has_the_columns_that_tell_something() -> None:
 
 
 def test_notes_are_told_with_their_step() -> None:
-    lines = ladder_lines(ladder(step(4, notes=["1 of 40 requests did not end well"]), notes=["a: given up"]))
-    assert lines[-2:] == ["4, chat, single: 1 of 40 requests did not end well", "a: given up"]
+    lines = ladder_lines(ladder(step(4, notes=["1 of 40 requests did not succeed"]), notes=["a: given up"]))
+    assert lines[-2:] == ["4, chat, single: 1 of 40 requests did not succeed", "a: given up"]
     assert ladder_lines(ladder()) == ["No step was measured."]
 
 

@@ -326,7 +326,7 @@ def test_the_doctor_says_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> No
     box = bench.rent()
     assert box
     (check,) = doctor_rentals.checks(bench.ledger, environ, bench.ledger.parent)
-    assert (check.status, check.found) == ("ok", "the ledger and the account agree, 1 box of ours bills")
+    assert (check.status, check.found) == ("ok", "the ledger and the account agree, 1 rented box is billed")
     ended = bench.client().destroy(box.instance)
     assert ended
     (check,) = doctor_rentals.checks(bench.ledger, environ, bench.ledger.parent)

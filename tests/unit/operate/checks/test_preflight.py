@@ -94,7 +94,7 @@ def test_a_good_box(resolved: Any) -> None:
         ({"python": "3.9.2"}, "Python 3.9.2", "3.10", "ansible_python_interpreter"),
         ({"can_make_environments": False}, "without ensurepip", "virtual environments", "python3-venv"),
         ({"disk": {"/opt/drafthouse": 500 * GIB, "/models/original": 50 * GIB}}, "53.7 GB free", "93.6 GB", "free"),
-        ({"writable": {"/opt/drafthouse": False}}, "/opt/drafthouse cannot be written", "a writable folder",
+        ({"writable": {"/opt/drafthouse": False}}, "/opt/drafthouse cannot be written", "a folder that this user",
      "drafthouse_home"),
         (
             {"ports": {"8000": {"pid": 7, "command": "nginx", "ours": False}}},
@@ -254,7 +254,7 @@ def test_a_gateway_whose_port_the_platform_does_not_map(port: int, mapped: dict[
     )  # fmt: skip
     told = [problem for problem in preflight_problems(rented, facts) if problem.code == "port-not-mapped"]
     assert [problem.found for problem in told] == (
-        [] if fine else ["a gateway at port 8443, and a platform that maps 22"]
+        [] if fine else ["the gateway's port 8443 is not mapped; the platform maps 22"]
     )
 
 

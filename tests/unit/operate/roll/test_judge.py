@@ -89,7 +89,7 @@ def test_fewer_tokens_of_a_draft_than_its_peers(report: Changed) -> None:
     found = judged(report(version="2", accepted=7.2), report(), report("box2"), report("box3"))
     assert found.word is Word.WORSE
     (said,) = found.why
-    assert "of a draft 7.20 tokens are accepted, and 14.4 by its peers' median (50.0 % fewer)" in said
+    assert "7.20 tokens accepted per draft; its peers' median is 14.4 (50.0 % fewer)" in said
 
 
 def test_who_drafts_otherwise_is_no_peer_in_that(report: Changed) -> None:

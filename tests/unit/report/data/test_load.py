@@ -91,7 +91,7 @@ def test_a_step_that_is_not_whole_enters_no_number_and_is_named(status: str) -> 
 
 def test_what_disturbed_a_step_is_said_by_its_note_alone() -> None:
     ladder = make_ladder()
-    said = "the machine stood still for 8.0 s while it was measured"
+    said = "the machine was suspended for 8.0 s during the measurement"
     ladder["steps"][3].update(status="polluted", notes=[said])
     (trouble,) = troubles(ladder["steps"])
     assert "client" not in trouble
