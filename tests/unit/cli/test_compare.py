@@ -220,7 +220,7 @@ def test_a_gate_that_no_longer_passes_is_a_regression(tmp_path: Path) -> None:
     one, two = pair_of(tmp_path)
     gate = {"name": "json", "title": "JSON by schema"}
     before, after = (changed(kept, gates=[{**gate, "word": word}]) for kept, word in ((one, "passed"), (two, "failed")))
-    assert "the gate JSON by schema passed and is failed" in compare(before, after, 0.5)["regressions"]
+    assert "the gate JSON by schema passed and is now failed" in compare(before, after, 0.5)["regressions"]
     assert not compare(after, before, 0.5)["regressions"]
 
 
