@@ -167,7 +167,7 @@ def odd_steps(speedup: Speedup | None) -> list[str]:
         return []
     return [
         f"{arm}: round {number} was {_apart(level)} than its other rounds, and was left out "
-        f"({count(len(speedup.levels[arm]) - 1, 'round')} remain)"
+        f"({count(len(speedup.levels[arm]) - 1, 'round')} remaining)"
         for arm, number, level in speedup.odd
     ]
 

@@ -176,7 +176,7 @@ def _memory(resolved: ResolvedProfile) -> str:
         )
     fit = resolved["arms"]["baseline"]["fit"]
     head = [
-        "memory, GB per device",
+        "memory, GB/device",
         "usable",
         "weights",
         "draft",

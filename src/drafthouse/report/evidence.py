@@ -157,7 +157,7 @@ def check_profile(proven: Proven, profile: Profile, version: str) -> None:
     facts, findings = proven.facts, Findings(str(proven.folder))
     again = "measure it again"
     if facts["profile_sha256"] != profile_hash(profile):
-        found = f"{facts['profile']} has changed since"
+        found = f"{facts['profile']} has changed settings since"
         _refuse(findings, "profile_sha256", found, "the profile as it was measured", again)
     if facts["engine_version"] != version:
         found = f"engine version {facts['engine_version']}"

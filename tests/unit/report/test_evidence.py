@@ -110,7 +110,7 @@ def test_a_profile_that_is_as_it_was_measured_passes(tmp_path: Path) -> None:
     check_profile(proven, profile, "0.32.0")
     # What is known of runs changes no setting.
     assert profile_hash({**profile, "verified": ["somewhere"]}) == profile_hash(profile)
-    assert "has changed since" in refusals(check_profile, proven, {**profile, "title": "another"}, "0.32.0")
+    assert "has changed settings" in refusals(check_profile, proven, {**profile, "title": "another"}, "0.32.0")
     assert "engine version 0.32.0" in refusals(check_profile, proven, profile, "0.33.0")
 
 

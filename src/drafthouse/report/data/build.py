@@ -320,9 +320,9 @@ def not_measured(
         found.append("Whether the outputs are equal: no pair of answers at temperature 0.")
     found += [*gates_not_measured(verdict), *not_compared(verdict["counts"]), *cost_not_measured(cost)]
     if verdict["word"] == INVALID:
-        found.insert(0, "A valid comparison: the reasons are listed first.")
+        found.insert(0, "A valid comparison: the reasons are at the top.")
     if verdict["word"] == CANNOT_SAY:
-        found.insert(0, "Whether speculation pays: the disturbance is listed first.")
+        found.insert(0, "Whether speculation pays: what disturbed it is at the top.")
     if (resolved.get("hardware") or {}).get("kind") == "cpu":
         found.append("A GPU: these numbers are from a CPU and say nothing about the gain on a GPU.")
     return found
