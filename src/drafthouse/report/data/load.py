@@ -34,7 +34,7 @@ UNIT = "concurrent requests"
 TROUBLES = {
     # By another client or by a machine that was suspended: the step's notes say which.
     "polluted": "disturbed while it ran, so its numbers are left out",
-    "broken": "the engine died or every request failed, so its numbers are left out",
+    "broken": "the engine died or kept failing, so its numbers are left out",
     "incomplete": "stopped before its end, so its numbers are left out",
 }
 ENDED_BY = {
