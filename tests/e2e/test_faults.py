@@ -26,7 +26,7 @@ PROFILE = "cpu-smollm2-ngram"
         ),
         pytest.param(
             "inventory/local", {"profile": PROFILE, "overrides": {"speculation": {"method": "eagle3"}}},
-            "'eagle3', which llama.cpp server cannot do", "ngram-simple", marks=pytest.mark.soak,
+            "'eagle3', which llama.cpp server does not support", "ngram-simple", marks=pytest.mark.soak,
         ),
     ],
 )  # fmt: skip

@@ -96,7 +96,7 @@ def stopped(run: Play, results: Path, home: Path, port: int) -> Iterator[str]:
 
 def test_the_interim_verdict_says_what_is_bought_and_what_ctrl_c_does(stopped: str, results: Path) -> None:
     assert "localhost: interim verdict after 2 rounds: " in stopped
-    assert "round 3 follows, of 3 at most: " in stopped
+    assert "next: round 3 of at most 3: " in stopped
     assert "the budget for further rounds has about 10 min left" in stopped
     assert "Ctrl-C keeps this verdict" in stopped
     assert decided(results)["next"] == 3

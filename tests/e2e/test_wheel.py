@@ -121,7 +121,7 @@ def test_a_server_is_measured_judged_and_compared(drafthouse: Installed) -> None
     resolved = f"build/{PROFILE}/resolved.json"
     said = drafthouse("report", *arms, "--resolved", resolved, code=(DONE, WARNED, FAILED, CANNOT_SAY))
     assert "no plots: matplotlib is not installed" in said
-    assert "says that it is of the arm" not in said
+    assert "is from the arm" not in said
     other = [arms[0], arms[3], arms[2], arms[1]]
     assert "from other results" in drafthouse("report", *other, "--resolved", resolved, code=FAILED)
     (page,) = (drafthouse.folder / "reports").rglob("report.html")

@@ -90,7 +90,7 @@ CASES = [
     ),
     pytest.param(
         put("profiles", f"{QWEN}/target", "qwen3-32"), QWEN,
-        "target", "'qwen3-32'", "an entry of the catalogue", "write 'qwen3-32b'",
+        "target", "'qwen3-32'", "a catalogue entry", "write 'qwen3-32b'",
         id="unknown target",
     ),
     pytest.param(
@@ -100,12 +100,12 @@ CASES = [
     ),
     pytest.param(
         put("profiles", f"{QWEN}/speculation/method", "eagle-3"), QWEN,
-        "speculation.method", "'eagle-3', which vLLM cannot do", "eagle3", "write 'eagle3'",
+        "speculation.method", "'eagle-3', which vLLM does not support", "eagle3", "write 'eagle3'",
         id="a method the engine cannot do",
     ),
     pytest.param(
         put("profiles", f"{NGRAM}/speculation/method", "eagle3"), NGRAM,
-        "speculation.method", "llama.cpp server cannot do", "ngram-simple", "write 'draft-eagle3'",
+        "speculation.method", "llama.cpp server does not support", "ngram-simple", "write 'draft-eagle3'",
         id="another engine's method",
     ),
     pytest.param(
@@ -228,7 +228,7 @@ CASES = [
     ),
     pytest.param(
         put("profiles", f"{QWEN}/speculation/method", "eagle3,ngram"), QWEN,
-        "speculation.method", "'eagle3,ngram', more than one method", "which of them paid", "keep one",
+        "speculation.method", "'eagle3,ngram', more than one method", "which one paid", "keep one",
         id="two methods at once",
     ),
     pytest.param(
@@ -269,7 +269,7 @@ CASES = [
     pytest.param(
         put("profiles", f"{QWEN}/speculation/options/num_speculative_tokens_per_batch_size", [[1, 8, 3], [8, 9, 0]]),
         QWEN,
-        "num_speculative_tokens_per_batch_size[1]", "[8, 9, 0]", "above 8", "follow each other",
+        "num_speculative_tokens_per_batch_size[1]", "[8, 9, 0]", "above 8", "make the rows consecutive",
         id="a schedule that overlaps",
     ),
     pytest.param(

@@ -170,7 +170,7 @@ def test_every_fault_and_a_draft_model(target: Path, tmp_path: Path, figure: Cal
     passes("other seeds at 0.6", honest, figure)
     for name in faults:
         fails(name, found[name], figure)
-    assert "not what its token ids say" in said(found["garbled words"])
+    assert "does not match its token ids" in said(found["garbled words"])
     fails(fault, garbage, figure)
     assert {found[name]["word"] for name in faults} == {recovered["word"]} == {"does not pay"}
     fails("vLLM 0.32.0's own fault on a CPU, n-gram at 0.6", recovered, figure)

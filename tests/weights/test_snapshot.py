@@ -321,7 +321,7 @@ def test_pickled_weights_are_refused_before_the_first_byte(tmp_path: Path, name:
         (problem,) = error.value.problems
         assert problem.found == f"pickled weights: {name}"
         assert problem.code == "pickled-weights"
-        assert "sub/model.safetensors is beside them" in problem.do
+        assert "it also has sub/model.safetensors" in problem.do
         assert "allow_pickle" in problem.do
         assert (hub.sent, list(tmp_path.iterdir())) == (0, [])
         # What is not wanted is not refused, and what is named comes.

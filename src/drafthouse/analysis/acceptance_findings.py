@@ -25,9 +25,9 @@ LEAST_DRAFTED = 200
 #: What most often kills a head, in the order in which it is quickest to see.
 CAUSES = (
     "weights that were not loaded, or are not in this export (look for missing or unused tensors in the engine's log)",
-    "a head in another precision than it was trained in",
-    "a head of another target, or of a different version of it",
-    "another method than the head is for",
+    "a head in a different precision from its training",
+    "a head for another target, or for a different version of it",
+    "a method that the head was not made for",
 )
 
 
@@ -46,7 +46,7 @@ def acceptance_findings(speculative: ArmResult, resolved: ResolvedProfile) -> li
         return [
             {
                 "code": DEAD,
-                "said": f"dead head: a step gives {length:.3f} tokens, and 1 is without any draft accepted",
+                "said": f"dead head: {length:.3f} tokens per step, where 1 means that no draft token is accepted",
                 "do": f"usual causes: {'; '.join(CAUSES)}",
             }
         ]
@@ -58,9 +58,9 @@ def acceptance_findings(speculative: ArmResult, resolved: ResolvedProfile) -> li
         *collapsed,
         {
             "code": TOO_DEEP,
-            "said": f"K too deep: of the draft's position {useful + 1} and later at most {NOTHING_ACCEPTED:.0%} is "
-            f"accepted, with K={method.get('num_speculative_tokens', len(rates))}",
-            "do": f"num_speculative_tokens: {useful}; a head with one layer may be made for no more",
+            "said": f"K too deep: from draft position {useful + 1} on, at most {NOTHING_ACCEPTED:.0%} is accepted, "
+            f"with K={method.get('num_speculative_tokens', len(rates))}",
+            "do": f"set num_speculative_tokens: {useful}; a one-layer head may not be made for more",
         },
     ]
 
@@ -88,7 +88,7 @@ def _collapsed(speculative: ArmResult) -> list[AcceptanceFinding]:
         {
             "code": COLLAPSES,
             "said": f"acceptance collapses as a conversation grows: {over}",
-            "do": "usual causes: a draft with a shorter context or another RoPE scaling than the target, a sliding "
-            "window of the draft, a draft cache that is not kept between turns",
+            "do": "usual causes: a draft with a shorter context or a different RoPE scaling than the target, a sliding "
+            "window in the draft, a draft cache that is not kept between turns",
         }
     ]

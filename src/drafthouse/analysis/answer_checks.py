@@ -24,7 +24,7 @@ def check_answer(request: Request) -> tuple[str, str]:
     gate = request.get("gate")
     check = _CHECKS.get(gate.get("name", "")) if gate else None
     if gate is None or check is None:
-        return OPEN, f"the unknown gate {gate and gate.get('name')!r}"
+        return OPEN, f"unknown gate {gate and gate.get('name')!r}"
     return check(request, gate)
 
 
@@ -58,7 +58,7 @@ def _check_tools(request: Request, gate: Gate) -> tuple[str, str]:
 def _check_call(call: ToolCall, tools: Mapping[str, JsonSchema], cut: bool) -> tuple[str, str]:
     name, text = str(call.get("name")), str(call.get("arguments") or "")
     if name not in tools:
-        return WRONG, f"called {name!r}, which is none of the tools"
+        return WRONG, f"called {name!r}, which is not one of the tools"
     try:
         # Nothing at all is how some servers write a call without arguments.
         arguments = read_json(text or "{}")
@@ -67,7 +67,7 @@ def _check_call(call: ToolCall, tools: Mapping[str, JsonSchema], cut: bool) -> t
     except ValueError as error:
         return WRONG, f"{name}: {error}: {short(text)}"
     if not isinstance(arguments, dict):
-        return WRONG, f"{name}: arguments that are no object: {short(text)}"
+        return WRONG, f"{name}: the arguments are not an object: {short(text)}"
     problem = why_not(arguments, dict(tools[name]))
     return (WRONG, f"{name}: {problem}") if problem else (RIGHT, "")
 
@@ -80,7 +80,7 @@ def _check_needle(request: Request, gate: Gate) -> tuple[str, str]:
     if re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text, re.IGNORECASE):
         return RIGHT, ""
     if not text.strip() and was_cut(request):
-        return OPEN, "no answer before the output length was reached"
+        return OPEN, "no answer within the output length limit"
     return WRONG, f"'{wanted}' is not in: {short(text)}"
 
 

@@ -48,8 +48,8 @@ def answers_lost(baseline: Iterable[Request], speculative: Iterable[Request]) ->
     if losses_chance(len(lost), won, len(both)) >= LOST_CHANCE:
         return None
     return (
-        f"{len(lost)} of the {count(sum(map(bool, ours.values())), 'prompt')} that the baseline answers get no answer "
-        f"in the speculative arm, thoughts alone (first {lost[0][1]})"
+        f"{len(lost)} of the {count(sum(map(bool, ours.values())), 'prompt')} that the baseline answers get reasoning "
+        f"but no answer in the speculative arm (first {lost[0][1]})"
     )
 
 
@@ -73,8 +73,8 @@ def unanswered(results: Mapping[str, ArmResult], groups: Sequence[str]) -> list[
         return []
     cut = sum(r.get("finish_reason") == "length" for r in requests)
     advice = (
-        "raise the output length: thinking used all of it"
+        "raise the output length limit: reasoning used all of it"
         if cut == len(requests)
-        else "look at the engine's reasoning parser: the answers may be taken for thoughts"
+        else "check the engine's reasoning parser: it may take answers for reasoning"
     )
-    return [f"not one answer in {count(len(requests), 'request')} of the baseline, thoughts alone: {advice}"]
+    return [f"the baseline gave only reasoning and no answer in {count(len(requests), 'request')}: {advice}"]

@@ -276,13 +276,13 @@ def stale(result: ArmResult, resolved: ResolvedProfile, arm: str) -> list[str]:
     found: list[str] = []
     # `drafthouse bench` measures a server that it knows nothing of: whoever makes the report says which arm it was.
     if result.get("arm") not in (arm, "single"):
-        found.append(f"the result given as {arm} says that it is of the arm {result.get('arm')!r}")
+        found.append(f"the result given as {arm} is from the arm {result.get('arm')!r}")
     for name, own, asked_for in (
         ("profile", result.get("profile"), resolved.get("profile")),
         ("key", result.get("key"), resolved.get("key")),
     ):
         if own and asked_for and own != asked_for:
-            found.append(f"{arm} was measured for {name} {own!r}, and this is {asked_for!r}")
+            found.append(f"{arm} was measured for {name} {own!r}, not for {asked_for!r}")
     experiment = resolved.get("experiment") or {}
     for name, wanted, has in (
         ("concurrency", experiment.get("concurrency"), result.get("max_concurrency")),
@@ -291,7 +291,7 @@ def stale(result: ArmResult, resolved: ResolvedProfile, arm: str) -> list[str]:
         # More rounds than to begin with are what the evidence asked for.
         enough = name == "rounds" and isinstance(has, int) and wanted is not None and has >= wanted
         if wanted is not None and has != wanted and not enough:
-            found.append(f"{arm} was measured with {name} {has!r}, and the profile asks for {wanted!r}")
+            found.append(f"{arm} was measured with {name} {has!r}, but the profile asks for {wanted!r}")
     missing = sorted(set(experiment.get("suites") or []) - {r.get("suite") for r in result.get("requests") or []})
     if missing:
         found.append(f"{arm} has no request of {listing([f'suite {name}' for name in missing])}")

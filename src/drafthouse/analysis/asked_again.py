@@ -28,8 +28,9 @@ from .verdict_types import GateSide, JudgedArms, JudgedGate, not_measured
 HIT_SHARE = 0.5
 
 SLOTS_RULE = (
-    "a prompt is sent several times at once; fails when, at 95 % confidence over prompts, its answers differ among "
-    f"themselves more often than in the baseline, and first differ more often than once in {TOLERATED_TOKENS} tokens"
+    "a prompt is sent several times at once; fails when, at 95 % confidence over prompts, its answers differ from one "
+    "another more often than in the baseline, and first differences come more often than once per "
+    f"{TOLERATED_TOKENS} tokens"
 )
 _WORSE = {RIGHT: 0, OPEN: 1, WRONG: 2}
 
@@ -71,15 +72,15 @@ def _compared(first: Request, other: Request, again: Again) -> tuple[str, str]:
         return OPEN, f"no call in either answer: {short(first.get('text'))}"
     one, two = _said(first), _said(other)
     if one == two:
-        return (RIGHT, "") if one else (OPEN, "no answer, thoughts alone")
+        return (RIGHT, "") if one else (OPEN, "reasoning but no answer")
     if (was_cut(first) or was_cut(other)) and (one.startswith(two) or two.startswith(one)):
-        return OPEN, "cut off by the output length"
+        return OPEN, "cut off by the output length limit"
     right = check_answer(first)[0] == check_answer(other)[0] == RIGHT
     if right and again == WARM:
         # The words that were asked for, in another sentence: rounding, and nothing lost.
         return RIGHT, ""
     if right and thought_of(first) != thought_of(other):
-        return OPEN, "both are right, and follow from other thoughts"
+        return OPEN, "both are right, but their reasoning differs"
     words = ("streamed", "not streamed") if again == STREAMS else ("asked first", "asked again")
     return WRONG, f"{words[0]}: {short(one)}; {words[1]}: {short(two)}"
 
@@ -153,12 +154,10 @@ def with_proof(judged: JudgedGate, hits: Mapping[str, Hits | None]) -> JudgedGat
     cold = [f"{arm}: {hit}" for arm, hit in hits.items() if hit is not None and not hit.enough]
     proof = "; ".join(f"{arm}: {hit}" for arm, hit in hits.items() if hit is not None)
     if judged["word"] == "passed" and silent:
-        said = (
-            f"the answers are the same, and no figure of the engine says whether the cache was hit ({listing(silent)})"
-        )
+        said = f"the answers are the same, but the engine does not report whether the cache was hit ({listing(silent)})"
         return {**judged, "word": "not measured", "said": said}
     if judged["word"] == "passed" and cold:
-        said = f"the prefix cache was not hit, so nothing is known of it: {'; '.join(cold)}"
+        said = f"the prefix cache was not hit, so it was not tested: {'; '.join(cold)}"
         return {**judged, "word": "not measured", "said": said}
     return {**judged, "said": f"{judged['said']}; from the cache: {proof}"} if proof else judged
 
@@ -172,10 +171,10 @@ def judge_slots(baseline: ArmResult, speculative: ArmResult, slots: int | None) 
     ours, theirs = (_earliest(several.values()) for several in asked)
     prompts = {_whole(p) for p in ours} & {_whole(p) for p in theirs}
     if slots == 1:
-        return not_measured("the server has one slot: requests wait for each other in it")
+        return not_measured("the server has one slot, so requests run one after another")
     if len(prompts) < values_needed():
         return not_measured(
-            f"{count(len(prompts), 'prompt')} asked several times at once, {values_needed()} are needed"
+            f"{count(len(prompts), 'prompt')} sent several times at once, and {values_needed()} are needed"
         )
     both, control = ([p for p in pairs if _whole(p) in prompts] for pairs in (theirs, ours))
     figures = Figures.of(both, control)
@@ -191,7 +190,7 @@ def judge_slots(baseline: ArmResult, speculative: ArmResult, slots: int | None) 
     if figures.control_unsteady:
         return {**answer, "word": "no baseline"}
     if figures.wrong:
-        first = f"first differing after {figures.first_token:.0f} tokens (median)"
+        first = f"the first difference comes after {figures.first_token:.0f} tokens (median)"
         return {**answer, "word": "failed", "said": f"{answer['said']}; {first}"}
     return answer
 

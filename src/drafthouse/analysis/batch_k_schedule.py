@@ -52,7 +52,7 @@ def offer(ladder: Ladder, resolved: ResolvedProfile) -> Schedule:
     overrides = {"speculation": {"options": {option: settings}}}
     why = f"{first} pays until about {load(ends[first])} concurrent requests"
     if least > 1 and switch["form"] == LARGEST:
-        why += f"; {option} has no lower end, so the batches below {least} are drafted for as well"
+        why += f"; {option} has no lower limit, so batches below {least} are drafted for too"
     return {
         "offered": rows,
         "option": option,
@@ -81,16 +81,16 @@ def _refusal(
     if not switch or not switch.get("option"):
         return str((switch and switch.get("why")) or "it is not known whether this engine can switch by batch size")
     if set(OPTIONS) & set(method.get("settings") or {}):
-        return "the profile switches by batch size already: what was measured is with it"
+        return "the profile already switches by batch size, and was measured that way"
     if ladder.get("load") != CLOSED:
-        return "an open loop sets the rate of the requests and not the batch: measure a closed one"
+        return "an open loop sets the request rate, not the batch size: measure a closed loop"
     lost = [kind for kind, one in crossover.items() if one["word"] != PAYS]
     if not crossover or lost:
         return f"{listing(lost) or 'nothing'} {'was measured' if not lost else 'pays at no load'}: nothing to switch"
     if all(one["reaches_top"] for one in crossover.values()):
         told = f"it still pays at {shown_level(max(ladder['levels']))} requests, the most that was measured"
         between = _costs_between(crossover)
-        return f"{told}; what costs in between, at {listing(between)}, no single switch ends" if between else told
+        return f"{told}; no single switch avoids the cost in between, at {listing(between)}" if between else told
     return None
 
 

@@ -111,7 +111,7 @@ def _money(
 ) -> Money | None:
     if price is None:
         why.append(
-            "money: no price of this box is known; set drafthouse_price_per_hour, and drafthouse_currency as its "
+            "money: this box has no price; set drafthouse_price_per_hour, and drafthouse_currency as its "
             "label, in the inventory (group_vars/all.yml, or the host's entry)"
         )
         return None
@@ -276,53 +276,53 @@ def cost_table(results: Mapping[str, ArmResult], resolved: ResolvedProfile) -> d
 
 # Title, unit, place in an arm's entry, factor, what is to be known of it.
 _ROWS: tuple[tuple[str, str, tuple[str, ...], float, str], ...] = (
-    ("Start-up to ready", "s", ("ready_s",), 1, "from the process's start until it answers for the model"),
+    ("Start-up to ready", "s", ("ready_s",), 1, "from process start until it answers for the model"),
     ("Mean power", "W", ("power", "mean_w"), 1, "while requests were answered"),
-    ("Idle power", "W", ("power", "idle_w"), 1, "engine loaded, nobody asking"),
-    ("Energy", "J per output token", ("energy", "j_per_output_token"), 1, "idle power and prompt reading inside"),
+    ("Idle power", "W", ("power", "idle_w"), 1, "engine loaded, no requests"),
+    ("Energy", "J per output token", ("energy", "j_per_output_token"), 1, "includes idle power and prefill"),
     (
         "Energy above idle",
         "J per output token",
         ("energy", "j_per_output_token_above_idle"),
         1,
-        "what the answering itself adds",
+        "what answering requests adds",
     ),
-    ("Energy", "kWh per million output tokens", ("energy", "kwh_per_million_output_tokens"), 1, "idle power inside"),
+    ("Energy", "kWh per million output tokens", ("energy", "kwh_per_million_output_tokens"), 1, "includes idle power"),
     ("Price of the box", "{currency} an hour", ("money", "price_per_hour"), 1, "as the inventory says"),
     (
         "Price of input",
         "{currency} per million",
         ("money", "per_million_input"),
         1,
-        "the share of the time before first tokens",
+        "the share of time spent before first tokens",
     ),
     ("Price of output", "{currency} per million", ("money", "per_million_output"), 1, "the rest of the time"),
     (
-        "Whole price on the output",
+        "Whole price charged to output",
         "{currency} per million",
         ("money", "per_million_output_alone"),
         1,
-        "a box that is always this busy, over all prompts of the run",
+        "if the box is always this busy, over all prompts of the run",
     ),
     (
         "Share of the bandwidth",
         "%",
         ("bandwidth", "share"),
         100,
-        "weights, draft and KV cache read, over the data sheet's figure",
+        "weights, draft and KV cache read, as a share of the data sheet's figure",
     ),
     (
         "Limit of one stream",
         "tok/s",
         ("bandwidth", "limit_tok_s"),
         1,
-        "at full bandwidth, with as many tokens a step as were measured",
+        "at full bandwidth and the measured tokens per step",
     ),
     ("Weights", "GB", ("memory", "planned", "weights"), 1 / GB, "planned, on one device"),
     ("Draft", "GB", ("memory", "planned", "draft"), 1 / GB, "planned, on one device"),
     ("KV cache", "GB", ("memory", "planned", "kv"), 1 / GB, "planned for full contexts, on one device"),
-    ("Weights, by the engine's log", "GB", ("memory", "told", "weights_bytes"), 1 / GB, "target and draft"),
-    ("KV cache, by the engine's log", "GB", ("memory", "told", "kv_bytes"), 1 / GB, "what the engine reserved"),
+    ("Weights, from the engine's log", "GB", ("memory", "told", "weights_bytes"), 1 / GB, "target and draft"),
+    ("KV cache, from the engine's log", "GB", ("memory", "told", "kv_bytes"), 1 / GB, "what the engine reserved"),
 )
 
 
@@ -346,7 +346,7 @@ def saving_of(table: Mapping[str, ArmCost]) -> Saving | None:
         "said": (
             f"At {number(hour)}{unit} an hour a million output tokens cost {number(before)}{unit} without speculation "
             f"and {number(after)}{unit} with it: {percent(abs(share))} {word}, or {number(abs(share) * hour)}{unit} "
-            f"{word} for each hour that the baseline would work"
+            f"{word} per hour of the baseline's work"
         ),
     }
 

@@ -46,7 +46,7 @@ def reasons(one: Crossover) -> list[str]:
     levels, missing, unit = one["levels"], one["missing"], one["unit"]
     if not levels:
         why = listing(list(dict.fromkeys(str(gap["why"]) for gap in missing))) or "nothing was measured"
-        return [f"no level was measured well in both arms ({why})"]
+        return [f"no level has a good measurement in both arms ({why})"]
     found = []
     most = max(level["speedup"]["n"] for level in levels)
     if one["word"] == CANNOT_SAY:
@@ -54,15 +54,15 @@ def reasons(one: Crossover) -> list[str]:
         found.append(
             f"{count(most, 'prompt')} at most, and {one['prompts_needed']} are needed"
             if few
-            else f"a gain that begins above the lowest of {count(one['planned'], 'level')} needs "
+            else f"a gain that starts above the lowest of {count(one['planned'], 'level')} needs "
             f"{count(one['prompts_needed_above'], 'prompt')}, and there are {most}"
         )
     else:
         found += _bound(one)
     starts = one["starts"]
-    seen = f"{count(starts['rounds'], 'round')} and what is known of starts" if starts["rounds"] > 1 else "one round"
+    seen = f"{count(starts['rounds'], 'round')} and the usual spread" if starts["rounds"] > 1 else "one round"
     found.append(
-        f"every interval holds what server starts alone do to a round: {percent(starts['sd'])} (standard deviation, "
+        f"every interval includes the spread of server starts: {percent(starts['sd'])} (standard deviation, "
         f"{'from' if starts['rounds'] > 1 else 'assumed for'} {seen})"
     )
     found += [f"nothing to compare {_at(gap['level'], unit)}: {gap['why']}" for gap in missing]
@@ -98,8 +98,8 @@ def _bound(one: Crossover) -> list[str]:
     return [
         f"the lower {100 * bound['confidence']:.4g} % bound {_at(best['level'], one['unit'])} is "
         f"{times(bound['low'], 3)}, {'above' if quoted else 'not above'} {times(one['threshold'])} "
-        f"({count(one['planned'], 'level')}, asked from the lowest upward: "
-        f"the chance that any gain is claimed falsely is 5 % at most)"
+        f"({count(one['planned'], 'level')}, tested from the lowest up: "
+        f"the chance of claiming any gain falsely is 5 % at most)"
     ]
 
 
@@ -107,9 +107,9 @@ def _of_the_ab(one: Crossover, unit: str) -> str:
     """Return whose word it is at the level where the A/B and the ladder said different things."""
     for level in one["levels"]:
         if settled := level.get("settled"):
-            where = f"; {_at(level['level'], unit)} the word is the A/B's"
+            where = f"; {_at(level['level'], unit)} the A/B decides"
             if settled["word"] == PAYS:
-                return f"{where}, and the ladder alone shows {times_span(level['speedup'])}"
+                return f"{where}, though the ladder alone shows {times_span(level['speedup'])}"
             return f"{where}: {settled['word']}, {times_span(settled['speedup'])}"
     return ""
 
@@ -180,7 +180,7 @@ def _without_gain(one: Crossover, unit: str) -> str:
     if alone:
         best = max(alone, key=lambda level: float(level["speedup"]["low"]))
         return (
-            f"{times_span(best['speedup'])} {_at(best['level'], unit)} does not stand among "
+            f"{times_span(best['speedup'])} {_at(best['level'], unit)} is not significant across "
             f"{count(one['planned'], 'level')}"
         )
     return "no clear difference"

@@ -39,11 +39,10 @@ SHORTEST = 16
 REFERENCES = 5
 
 RULE = (
-    "an answer is degenerate when it, or a part of it, holds less than half of the information per byte that the "
-    "baseline's answers to the other prompts of its kind and temperature hold (repeats), or a quarter more (noise), "
-    f"or when {FOREIGN:.0%} of it are characters of a kind that those never use; fails when the speculative arm's "
-    "answers degenerate where the baseline's own do not so often that equal arms would do it in fewer than "
-    f"{CHANCE:.0%} of the experiments"
+    "an answer is degenerate when it, or a part of it, has less than half of the information per byte of the "
+    "baseline's answers to other prompts of its kind and temperature (repeats), or a quarter more (noise), or when "
+    f"{FOREIGN:.0%} of its characters are of a kind that those never use; fails when so many answers degenerate in the "
+    f"speculative arm and not in the baseline that equal arms would do so in fewer than {CHANCE:.0%} of experiments"
 )
 
 # Thoughts and answers are looked at apart: the one is not to hide the other.
@@ -136,7 +135,7 @@ def judge_texts(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
     found = [{key: arm[key] for key in shared} for arm in arms]
     judged = _trouble_of(found[0], found[1])
     if not judged:
-        said = f"fewer than {REFERENCES + 1} prompts with a text, which does not tell what is normal"
+        said = f"fewer than {REFERENCES + 1} prompts with a text: too few to know what is normal"
         return not_measured(said, "not judged")
     sides = [_told(judged, place) for place in (0, 1)]
     head: JudgedArms = {"baseline": sides[0], "speculative": sides[1], "word": "passed", "said": ""}

@@ -74,18 +74,18 @@ def drafting_problems(drafting: Mapping[str, Drafting]) -> list[str]:
         what = (
             count(base["draft_tokens"], "token")
             if base["draft_tokens"]
-            else f"in {count(base['several_tokens_an_iteration'], 'answer')} of several tokens an iteration"
+            else f"in {count(base['several_tokens_an_iteration'], 'answer')} with several tokens per step"
             if base["several_tokens_an_iteration"]
             else "by its counters"
         )
-        found.append(f"the baseline drafted ({what}): it is no baseline")
+        found.append(f"the baseline drafted ({what}): it is not a baseline")
     if spec["drafted"] is None and spec["no_sign"]:
         found.append(f"the speculative arm shows no sign of drafting: {spec['no_sign']}")
     elif spec["one_token_an_iteration"]:
         found.append(
             "nothing shows that the speculative arm drafted: "
-            f"{count(spec['one_token_an_iteration'], 'answer')} of {count(spec['requests'], 'request')} tell one token "
-            "an iteration (avg_decoded_tokens_per_iter), and so does a server that drafts and has nothing accepted; "
+            f"{spec['one_token_an_iteration']} of {count(spec['requests'], 'answer')} report one token per step "
+            "(avg_decoded_tokens_per_iter), and so does a server whose drafts are all rejected; "
             f"only counters ({spec['see_drafts'] or 'of the engine'}) tell the two apart"
         )
     elif spec["drafted"] is None:

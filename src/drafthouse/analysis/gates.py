@@ -47,17 +47,17 @@ FEWEST = LOST_TO_CHANCE + 1
 TELLING = math.ceil(-math.log2(CHANCE))
 
 FAILS_WHEN = (
-    "fails when, of the prompts that the baseline gets "
-    f"right, the speculative arm gets more than {LOST_TO_CHANCE} wrong where the baseline gets none wrong, or so "
-    f"many more than the other way round that chance would do it in fewer than {CHANCE:.0%} of the cases (sign "
-    "test), or one wrong where it gets nothing right at all; cannot be told when some are lost to the speculative "
-    f"arm and the baseline, which errs itself, gets fewer than {TELLING} right, or when more than {LOST_TO_CHANCE} "
-    "are lost and the speculative arm gets fewer than half of all right"
+    "a prompt is lost when only the baseline gets it right, and won when only the speculative arm does; fails when "
+    f"more than {LOST_TO_CHANCE} is lost to a wrong answer and the baseline gets none wrong, or when more are lost "
+    f"than won and chance would do that in fewer than {CHANCE:.0%} of cases (sign test), or when the speculative arm "
+    "gets none right and loses one to a wrong answer; undecided when some are lost and the baseline gets some wrong "
+    f"itself and fewer than {TELLING} right, or when more than {LOST_TO_CHANCE} is lost and the speculative arm gets "
+    "fewer than half of all right"
 )
 CHECKS_RULE = f"a prompt is right in an arm when all of its answers are; {FAILS_WHEN}"
 AGAIN_RULE = (
-    "a prompt is right in an arm when its answers on one server say the same, thoughts aside (a changed sentence with "
-    f"the words that were asked for does, where its prefix was in the cache); {FAILS_WHEN}"
+    "a prompt is right in an arm when its answers from one server are the same apart from reasoning (with its prefix "
+    f"in the cache, a different sentence with the words that were asked for is enough); {FAILS_WHEN}"
 )
 TITLES = {
     OUTPUTS: "Equal outputs at temperature 0",
@@ -71,7 +71,7 @@ TITLES = {
     SLOTS: "One prompt in all slots",
 }
 _AGAIN: tuple[Again, ...] = (WARM, STREAMS)
-_ASKED_FOR = {JSON: "JSON", TOOLS: "a tool call", NEEDLE: "words out of a long text"}
+_ASKED_FOR = {JSON: "JSON", TOOLS: "a tool call", NEEDLE: "words from a long text"}
 
 
 def judge_gates(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedProfile) -> list[JudgedGate]:
@@ -102,7 +102,7 @@ def _judge_again(baseline: ArmResult, speculative: ArmResult, resolved: Resolved
     found: list[JudgedGate] = []
     for name in (n for n in _AGAIN if n in asked):
         ours, theirs = (again_states(requests_of(result), name) for result in (baseline, speculative))
-        found.append(_judge_states(name, AGAIN_RULE, ours, theirs, "no prompt was asked again in both arms"))
+        found.append(_judge_states(name, AGAIN_RULE, ours, theirs, "no prompt was repeated in both arms"))
         if name == WARM:
             hits = {"baseline": prefix_hits(baseline), "speculative": prefix_hits(speculative)}
             found[-1] = with_proof(found[-1], hits)
@@ -169,7 +169,11 @@ def _judge_states(
     if nothing or (flawless and len(wrong) > LOST_TO_CHANCE) or sign_test(len(lost), len(won)) < CHANCE:
         return judged(FAILED, losses)
     if why := _cannot_tell(len(lost), kept, passed, len(both), flawless):
-        cut = "" if wrong or not lost else "; they were cut off or left open, which a longer output may settle"
+        cut = (
+            ""
+            if wrong or not lost
+            else "; they were cut off or undecided, which a higher output length limit may settle"
+        )
         return judged(NOT_MEASURED, f"{losses}: {why}{cut}")
     said = f"{sides['speculative']['said']}; the baseline {sides['baseline']['said']}"
     return judged(PASSED, said)
@@ -182,10 +186,10 @@ def _cannot_tell(lost: int, kept: int, passed: int, asked: int, flawless: bool) 
     baseline, of those that were ``asked``.
     """
     if lost and not flawless and passed < TELLING:
-        return f"a baseline that errs itself must get {TELLING} right before losses can be told from chance"
+        return f"a baseline that gets some wrong itself must get {TELLING} right before losses can be told from chance"
     # What is asked of the baseline, half of them right, is asked of the other arm too.
     if lost > LOST_TO_CHANCE and 2 * kept < asked:
-        return f"too few to be no chance, and with {kept} of {asked} right too many to pass"
+        return f"too few to rule out chance, but too many to pass with {kept} of {asked} right"
     return None
 
 
@@ -216,7 +220,7 @@ def _told(states: Mapping[Prompt, tuple[str, str]]) -> CheckedSide:
     counts = {state: sum(one == state for one, _ in states.values()) for state in (RIGHT, WRONG, OPEN)}
     said = f"{counts[RIGHT]} of {count(len(states), 'prompt')} right"
     if counts[OPEN]:
-        said += f", {counts[OPEN]} cut off by the output length or left open"
+        said += f", {counts[OPEN]} cut off by the output length limit or undecided"
     examples = [f"{prompt[1]}: {why}" for prompt, (state, why) in states.items() if state != RIGHT]
     return {
         "said": said if states else "not asked",

@@ -37,9 +37,9 @@ _Column = tuple[str, str, Measure, str]
 LLMPERF, SPEED = "llmperf", "llm-speed-benchmark"
 #: What both share: they see the text that is shown, and neither asks the server how many tokens it made.
 TOKENS_NOTE = (
-    "Tokens: both tools count those of the shown text with a tokenizer of their own (llmperf the model's or, in "
-    "old versions, Llama's; llm-speed-benchmark GPT-4's); reasoning is not counted, though its time is. Here the "
-    "server's own count is used, times the share of the characters that is shown text."
+    "Tokens: both tools count the tokens of the shown text with their own tokenizer (llmperf the model's or, in old "
+    "versions, Llama's; llm-speed-benchmark GPT-4's). Reasoning is not counted, but its time is. Here the server's "
+    "count is used, multiplied by the shown text's share of all characters."
 )
 
 _LLMPERF_QUANTILES = (25, 50, 75, 90, 95, 99)
@@ -90,39 +90,39 @@ _LLMPERF: tuple[_Column, ...] = (
         "inter_token_latency_s",
         "s",
         _llmperf_itl,
-        "holds the wait for the first token: it is the whole answer's time over its tokens (E2E / N), not the time "
+        "includes the wait for the first token: it is the time of the whole answer per token (E2E / N), not the time "
         "between tokens. Our TPOT leaves the first token out; on a long prompt the two are far apart",
     ),
     (
         "ttft_s",
         "s",
         _first_shown_s,
-        "the first shown text: a reasoning model's thinking is inside. Ours is the first token of any kind; this one "
-        "is our time to the first answer token",
+        "time to the first shown text, after a reasoning model's thinking: our time to the first answer token. Our "
+        "TTFT is the first token of any kind",
     ),
     (
         "end_to_end_latency_s",
         "s",
         lambda request: _seconds(request, "e2el_ms"),
-        "theirs ends when the connection does, ours with the last token: the usage chunk comes between the two",
+        "theirs ends when the connection closes, ours at the last token: the usage chunk comes in between",
     ),
     (
         "request_output_throughput_token_per_s",
         "tok/s",
         _llmperf_speed,
-        "tokens over the whole time, the reading of the prompt included: no decode speed, and lower on long prompts",
+        "tokens over the whole time, prefill included: not a decode speed, and lower on long prompts",
     ),
     (
         "number_input_tokens",
         "tokens",
         lambda request: request.get("input_tokens"),
-        "theirs is the prompt's text alone; the server's count holds the chat template as well",
+        "theirs counts the prompt's text only; the server's count includes the chat template",
     ),
     (
         "number_output_tokens",
         "tokens",
         shown_tokens,
-        "counted with a tokenizer of the client's own",
+        "counted with the client's own tokenizer",
     ),
 )
 
@@ -149,8 +149,8 @@ def llmperf(result: ArmResult) -> list[OldColumn]:
             "mean_output_throughput_token_per_s",
             "tok/s",
             _ratio(tokens, duration) if good else None,
-            "over the test's whole time. Theirs fetches finished requests in turns of num_concurrent_requests, so that "
-            "fewer run than were asked for, and drops what still runs at its timeout: the slow ones",
+            "over the whole test. Theirs collects finished requests in batches of num_concurrent_requests, so fewer "
+            "run than requested, and drops those still running at its timeout: the slow ones",
         ),
         _whole(
             "num_completed_requests_per_min",
@@ -158,7 +158,7 @@ def llmperf(result: ArmResult) -> list[OldColumn]:
             _ratio(60.0 * len(good), duration) if good else None,
             "depends on the output lengths, which the tool draws at random for each request",
         ),
-        _whole("num_completed_requests", "requests", float(len(good)), "those that answered with 200"),
+        _whole("num_completed_requests", "requests", float(len(good)), "requests answered with HTTP 200"),
         _whole(
             "error_rate",
             "fraction",
@@ -198,30 +198,30 @@ _SPEED: tuple[_Column, ...] = (
         "Time To First Token",
         "s",
         lambda request: _seconds(request, "ttft_ms"),
-        "theirs is the first chunk of any kind, with many servers one that holds the role and no token, sent at once: "
-        "never later than ours. The clock starts before the connection is made",
+        "theirs is the first chunk of any kind. Many servers send one at once with the role and no token, so it is "
+        "never later than ours. Its clock starts before the connection is made",
     ),
     (
         "Prompt Tok/s",
         "tok/s",
         lambda request: _ratio(request.get("input_tokens"), _seconds(request, "ttft_ms")),
-        "prompt tokens over the wait for the first chunk: waiting in a queue, the chat template and the first decode "
-        "step are in it. Not the speed at which a prompt is read",
+        "prompt tokens over the wait for the first chunk, which includes queueing, the chat template and the first "
+        "decode step: not a prefill speed",
     ),
     (
         "Response Tok/s",
         "tok/s",
         lambda request: _ratio(shown_tokens(request), _streaming_s(request)),
-        "tokens of the shown text over the time from the first chunk to the last: thinking takes its time and counts "
-        "for nothing, and where the role comes at once the wait for the first token is in it too. Both make it read "
-        "too low. Otherwise, and here, it is our 1 / TPOT but for one token",
+        "tokens of the shown text over the time from the first chunk to the last. That time includes thinking, and the "
+        "wait for the first token where the role is sent at once: both make it read too low. Otherwise, and here, it "
+        "is our 1 / TPOT but for one token",
     ),
     (
         "Num Response Tokens",
         "tokens",
         shown_tokens,
-        "GPT-4's tokenizer on another model's text counts otherwise, but alike in both arms. What the first chunk "
-        "holds is thrown away",
+        "GPT-4's tokenizer counts another model's text differently, but equally in both arms. The text of the first "
+        "chunk is discarded",
     ),
     (
         "Avg Tokens per Chunk",

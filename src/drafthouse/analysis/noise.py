@@ -61,13 +61,15 @@ def disturbed(
     reach = max(control["high"], 1 / control["low"]) if control else 1.0
     if control and reach >= (found.median if ahead else max(NOISY, found.median)):
         told = f"the baseline against itself gives {times_span(control)}"
-        said.append(Disturbance(f"{told}, as far as the speed-up of {times(found.median)}" if ahead else told, wait))
+        said.append(
+            Disturbance(f"{told}, which reaches the speed-up of {times(found.median)}" if ahead else told, wait)
+        )
     apart = f"two starts of {speedup.apart_arm} differ by {100 * (speedup.apart - 1):.0f} %"
     other_way = found.median / speedup.shift <= THRESHOLD if ahead else found.median * speedup.shift > THRESHOLD
     if not ahead and speedup.quiet_low > THRESHOLD:
         said.append(Disturbance(f"{apart}, and without that it would pay", wait))
     elif speedup.apart >= APART and other_way:
-        said.append(Disturbance(f"{apart}, and which of them was the odd one decides the verdict", wait))
+        said.append(Disturbance(f"{apart}, and which of the two is the outlier decides the verdict", wait))
     return said
 
 
@@ -131,11 +133,11 @@ def _by_load(
         return []
     stolen = _taken(between[slowed], "cpu_steal_percent")
     who = "the host took (steal)" if stolen > taken[slowed] / 2 else "other work took"
-    do = "measure again at another hour, or on another machine" if stolen > taken[slowed] / 2 else wait
+    do = "measure again at another time, or on another machine" if stolen > taken[slowed] / 2 else wait
     return [
         Disturbance(
-            f"{who} {100 * taken[slowed]:.0f} % of the CPU beside {slowed} and {100 * taken[other]:.0f} % beside "
-            f"{other}, which can have moved the speed-up by {times(factor)}",
+            f"{who} {100 * taken[slowed]:.0f} % of the CPU during {slowed} and {100 * taken[other]:.0f} % during "
+            f"{other}, which can have shifted the speed-up by {times(factor)}",
             do,
         )
     ]
@@ -152,9 +154,9 @@ def _by_throttling(
     told = 100 * lost[slowed] / (1 - THROTTLED_CLOCK)
     return [
         Disturbance(
-            f"a GPU was throttled for heat or power in {told:.0f} % of the time of {slowed}, which can have moved "
+            f"a GPU was throttled for heat or power for {told:.0f} % of the time in {slowed}, which can have shifted "
             f"the speed-up by {times(factor)}",
-            "look after its cooling and its power limit, then measure again",
+            "check its cooling and its power limit, then measure again",
         )
     ]
 
@@ -165,7 +167,7 @@ def odd_steps(speedup: Speedup | None) -> list[str]:
         return []
     return [
         f"{arm}: round {number} was {_apart(level)} than its other rounds, and was left out "
-        f"({count(len(speedup.levels[arm]) - 1, 'round')} of it stay)"
+        f"({count(len(speedup.levels[arm]) - 1, 'round')} remaining)"
         for arm, number, level in speedup.odd
     ]
 

@@ -37,11 +37,11 @@ PIECES_A_TOKEN = 0.9
 RESAMPLES = 2000
 
 RULE = (
-    "fails when, over prompts at 95 % confidence, the arms agree less often than the baseline with itself, and "
-    f"either a first difference comes more often than once in {TOLERATED_TOKENS} tokens (and more often than "
-    f"between the baseline and itself), or more than {TOLERATED_CUT:.0%} of the answers end where the other goes on; "
-    "or when prompts that the baseline answers get thoughts alone so often that equal arms would do it in fewer than "
-    f"{LOST_CHANCE:.0%} of the experiments"
+    "fails when, at 95 % confidence over prompts, the arms agree less often than the baseline with itself, and either "
+    f"first differences come more often than once per {TOLERATED_TOKENS} tokens (and more often than between the "
+    f"baseline and itself), or more than {TOLERATED_CUT:.0%} of the answers end where the other continues; or when so "
+    "many prompts that the baseline answers get only reasoning that equal arms would do so in fewer than "
+    f"{LOST_CHANCE:.0%} of experiments"
 )
 
 
@@ -169,7 +169,7 @@ def judge_outputs(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
         return {**not_measured(lost), "word": "failed"}
     rounds = rounds_of(requests[0])[:2]
     if len(rounds) < 2:
-        return not_measured("the baseline was asked once, so nothing says what is normal between two equal servers")
+        return not_measured("the baseline ran one round, so the usual difference between two equal servers is unknown")
     control = pair_outputs(
         [r for r in requests[0] if r.get("round") == rounds[0]],
         [{**r, "round": rounds[0]} for r in requests[0] if r.get("round") == rounds[1]],
@@ -202,17 +202,17 @@ def judge_outputs(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
     unsteady = [group for group, part in parts.items() if part.control_unsteady]
     if unsteady or everything.control_unsteady:
         where = f" on {listing(unsteady)}" if unsteady and not everything.control_unsteady else ""
-        said = f"the baseline differs from itself as soon as that{where}: {answer['baseline']['said']}"
+        said = f"the baseline differs from itself too early to compare{where}: {answer['baseline']['said']}"
         return {**answer, "word": "no baseline", "said": said}
     said = answer["speculative"]["said"]
     if thoughts_alone == len(both):
         said = (
-            f"no answer came at temperature 0: all {count(len(both), 'output')} of both arms are thoughts alone "
-            f"({said}); a longer output or the engine's reasoning parser may settle it"
+            f"no answer at temperature 0: all {count(len(both), 'output')} of both arms are reasoning only ({said}); "
+            "raise the output length limit, or check the engine's reasoning parser"
         )
         return {**answer, "word": "not measured", "said": said}
     if thoughts_alone:
-        said += f"; {thoughts_alone} of {len(both)} are thoughts alone, that came to no answer"
+        said += f"; {thoughts_alone} of {len(both)} are reasoning without an answer"
     return {**answer, "word": "passed", "said": said}
 
 
@@ -279,15 +279,15 @@ class Figures:
 
     def accusation(self) -> str:
         """Return what is wrong, in words."""
-        differ = f"{self.differing} of {count(self.prompts, 'prompt')} are answered otherwise at temperature 0"
-        own = f"once in {1 / self.control_rate:.0f}" if self.control_rate else "never"
+        differ = f"{self.differing} of {count(self.prompts, 'prompt')} get another answer at temperature 0"
+        own = f"once per {1 / self.control_rate:.0f}" if self.control_rate else "never"
         if self.too_soon:
             return (
-                f"{differ}, first after {self.first_token:.0f} tokens (median): a first difference once in "
-                f"{1 / self.rate:.1f} tokens, where numerics are granted one in {TOLERATED_TOKENS} and the baseline "
+                f"{differ}, first after {self.first_token:.0f} tokens (median): a first difference once per "
+                f"{1 / self.rate:.1f} tokens, where numerics may cause one per {TOLERATED_TOKENS} and the baseline "
                 f"differs from itself {own}"
             )
-        return f"{differ}, and {percent(self.cut_share)} of the answers end where the other goes on"
+        return f"{differ}, and {percent(self.cut_share)} of the answers end where the other continues"
 
     def as_dict(self) -> dict[str, float]:
         """Return the figures as plain data."""
@@ -349,7 +349,7 @@ def _told(pairs: Sequence[OutputPair], rate: float) -> EqualSide:
     if differing:
         said += (
             f", the others first differ after {median([p.token for p in differing]):.0f} tokens (median), "
-            f"once in {1 / rate:.0f}"
+            f"once per {1 / rate:.0f}"
         )
     earliest = sorted(differing, key=lambda p: p.token)[:3]
     return {

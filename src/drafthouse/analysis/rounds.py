@@ -50,7 +50,7 @@ def wants_more(judgement: Judgement, done: int, most: int) -> str | None:
     if word != DOES_NOT_PAY or judgement.get("wrong_output") or not speedup:
         return None
     if done < FIRST_LOOK:
-        return "one start of each arm tells nothing of how much starts differ"
+        return "one start of each arm does not show how much starts differ"
     starts = judgement.get("starts")
     # With the lower end above it, it is the wait for the answer that does not pay, and no more starts change that.
     if speedup["low"] > THRESHOLD or speedup["high"] <= THRESHOLD or not (starts and starts.get("may_pay_yet")):

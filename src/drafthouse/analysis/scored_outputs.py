@@ -37,9 +37,9 @@ FEWEST = 6
 RULE = (
     "the baseline's server scores a sample of the answers of both arms by their token ids; fails when, at temperature "
     f"0, more than {LOST_TO_CHANCE} prompt has a token less likely than the baseline's choice by more than {EPSILON} "
-    f"nats and {OWN_GAPS:.0f} times the largest gap of its own answers, or when at any temperature the mean "
-    f"log-probability a token is worse than that of its own answers by more than {MARGIN} nats so clearly that equal "
-    f"arms would be so in fewer than {CHANCE:.0%} of the experiments, or the text is not what its token ids say"
+    f"nats and {OWN_GAPS:.0f} times the largest gap of its own answers; or when, at any temperature, the mean "
+    f"log-probability per token is more than {MARGIN} nats below that of its own answers, so clearly that equal arms "
+    f"would differ so in fewer than {CHANCE:.0%} of experiments; or when texts do not match their token ids"
 )
 
 
@@ -65,7 +65,7 @@ def judge_scores(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
     pairs = _pairs(*rows)
     if not pairs:
         scoring = baseline.get("scoring")
-        why = (scoring and scoring.get("why")) or "this engine scores no text, or none was kept to be scored"
+        why = (scoring and scoring.get("why")) or "this engine cannot score text, or no text was kept to score"
         return not_measured(why, "not scored")
     epsilon = max(EPSILON, OWN_GAPS * _worst(pairs.get(0.0, []), "baseline"))
     tests = 1 + len(pairs) * 2
@@ -123,7 +123,7 @@ def _other_text(pairs: Mapping[float, Sequence[Pair]], chance: float) -> list[st
     if losses_chance(len(lost), won, len(every)) >= chance:
         return []
     return [
-        f"in {len(lost)} of {count(len(every), 'answer')} the text is not what its token ids say "
+        f"in {len(lost)} of {count(len(every), 'answer')} the text does not match its token ids "
         f"(first {lost[0].prompt_id})"
     ]
 
@@ -135,7 +135,7 @@ def _unlikely(pairs: Sequence[Pair], epsilon: float) -> list[str]:
         return []
     first = max(lost[0].speculative, key=lambda row: float(row["worst"]))
     return [
-        f"at temperature 0 {len(lost)} of {count(len(pairs), 'answer')} hold tokens that the baseline would not have "
+        f"at temperature 0 {len(lost)} of {count(len(pairs), 'answer')} have tokens that the baseline would not have "
         f"chosen, by more than {epsilon:.2g} nats of log-probability (first {lost[0].prompt_id}: {first['misses']} of "
         f"{count(first['tokens'], 'token')}, the worst by {first['worst']:.1f})"
     ]
@@ -155,7 +155,7 @@ def _worse(pairs: Sequence[Pair], temperature: float, chance: float) -> list[str
     ours, theirs = (fmean(pair.means[arm] for pair in pairs) for arm in (0, 1))
     return [
         f"at temperature {temperature:g} the baseline gives the speculative arm's answers a mean log-probability of "
-        f"{theirs:.2f} a token, and {ours:.2f} its own ({count(len(pairs), 'pair')} of answers)"
+        f"{theirs:.2f} per token, and its own {ours:.2f} ({count(len(pairs), 'pair')} of answers)"
     ]
 
 
@@ -183,11 +183,11 @@ def _told(pairs: Mapping[float, Sequence[Pair]], arm: str, epsilon: float) -> Ga
             misses = sum(row["misses"] for row in own)
             said.append(
                 f"{misses} of {tokens:,} tokens at temperature 0 are not the target's own choice, the worst by "
-                f"{_worst(of_temperature, arm):.2f} nats ({epsilon:.2g} are granted)"
+                f"{_worst(of_temperature, arm):.2f} nats ({epsilon:.2g} are allowed)"
             )
         else:
             mean = fmean(row["mean_logprob"] for row in own)
-            said.append(f"{mean:.2f} nats a token at {temperature:g} over {count(len(own), 'answer')}")
+            said.append(f"{mean:.2f} nats per token at {temperature:g} over {count(len(own), 'answer')}")
     bad = [row for row in rows if row["temperature"] == 0 and row["worst"] > epsilon]
     return {
         "said": listing(said),

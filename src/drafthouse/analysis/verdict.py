@@ -302,7 +302,7 @@ def _broken(results: Mapping[str, ArmResult]) -> list[str]:
                     f"(first {first.get('prompt_id')}, round {first.get('round')}{why})"
                 )
             elif isinstance(told, int) and told > len(judged):
-                found.append(f"{arm}: its summary counts {count(told, 'request')} {words}, its requests show none")
+                found.append(f"{arm}: its summary counts {count(told, 'request')} {words}, but its requests show none")
         strange = sorted({str(r.get("status")) for r in requests} - {"ok", *BROKEN})
         if strange:
             found.append(f"{arm}: requests with the unknown status {listing(strange)}")
@@ -336,7 +336,7 @@ def _missing(
     absent = [str(kind) for kind in experiment.get("kinds") or [] if str(kind) not in measured]
     if absent:
         found.append(
-            f"the profile declares {listing(absent)}, and the results have only {listing(list(present)) or 'nothing'}"
+            f"the profile declares {listing(absent)}, but the results have only {listing(list(present)) or 'nothing'}"
         )
     keys: dict[str, list[Pair]] = {
         arm: [(r.get("round"), r.get("group"), r.get("prompt_id")) for r in requests_of(result)]
@@ -352,7 +352,9 @@ def _missing(
             )
     for arm, seen in keys.items():
         if len(set(seen)) < len(seen):
-            found.append(f"{arm}: {count(len(seen) - len(set(seen)), 'request')} with the round and prompt of another")
+            found.append(
+                f"{arm}: {count(len(seen) - len(set(seen)), 'request')} repeating the round and prompt of another"
+            )
     return found
 
 
@@ -389,7 +391,7 @@ def _no_number(
         )
     if faster_without_drafting:
         found.append(
-            f"the speculative arm was faster on {listing(declared)} without drafting one token there: "
-            "speculation is not what made it faster"
+            f"the speculative arm was faster on {listing(declared)} without drafting a token there: "
+            "something else made it faster"
         )
     return found

@@ -135,11 +135,11 @@ def warnings_of(
         )
     speedup = figures["speedup"]
     if word == PAYS and control and speedup and speedup["low"] <= max(control["high"], 1 / control["low"]):
-        found.append("the speed-up's lower bound is within what the baseline differs from itself")
+        found.append("the speed-up's lower bound is within the baseline's difference from itself")
     found += _company(results)
     found += [
         # Of a kind that the verdict is about it is a reason, and stands there.
-        f"{arm}: {group} is polluted in round {number}, so its numbers are not to be trusted: {said}"
+        f"{arm}: {group} is polluted in round {number}, so its numbers cannot be trusted: {said}"
         for arm, result in results.items()
         for group, number, said in disturbances(result)
         if group not in declared
@@ -148,7 +148,7 @@ def warnings_of(
     repeated = sorted({str(r.get("kind")) for r in requests_of(results["baseline"]) if "#" in str(r.get("prompt_id"))})
     if repeated:
         found.append(
-            f"{listing(repeated)} repeats one prompt: its interval is about that prompt only, and a drafter "
+            f"{listing(repeated)} repeats one prompt: its interval covers only that prompt, and a drafter "
             "that remembers earlier answers (n-gram pools, suffix trees) looks faster there than on new text"
         )
     both, control_outputs = figures["outputs"]["speculative"], figures["outputs"]["control"]

@@ -189,7 +189,7 @@ def heading_of(step: PlannedStep, experiment: PlannedExperiment) -> str:
     """Return which step it is, for people: of those to begin with their number is known."""
     if step["round"] <= experiment["rounds"]:
         return f"step {step['number']} of {len(experiment['steps'])}"
-    return f"step {step['number']}, in round {step['round']} of {experiment['most_rounds']} at most"
+    return f"step {step['number']}, in round {step['round']} of at most {experiment['most_rounds']}"
 
 
 def _started_s(home: str, endpoints: Sequence[Endpoint], measured: StepResult) -> float:
@@ -251,7 +251,7 @@ def _measure_alive(
             said = asyncio.run(watch.bring_back(arm))
             if not stood:
                 how = f" ({whys[arm]})" if whys.get(arm) else ""
-                what = f"{arm} died{how}" if arm in dead else f"{arm}, beside one that died"
+                what = f"{arm} died{how}" if arm in dead else f"{arm}, next to one that died"
                 notes.append(f"round {options.first_round}: {what}: {said}; the step was measured again")
 
 
@@ -262,8 +262,8 @@ def _died_again(whys: Mapping[str, str], runtime: Runtime, number: int) -> Probl
     return Problem(
         "engine-died",
         f"the engine died again after a restart: {', '.join(reasons)}",
-        "an engine that runs until the end of the step",
-        f"{more}look at {runtime.log_name(next(iter(whys)))}, and run again: it continues with this step",
+        "an engine that survives the whole step",
+        f"{more}read {runtime.log_name(next(iter(whys)))}, then run again: it continues with this step",
         f"round {number}",
     )
 

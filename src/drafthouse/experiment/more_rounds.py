@@ -103,7 +103,7 @@ def decide(
         "done": done,
         "next": done + 1 if goes_on else None,
         "wanted": wanted,
-        "why": wanted if goes_on else against if wanted else "the evidence asks for no further round",
+        "why": wanted if goes_on else against if wanted else "the evidence needs no further round",
         "first_s": round(first_s, 1),
         "spent_s": round(spent_s, 1),
         "next_s": round(next_s, 1),
@@ -122,10 +122,10 @@ def _against(
     if done >= experiment["most_rounds"]:
         if experiment["most_rounds"] == experiment["rounds"]:
             return "no further round is allowed (experiment.budget)"
-        return f"{done} rounds are all that experiment.most_rounds allows"
+        return f"experiment.most_rounds allows only {done} rounds"
     takes = f"another round takes about {shown_time(next_s)}"
     if next_s > budget_left_s:
-        return f"{takes}, and {shown_time(max(budget_left_s, 0))} of the budget are left (experiment.budget)"
+        return f"{takes}, and {shown_time(max(budget_left_s, 0))} of the budget is left (experiment.budget)"
     if left_s is not None and next_s > left_s:
         return f"{takes}, and the box ends in {shown_time(max(left_s, 0))}"
     return None
@@ -138,7 +138,7 @@ def interim_text(note: Decision, most: int, price_per_hour: float | None = None,
     """
     done = note["done"]
     if note["next"] is None:
-        return f"after {done} rounds: no more, though {note['wanted']}: {note['why']}" if note["wanted"] else ""
+        return f"no more after {done} rounds ({note['why']}), although {note['wanted']}" if note["wanted"] else ""
 
     def cost(seconds: float) -> str:
         money = "" if price_per_hour is None else f" ({seconds * price_per_hour / 3600:.2f} {currency}".rstrip() + ")"
@@ -148,7 +148,7 @@ def interim_text(note: Decision, most: int, price_per_hour: float | None = None,
     return "\n".join(
         [
             f"interim verdict after {done} rounds: {note['sentence']}",
-            f"  round {note['next']} follows, of {most} at most: {note['why']}",
+            f"  next: round {note['next']} of at most {most}: {note['why']}",
             f"  it takes {cost(note['next_s'])}; the budget for further rounds has {cost(left_s)} left",
             "  Ctrl-C keeps this verdict: site.yml --tags report writes its report and serves the better arm;"
             " site.yml goes on with the next round",

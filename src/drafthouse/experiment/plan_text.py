@@ -73,13 +73,13 @@ def _rounds(resolved: ResolvedProfile) -> list[str]:
     starts = sum(len(step["arms"]) for step in experiment["steps"])
     first_s = tokens / limit
     lines = [
-        f"rounds     {rounds} to begin with: {starts} starts (each {shown_time(resolved['engine']['ready_timeout_s'])}"
+        f"rounds     {rounds} at first: {starts} starts (each {shown_time(resolved['engine']['ready_timeout_s'])}"
         f" at most), {answers:,} answers, about {shown_time(first_s)} at the decode limit"
     ]
     bought = experiment["most_rounds"] > rounds
     if bought:
         lines.append(
-            f"           more while the evidence is in doubt, {experiment['most_rounds']} together at most:"
+            f"           more while the evidence is unclear, {experiment['most_rounds']} in all at most:"
             f" {limit_words(experiment['budget'])} (experiment.budget)"
         )
     else:
@@ -128,7 +128,7 @@ def _load(resolved: ResolvedProfile, ladder: PlannedLadder) -> list[str]:
     needed = prompts_needed(len(ladder["levels"]))
     return [
         f"load       {levels} {ladder['unit']}: {len(kinds)} {'kind' if len(kinds) == 1 else 'kinds'} of work,"
-        f" {ladder['rounds']} rounds, each step at most {ladder['seconds']:g} s, together {most} or less",
+        f" {ladder['rounds']} rounds, each step at most {ladder['seconds']:g} s, {most} at most in all",
         *(
             f"note       '{name}' has {number} prompts: a verdict over {len(ladder['levels'])} levels needs {needed}"
             for name, number in kinds.items()
@@ -176,7 +176,7 @@ def _memory(resolved: ResolvedProfile) -> str:
         )
     fit = resolved["arms"]["baseline"]["fit"]
     head = [
-        "memory, GB a device",
+        "memory, GB/device",
         "usable",
         "weights",
         "draft",
@@ -222,7 +222,7 @@ def _speed(resolved: ResolvedProfile) -> str:
     lines = [
         f"decode limit  {expected['decode_limit_tok_s']:,.1f} tok/s for one user without speculation:"
         f" {_gb(expected['bandwidth_bytes_s'])} GB/s memory bandwidth"
-        f" / {_gb(expected['bytes_per_token'])} GB read for each token"
+        f" / {_gb(expected['bytes_per_token'])} GB read per token"
     ]
     if expected["speedup"] is None:
         lines.append("speed-up      no estimate: the profile assumes no acceptance rate")
@@ -232,9 +232,9 @@ def _speed(resolved: ResolvedProfile) -> str:
             f"speed-up      {expected['speedup']:.2f}x to expect: (1-a^(K+1)) / ((1-a)(1+K*c))"
             f" with a={a:g}, K={k}, c={c:.3f} (Leviathan et al. 2023)"
         )
-        lines.append(f"              a: acceptance of one token, from {expected['acceptance_source']}")
-        lines.append("              c: time of a draft step / of a target step, here the ratio of their bytes;")
-        lines.append("              this holds while memory is the limit: at high load, or on a CPU, expect less")
+        lines.append(f"              a: acceptance rate per draft token, from {expected['acceptance_source']}")
+        lines.append("              c: time of a draft step over a target step, here the ratio of their bytes;")
+        lines.append("              valid while memory bandwidth is the limit: at high load, or on a CPU, expect less")
     return "\n".join(lines)
 
 

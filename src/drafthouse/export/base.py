@@ -72,7 +72,15 @@ class Target:
             return [error.problem(where, f"a file of {self.tool}", "export it again")]
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             do = "export it again, and change the copy"
-            return [Problem("export-malformed", f"no {error}", f"a file as the export to {self.name}", do, where)]
+            return [
+                Problem(
+                    "export-malformed",
+                    f"no {error}",
+                    f"a file with the structure of the export to {self.name}",
+                    do,
+                    where,
+                )
+            ]
         wanted = self.read(self.write(order))
         found = [self._problem(path, new, old, where) for path, new, old in differing(given.data, wanted.data)]
         unknown = [
@@ -110,7 +118,7 @@ def argument_problems(given: Sequence[str], order: Order, target: Target, where:
     found = "; ".join(
         f"{said} {short(shell_words(words), 160)}" for said, words in (("added", new), ("missing", gone)) if words
     )
-    return [Problem("export-arguments", found or "another order of arguments", "the arm's own command", do, where)]
+    return [Problem("export-arguments", found or "arguments in another order", "the arm's own command", do, where)]
 
 
 def _keys(argv: Iterable[str]) -> set[str]:

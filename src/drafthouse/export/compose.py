@@ -23,13 +23,13 @@ class Compose(Target):
         Check("services.engine.environment.*KEY*", "the key is a secret, not a variable", code="export-key"),
         Check("services.engine.environment*", "the arm's variables", code="export-arguments"),
         Check("services.engine.secrets*", "the key is a secret", code="export-key"),
-        Check("secrets*", "the key is a file beside this one", code="export-key"),
+        Check("secrets*", "the key is a file next to this one", code="export-key"),
         Check("services.engine.entrypoint", "the engine is given its key", code="export-key"),
         Check("services.engine.healthcheck*", "healthy means a completion", code="export-readiness"),
-        Check("services.engine.depends_on*", "the weights are there before", code="export-weights"),
+        Check("services.engine.depends_on*", "the weights are fetched first", code="export-weights"),
         Check("services.weights*", "the weights at their revision", code="export-weights"),
-        Check("services.engine.ports", "loopback alone; a proxy with TLS in front", code="export-unguarded"),
-        Check("services.engine.network_mode", "loopback alone; a proxy with TLS in front", code="export-unguarded"),
+        Check("services.engine.ports", "loopback only; a proxy with TLS in front", code="export-unguarded"),
+        Check("services.engine.network_mode", "loopback only; a proxy with TLS in front", code="export-unguarded"),
         Check("services.engine.labels.drafthouse.*", "what the kept report says", code="export-evidence"),
     )
 
@@ -81,7 +81,7 @@ class Compose(Target):
         }
         header = order.header(
             self.tool,
-            f"Before it: the key in ./api_key (mode 0600), or {VARIABLE}_FILE=PATH; a gated repository: {TOKEN}=...",
+            f"First: put the key in ./api_key (mode 0600), or {VARIABLE}_FILE=PATH; a gated repository: {TOKEN}=...",
             order.open_paths,
         )
         return yaml_text(header, data)

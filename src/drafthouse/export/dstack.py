@@ -24,12 +24,14 @@ class Dstack(Target):
     keyed = False
     checks = (
         Check(
-            "resources.gpu*", "the profile's GPU, as dstack spells it, and what the arm needs of it", code="export-gpu"
+            "resources.gpu*",
+            "the profile's GPU as dstack names it, with the memory that the arm needs",
+            code="export-gpu",
         ),
         Check("image", "the engine's image", code="export-image"),
         Check("auth", "dstack asks for a token before every path", code="export-unguarded"),
         Check("commands", "the weights at their revision, before the engine", code="export-weights"),
-        Check("env.*KEY*", "no key of the engine: dstack asks for its own", code="export-key"),
+        Check("env.*KEY*", "no engine key: dstack asks for its own", code="export-key"),
         Check("env.*", "the arm's variables", code="export-arguments"),
         Check("probes*", "ready means a completion", code="export-readiness"),
         Check("tags.drafthouse-*", "what the kept report says", code="export-evidence"),

@@ -49,8 +49,8 @@ def evidence_of(reports: Path, profile: ResolvedProfile, named: str | None = Non
         if not _same(kept, profile):
             raise one_problem(
                 "export-other-report",
-                f"a report of other commands than {profile['profile']} has now",
-                "a report of the commands that are exported",
+                f"a report with other commands than {profile['profile']} has now",
+                "a report with the exported commands",
                 "measure the profile again, or leave --report out",
                 "--report",
             )

@@ -43,7 +43,7 @@ def spelled(hardware: Hardware, tool: str) -> str:
             return word
     raise one_problem(
         "export-gpu",
-        f"{hardware['name']}, for which {tool} has no name here",
+        f"{hardware['name']}, which has no {tool} name here",
         f"a GPU that {tool} rents or schedules: {', '.join(sorted(names(tool)))}",
         "export to another target, or add its name to export/gpus.py",
         f"hardware {hardware['id']}",

@@ -33,8 +33,8 @@ class Kubernetes(Target):
         Check(f"{_POD}.initContainers.weights.*", "the weights at their revision", code="export-weights"),
         Check(f"{_POD}.initContainers", "the weights at their revision", code="export-weights"),
         Check(f"{_POD}.volumes.models*", "the claim of this file", code="export-weights"),
-        Check("*.hostPort", "the port is the Service's alone", code="export-unguarded"),
-        Check("*.hostNetwork", "the port is the Service's alone", code="export-unguarded"),
+        Check("*.hostPort", "only the Service has the port", code="export-unguarded"),
+        Check("*.hostNetwork", "only the Service has the port", code="export-unguarded"),
         Check(
             "Service.spec.type", "a Service inside the cluster; an ingress with TLS in front", code="export-unguarded"
         ),
@@ -105,9 +105,9 @@ class Kubernetes(Target):
         }
         header = order.header(
             self.tool,
-            f"Before it: kubectl create secret generic {SECRET} --from-file={SECRET_KEY}=FILE; for a gated repository"
+            f"First: kubectl create secret generic {SECRET} --from-file={SECRET_KEY}=FILE; for a gated repository"
             f" {TOKEN_SECRET} with {TOKEN_KEY} too.",
-            "ServiceMonitor is the Prometheus Operator's: without it leave the last object out.",
+            "ServiceMonitor needs the Prometheus Operator: without it, leave out the last object.",
             f"Requests of {CPUS} CPUs and {MEMORY_GIB} GiB are an assumption, not a measurement.",
             order.open_paths,
         )

@@ -121,9 +121,9 @@ class Order:
         if self.replicas[0] == self.replicas[1]:
             return "Replicas: fixed, without autoscaling."
         if self.rate is None:
-            return f"Scaling at {GUESS:g} request/s a replica is a guess: no load was measured."
+            return f"Scaling at {GUESS:g} request/s per replica is a guess: no load was measured."
         return (
-            f"Scaling at {self.rate:g} requests/s a replica: one box managed that in the report, where it still pays."
+            f"Scaling at {self.rate:g} requests/s per replica: what one box reached in the report where it still pays."
         )
 
     @property
@@ -191,7 +191,7 @@ class Order:
             if "@sha256:" in self.image
             else "Image: by tag, which can move: no digest is pinned for it yet (pins.json).",
             *notes,
-            "Never applied by Drafthouse: docs/export.md says what was parsed, and by which parser.",
+            "Drafthouse has not applied this file: docs/export.md lists what was parsed, and by which parser.",
         ]
         if loose := [item["name"] for item in profile["weights"] if not is_commit(revision_of(item))]:
             said.append(f"Not pinned to a commit: {', '.join(loose)}.")
@@ -201,7 +201,7 @@ class Order:
     def open_paths(self) -> str:
         """What the engine's key does not guard, in words for the header."""
         routes = exposed((route for route in self.profile["open_paths"]["routes"] if route["open"]), NAMED)
-        return f"Answers without the key: {told(routes)}. Let only /v1 through to others." if routes else ""
+        return f"Answers without the key: {told(routes)}. Expose only /v1 to others." if routes else ""
 
 
 _PROBE = (

@@ -145,11 +145,11 @@ class ProductionStack(Target):
         }
         header = order.header(
             self.tool,
-            f"Before it: kubectl create secret generic {SECRET} --from-file={SECRET_KEY}=FILE; for a gated repository"
+            f"First: kubectl create secret generic {SECRET} --from-file={SECRET_KEY}=FILE; for a gated repository"
             f" {TOKEN_SECRET} with {TOKEN_KEY} too.",
             ""
             if {_ON, _OFF} & set(order.argv())
-            else "Prefix caching: the arm leaves it to vLLM, which has it on; the chart always says one or the other.",
+            else "Prefix caching: the arm keeps vLLM's default, which is on; the chart always sets it.",
             "Ready means /health here: the chart's probes are HTTP GETs, and a completion is a POST.",
             f"Requests of {CPUS} CPUs and {MEMORY_GIB} GiB are an assumption, not a measurement.",
             order.open_paths,

@@ -27,14 +27,14 @@ class Quadlet(Target):
     checks = (
         Check("Container.AddDevice", "every GPU of the host", code="export-gpu"),
         Check("Container.Image", "the engine's image", code="export-image"),
-        Check("Container.Secret", "the key is a secret of Podman's", code="export-key"),
+        Check("Container.Secret", "the key is a Podman secret", code="export-key"),
         Check("Container.Environment", "the arm's variables, without the key", code="export-arguments"),
         Check("Container.Health*", "healthy means a completion", code="export-readiness"),
         Check("Container.Notify", "the unit is up once it is healthy", code="export-readiness"),
-        Check("Container.PublishPort", "loopback alone; a proxy with TLS in front", code="export-unguarded"),
-        Check("Container.Network", "loopback alone; a proxy with TLS in front", code="export-unguarded"),
+        Check("Container.PublishPort", "loopback only; a proxy with TLS in front", code="export-unguarded"),
+        Check("Container.Network", "loopback only; a proxy with TLS in front", code="export-unguarded"),
         Check("Service.ExecStartPre", "the weights at their revision", code="export-weights"),
-        Check("Container.Volume", "the volume that the line before the start fills", code="export-weights"),
+        Check("Container.Volume", "the volume that ExecStartPre fills", code="export-weights"),
         Check("Container.Label", "what the kept report says", code="export-evidence"),
     )
 
@@ -87,7 +87,7 @@ class Quadlet(Target):
         ]
         header = order.header(
             self.tool,
-            f"Before it: podman secret create {SECRET} FILE. A gated repository: podman secret create {TOKEN_SECRET}"
+            f"First: podman secret create {SECRET} FILE. A gated repository: podman secret create {TOKEN_SECRET}"
             f" FILE, and --secret {TOKEN_SECRET},type=env,target={TOKEN} in ExecStartPre.",
             order.open_paths,
         )

@@ -16,7 +16,7 @@ class SkyPilot(Target):
     name = "skypilot"
     tool = "SkyPilot 0.14.1"
     checks = (
-        Check("resources.accelerators*", "the profile's GPU, as SkyPilot spells it", code="export-gpu"),
+        Check("resources.accelerators*", "the profile's GPU as SkyPilot names it", code="export-gpu"),
         Check("resources.image_id", "the engine's image", code="export-image"),
         Check("secrets*", "the key is a secret without a value here", code="export-key"),
         Check(f"envs.{VARIABLE}", "the key is a secret, not a variable", code="export-key"),
@@ -64,8 +64,8 @@ class SkyPilot(Target):
             f"Start it: {VARIABLE}=... sky serve up FILE --secret {VARIABLE}. A gated repository: --secret {TOKEN}.",
             order.scaling,
             order.open_paths
-            and f"{order.open_paths} SkyServe hands every path on: keep the service in a private network, or put a"
-            " proxy in front that has no other way in.",
+            and f"{order.open_paths} SkyServe forwards every path: keep the service in a private network, or make a"
+            " proxy its only entry.",
         )
         return yaml_text(header, data)
 

@@ -57,16 +57,16 @@ def order_of(
         lacks(f"no image of {engine['name']} for this profile", "an engine in an image", "export a profile for a GPU")
     if profile["derived_image"] and not image:
         do = f"build and push build/{where}/Containerfile (drafthouse render {where}), then --image NAME@sha256:..."
-        lacks("an image that is built on the box", "one that a registry has", do)
+        lacks("an image that is built on the box", "an image in a registry", do)
     if target.keyed and not engine["has_key"]:
-        found = f"{engine['name']} asks nobody for a key"
+        found = f"{engine['name']} does not ask for a key"
         problems.append(
-            Problem("export-unguarded", found, "a port that is guarded", "export to dstack, which asks itself", where)
+            Problem("export-unguarded", found, "a guarded port", "export to dstack, which asks for its own", where)
         )
     if profile["arms"][arm]["config"]:
         lacks(
             f"{engine['name']} reads its settings from a file beside its script",
-            "arguments alone",
+            "arguments only",
             "serve it with make",
         )
     if remote := [item["name"] for item in profile["weights"] if item["source"] != "hub"]:

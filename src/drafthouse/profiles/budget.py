@@ -75,4 +75,4 @@ def limit_words(budget: PlannedBudget) -> str:
     """Return the budget as a person says it before anything was measured."""
     if budget["factor"] is None:
         return shown_time(budget["most_s"])
-    return f"{budget['factor']:g} times what those take, at most {shown_time(budget['most_s'])}"
+    return f"{budget['factor']:g} times their cost, at most {shown_time(budget['most_s'])}"

@@ -42,7 +42,7 @@ def _head(
     made_for = draft.get("head_for")
     if target["id"] in draft.get("works_on", ()):
         warnings.append(
-            f"'{draft['id']}' was trained for '{made_for}': its shapes fit '{target['id']}', its guesses may not"
+            f"'{draft['id']}' was trained for '{made_for}': its shapes fit '{target['id']}', its drafts may not"
         )
     elif made_for != target["id"]:
         heads = [key for key, model in models.items() if model.get("head_for") == target["id"]]
@@ -71,7 +71,7 @@ def _model(findings: Findings, target: CatalogModel, draft: CatalogModel, method
             "draft-vocabulary-differs",
             _PATH,
             f"'{draft['id']}' with the vocabulary of {draft['tokenizer']}",
-            f"the target's vocabulary ({target['tokenizer']}): a drafted token must mean the same to both",
+            f"the target's vocabulary ({target['tokenizer']}): a draft token must mean the same to both",
             "choose a draft of the target's own family",
         )
     elif abs(draft["vocab"] - target["vocab"]) > match.get("vocab_difference", 0):
@@ -135,7 +135,7 @@ def check_tokens(
     if most is not None and method.get("all_heads") and tokens != most:
         needed, set_to = f"{most}: '{method['id']}' drafts a token with every head of {drafting}", f"{most}"
     elif most is not None and tokens > most:
-        needed, set_to = f"{most} or fewer: {drafting} drafts no more in one step", f"{most}"
+        needed, set_to = f"{most} or fewer: {drafting} cannot draft more in one step", f"{most}"
     elif tokens > passes and tokens % passes:
         needed = f"{passes} or fewer, or a multiple of it: {drafting} predicts {passes} tokens in one pass"
         set_to = f"{tokens - tokens % passes}"
@@ -171,7 +171,7 @@ def check_schedule(findings: Findings, where: str, schedule: object, tokens: int
                 row,
                 f"{[first, final, drafted]}",
                 needed,
-                "let the rows follow each other from 1 upwards",
+                "make the rows consecutive, from 1 upwards",
             )
         if not 0 <= drafted <= tokens:
             findings.add(

@@ -70,7 +70,7 @@ def choose_engine(
                 "site.runtime",
                 f"{runtime}, for {engine['name']} {version} on {hardware['kind']}",
                 f"a runtime of this profile: {', '.join(runtimes)}",
-                f"leave it out (RUNTIME, -e drafthouse_runtime): {runtimes[0]} is chosen by itself"
+                f"leave it out (RUNTIME, -e drafthouse_runtime): {runtimes[0]} is chosen automatically"
                 if len(runtimes) == 1
                 else f"set drafthouse_runtime: {runtimes[0]} in the inventory (scripts: --runtime {runtimes[0]})",
             )
@@ -98,7 +98,7 @@ def _version(findings: Findings, profile: Profile, engine: EngineEntry, all_rele
             "conflicting-keys",
             "engine_version",
             f"{profile['engine_version']} and channel: nightly",
-            "one of the two: a nightly build has no version of its own",
+            "one of the two: a nightly build has no version number",
             "remove one of them",
         )
     if nightly:

@@ -25,7 +25,7 @@ def check_experiment(findings: Findings, experiment: ExperimentWishes, suites: M
     available: list[str] = []
     if not experiment["suites"]:
         needed = f"at least one of: {', '.join(sorted(suites))}"
-        findings.add("no-prompts", "experiment.suites", "no suite", needed, "name the prompts that are to be asked")
+        findings.add("no-prompts", "experiment.suites", "no suite", needed, "name the prompts to send")
     for number, suite in enumerate(experiment["suites"]):
         if suite in suites:
             available += suites[suite]
@@ -62,7 +62,7 @@ def _check_rounds(findings: Findings, experiment: ExperimentWishes) -> None:
         findings.add(
             "out-of-range",
             "experiment.most_rounds",
-            f"{most} rounds at most, and {rounds} to begin with (experiment.rounds)",
+            f"{most} rounds at most, but {rounds} at first (experiment.rounds)",
             f"{rounds} or more",
             "raise it, or lower experiment.rounds",
         )

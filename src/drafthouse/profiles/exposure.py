@@ -33,8 +33,8 @@ _SAID = {
     "work": "make it compute",
     "control": "change how it serves",
     "tells": "show its prompts or its traffic",
-    "memory": "hold a body of any size in memory",
-    UNKNOWN: "give what is not known here",
+    "memory": "buffer a body of any size",
+    UNKNOWN: "effect unknown",
 }
 _COUNTS = {NOBODY: (), NAMED: ("work", "control", "tells", UNKNOWN), ANYBODY: tuple(_SAID)}
 
@@ -114,7 +114,7 @@ def exposure_problems(resolved: ResolvedProfile, where: str) -> list[Problem]:
     return [
         Problem(
             "server-exposed",
-            f"{opened}, without a gateway, and {guards}: open would be {told(routes)}",
+            f"{opened}, without a gateway, and {guards}; reachable without a key: {told(routes)}",
             "the gateway, which requires the key for every path, or an engine that is not reachable from outside",
             f"{close}set drafthouse_gateway: true (docs/gateway.md);"
             f" or {'empty drafthouse_allow_cidrs and ' if allowed else ''}reach it by make tunnel",

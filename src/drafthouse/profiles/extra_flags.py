@@ -40,9 +40,9 @@ def check_extra(
     """
     if not isinstance(given, list) or not all(_is_word(word) for word in given):
         # Not as it stands there: a key may be among the words.
-        found = "a list with something else in it" if isinstance(given, list) else "no list"
+        found = "a list with something other than words" if isinstance(given, list) else "no list"
         needed = "a list of words: [--flag, value, --switch]"
-        findings.add("wrong-type", WHERE, found, needed, "put each word into quotes")
+        findings.add("wrong-type", WHERE, found, needed, "put each word in quotes")
         return [], []
     words = [str(word) for word in given]
     known = lists.get(version)
@@ -59,18 +59,22 @@ def check_extra(
         rule = _rule(engine, one, exact=known is not None)
         if one.name == "" and (known is not None or one.value == words[0]):
             findings.add(
-                "unknown-flag", WHERE, f"'{one.value}' where no value is due", "flags, each with its own", _REMOVE
+                "unknown-flag",
+                WHERE,
+                f"'{one.value}' where no value is expected",
+                "flags, each with its own values",
+                _REMOVE,
             )
         elif rule and "warning" in rule:
             warnings.append(f"{one.spelled}: {rule['warning']}")
         elif rule or is_secret_name(_base(one)):
-            by = rule["by"] if rule and "by" in rule else "the vault: a secret on a command line is seen by every user"
-            findings.add("reserved-flag", WHERE, f"{one.spelled}, which is for {by}", "another flag", _REMOVE)
+            by = rule["by"] if rule and "by" in rule else "the vault: every user can see a secret on a command line"
+            findings.add("reserved-flag", WHERE, f"{one.spelled}, reserved for {by}", "another flag", _REMOVE)
         elif known is not None:
             _check_known(findings, one, known, table, f"{engine['name']} {version}")
     if flags and known is None:
-        seen = f" (the newest list is of {newest(lists)})" if lists else ""
-        warnings.append(f"{WHERE} is passed unchecked: no list of the flags of {engine['name']} {version}{seen}")
+        seen = f" (the newest is for {newest(lists)})" if lists else ""
+        warnings.append(f"{WHERE} is passed unchecked: there is no flag list for {engine['name']} {version}{seen}")
     return flags, warnings
 
 
@@ -88,10 +92,10 @@ def check_environment(
         rows = (row for row in engine.get("reserved", []) if "by" in row)
         by = next((row["by"] for row in rows if _fits(name, row.get("environment", ()))), "") or owners.get(name)
         if by is None and (is_secret_name(name) or name == launch.get("key_environment")):
-            by = "the vault: a profile is read by everybody"
+            by = "the vault: anyone can read a profile"
         if by:
             where = f"environment.{name}"
-            findings.add("reserved-flag", where, f"{name}, which is for {by}", "another variable", _REMOVE)
+            findings.add("reserved-flag", where, f"{name}, reserved for {by}", "another variable", _REMOVE)
     return dict(given)
 
 
@@ -135,9 +139,9 @@ def _owned(engine: CatalogEngine) -> Iterator[Reserved]:
     methods += [option["name"] for entry in engine["methods"].values() for option in entry.get("options", {}).values()]
     methods += [name for entry in engine["methods"].values() for name in entry.get("follows", {})]
     drafts = [speculation["flag"]] if "flag" in speculation else methods if speculation["form"] == "flags" else []
-    yield {"flags": [name.removeprefix("--") for name in drafts], "by": "speculation, which one arm alone has"}
+    yield {"flags": [name.removeprefix("--") for name in drafts], "by": "speculation, which only one arm has"}
     for words in launch.get("always", []):
-        yield {"flags": [words[0].removeprefix("--")], "by": "every run, which sets it already"}
+        yield {"flags": [words[0].removeprefix("--")], "by": "the launcher, which already sets it"}
     for key, option in engine["options"].items():
         if "flag" in option:
             yield {"flags": [option["flag"].removeprefix("--")], "by": f"the key serve.{key}"}
@@ -154,7 +158,7 @@ def _check_known(findings: Findings, one: Given, known: FlagList, table: FlagWor
     wanted = next((kind for kind in ("none", "one", "several") if base in known[kind]), "maybe")
     has = 0 if isinstance(one.value, bool) else len(one.value) if isinstance(one.value, list) else 1
     if (wanted == "none") != (has == 0) and wanted != "maybe" and "." not in one.name:
-        needed = "no value: it is a switch" if wanted == "none" else "a value behind it"
+        needed = "no value: it is a switch" if wanted == "none" else "a value after it"
         findings.add(
             "wrong-type",
             WHERE,

@@ -67,8 +67,8 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
             Problem(
                 "conflicting-keys",
                 f"drafthouse_gateway_name {gateway['name']}, in a fleet",
-                "gateways with certificates of their own, which the front pins",
-                "leave it out: clients come to the front, whose name is drafthouse_fleet.name",
+                "gateways with generated certificates, which the front pins",
+                "leave it out: clients connect to the front (drafthouse_fleet.name)",
                 "site.gateway_name",
             )
         )
@@ -77,9 +77,9 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
         problems.append(
             Problem(
                 "port-used-twice",
-                f"port {min(taken)}, which is the engine's or the gateway's",
-                "a port of the front's own; with a router the 66 ports behind it, too",
-                f"set port: of drafthouse_fleet ({PORT} unless said otherwise)",
+                f"port {min(taken)}, already used by the engine or the gateway",
+                "a separate port for the front; with a router, also the 66 ports after it",
+                f"set port: of drafthouse_fleet (default {PORT})",
                 "site.fleet.port",
             )
         )
@@ -87,8 +87,8 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
         problems.append(
             Problem(
                 "conflicting-keys",
-                f"router_policy {fleet['router_policy']}, and Caddy chooses the replica",
-                "the policy of the router that is there",
+                f"router_policy {fleet['router_policy']}, but Caddy chooses the replica",
+                "a policy of the router in use",
                 "set router: vllm-router, or policy: instead",
                 "site.fleet.router_policy",
             )

@@ -38,7 +38,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
             Problem(
                 "server-exposed",
                 f"drafthouse_host is {site['host']}, but a gateway is enabled",
-                "an engine on loopback, so that nobody bypasses the gateway",
+                "an engine on loopback, so that the gateway cannot be bypassed",
                 "set drafthouse_host: 127.0.0.1, or leave drafthouse_gateway out",
                 "site.host",
             )
@@ -47,7 +47,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
         problems.append(
             Problem(
                 "port-used-twice",
-                f"port {wished['port']}, which is the engine's",
+                f"port {wished['port']}, already used by the engine",
                 "a separate port for the gateway",
                 "set drafthouse_gateway_port (default 8443) or drafthouse_port",
                 "site.gateway_port",

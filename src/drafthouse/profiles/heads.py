@@ -93,17 +93,15 @@ def check_builtin(
     # The same model, exported with its head.
     same = [key for key in having if _shape(models[key]) == _shape(target)]
     own = [key for key, model in models.items() if method.get("or_head") and made_for(model, target["id"], kind)]
-    has = (
-        f"whose head is of the kind '{head['kind']}'" if (head := target.get("builtin_head")) else "without such a head"
-    )
+    has = f"with a head of the kind '{head['kind']}'" if (head := target.get("builtin_head")) else "without such a head"
     ways = [f"add speculation.draft, one of: {', '.join(own)}"] if own else []
     ways += [f"choose a target that has one: {', '.join(same or having)}"] if having else []
     findings.add(
         "no-builtin-head",
         "target",
-        f"'{target['id']}', {has} in its weights",
-        f"a target with a head of the kind '{kind}' in its weights: '{method['id']}' drafts with that"
-        + (", or with a head that is named as speculation.draft" if method.get("or_head") else ""),
+        f"'{target['id']}' {has} in its weights",
+        f"a target with a head of the kind '{kind}' in its weights, which '{method['id']}' needs"
+        + (", or such a head named in speculation.draft" if method.get("or_head") else ""),
         "; or ".join(ways) or "choose another method: the catalogue has no target with such a head for this engine",
     )
 

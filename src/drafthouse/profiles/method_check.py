@@ -43,7 +43,7 @@ def check_method(
             "several-methods",
             "speculation.method",
             f"'{spec['method']}', more than one method",
-            f"one of: {', '.join(sorted(methods))}: a report must say which of them paid",
+            f"one of: {', '.join(sorted(methods))}: a report must say which one paid",
             "keep one, and make a second profile for the other",
         )
         return None, {}
@@ -51,7 +51,7 @@ def check_method(
         check.findings.add(
             "method-unsupported",
             "speculation.method",
-            f"'{spec['method']}', which {engine['name']} cannot do",
+            f"'{spec['method']}', which {engine['name']} does not support",
             f"one of its methods: {', '.join(sorted(methods))}",
             did_you_mean(spec["method"], methods),
         )
@@ -73,7 +73,7 @@ def check_method(
                 "method-needs-option",
                 f"serve.{key}",
                 f"{serve[key]}",
-                f"{limit['most']} beside speculation: {limit['reason']}",
+                f"{limit['most']} with speculation: {limit['reason']}",
                 "remove the key",
             )
     options = check.options("speculation.options", spec.get("options") or {}, method.get("options", {}))

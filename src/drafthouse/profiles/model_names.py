@@ -72,5 +72,5 @@ def unknown_model(word: str, models: Mapping[str, ModelEntry]) -> tuple[str, str
     """Return what is needed and what to do where no entry is called ``word``."""
     if is_outside(word):
         what = "repository" if not word.startswith("/") else "folder"
-        return f"an entry of the catalogue for this {what}", f"drafthouse model add {word}"
-    return "an entry of the catalogue, or a repository of the Hub (org/name)", did_you_mean(word, models)
+        return f"a catalogue entry for this {what}", f"drafthouse model add {word}"
+    return "a catalogue entry, or a repository of the Hub (org/name)", did_you_mean(word, models)

@@ -94,8 +94,8 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
         problems.append(
             Problem(
                 "port-used-twice",
-                f"port {taken[0]}, which is the engine's or the gateway's",
-                f"{len(PROGRAMS)} consecutive free ports for the monitoring, from {first} on",
+                f"port {taken[0]}, already used by the engine or the gateway",
+                f"{len(PROGRAMS)} consecutive free ports for monitoring, starting at {first}",
                 f"set port: of drafthouse_monitoring ({_PORT} by default)",
                 "site.monitoring.port",
             )
@@ -107,7 +107,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
                 "invalid-setting",
                 f"'{listen}'",
                 "an address of the box, or 0.0.0.0 for all of them",
-                "correct it, or leave it out: loopback",
+                "correct it, or leave it out for loopback",
                 "site.monitoring.listen",
             )
         )

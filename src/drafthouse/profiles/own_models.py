@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Unchecked
 
 _REPOSITORY = re.compile(r"(?m)^\s*(?:repo|path): *(\S+) *$")
-_AGAIN = "correct it, or remove it: drafthouse model add writes it anew"
+_AGAIN = "correct it, or remove it and run drafthouse model add again"
 
 
 def add_own_models(
@@ -36,7 +36,7 @@ def add_own_models(
         own, found = read_table(root, where, MODELS, versions=True, do=_AGAIN)
         for name in sorted(own.keys() & models.keys()):
             taken = f"the entry '{name}', which is already in the catalogue"
-            found.append(Problem("duplicate-name", taken, "a name of its own", "rename or remove the file", where))
+            found.append(Problem("duplicate-name", taken, "a unique name", "rename or remove the file", where))
         if found:
             names = _names(own) if own else _names_in(path)
             broken |= dict.fromkeys([path.stem.lower(), *names], found)

@@ -41,7 +41,7 @@ def refuse_pickles(names: Sequence[str], allowed: Sequence[str], where: str) -> 
     patterns = sorted({f"*{PurePosixPath(name).suffix}" for name in found})
     listed = ", ".join(f'"{pattern}"' for pattern in patterns)
     instead = (
-        f"add ignore: [{listed}] to its source.hub: {_listed(safe)} {'is' if len(safe) == 1 else 'are'} beside them"
+        f"add ignore: [{listed}] to its source.hub: it also has {_listed(safe)}"
         if safe
         else "take a repository (or a revision) that has them as safetensors"
     )

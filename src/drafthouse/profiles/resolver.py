@@ -233,7 +233,7 @@ class _Join:
             warnings.append(f"unpinned: {self.engine['nightly']['reason']}")
         if program := own_program(self.site):
             warnings.append(
-                f"engine: {program}, the site's own; whether it is {self.engine['name']} {self.version} is not known"
+                f"engine: {program}, the site's own; not checked to be {self.engine['name']} {self.version}"
             )
         if not takes_key(self.engine["launch"]):
             warnings.append(

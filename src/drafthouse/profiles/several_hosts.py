@@ -100,23 +100,23 @@ def subnet_of(site: Site) -> ipaddress.IPv4Network | None:
 def site_problems(site: Site) -> list[Problem]:
     """Return what is wrong with what a site says of several hosts."""
     if executor_of(site) != "ray" and "ray_address" in site:
-        found, needed = f"a Ray cluster, and the executor {executor_of(site)}", "Ray as the executor"
+        found, needed = f"a Ray cluster with the executor {executor_of(site)}", "Ray as the executor"
         return [Problem("invalid-setting", found, needed, "set drafthouse_executor: ray", "site.ray_address")]
     if hosts_of(site) == 1:
         if executor_of(site) != "ray":
             return []
         found, do = "Ray for a model on one host", "remove it, or set drafthouse_hosts_per_replica"
-        return [Problem("invalid-setting", found, "several hosts a replica", do, "site.executor")]
+        return [Problem("invalid-setting", found, "several hosts per replica", do, "site.executor")]
     if "fleet" in site:
         found, do = "drafthouse_fleet as well", "use an inventory for each: replicas behind a front have one host each"
         return [Problem("invalid-setting", found, "one of the two", do, "site.hosts_per_replica")]
     if "private_subnet" not in site:
-        found, do = "several hosts a replica, and no private subnet", "set drafthouse_private_subnet: 10.77.0.0/24"
+        found, do = "several hosts per replica, but no private subnet", "set drafthouse_private_subnet: 10.77.0.0/24"
     elif subnet_of(site) is None:
         found, do = f"'{site['private_subnet']}'", "write it like 10.77.0.0/24"
     else:
         return []
-    needed = "the IPv4 network in which the hosts of a replica reach each other: what they say there asks for no key"
+    needed = "the IPv4 network that connects the hosts of a replica: their traffic on it is unauthenticated"
     return [Problem("invalid-setting", found, needed, do, "site.private_subnet")]
 
 
@@ -131,24 +131,24 @@ def check(
     needed = f"an engine that serves one model over {hosts} hosts"
     if not since:
         do = "choose a profile of vLLM, or leave drafthouse_hosts_per_replica out: each host then serves by itself"
-        found = f"{name}, for which this is not known here"
+        found = f"{name}, which is not known to do this"
         findings.add("several-hosts-unsupported", "engine", found, needed, do)
     elif number(version) < number(since):
         do = f"choose {since} or newer"
         findings.add("several-hosts-unsupported", "engine_version", f"{name} {version}", needed, do)
     elif site["runtime"] != "process":
-        needed = "engines that run as processes of the hosts"
+        needed = "engines that run as processes on the hosts"
         do = "set drafthouse_runtime: process"
         findings.add("several-hosts-unsupported", "runtimes", "the docker runtime", needed, do)
     if since and executor_of(site) != EXECUTOR:
         _check_executor(findings, site, sizes, engine, version)
     if experiment.get("schedule") == "interleaved":
-        needed = "arms in turn: a host follows one server"
+        needed = "arms in turn: a host can follow only one server"
         findings.add("conflicting-keys", "experiment.schedule", "interleaved, over several hosts", needed, "remove it")
     spread = sizes.copies if sizes.copies > 1 else sizes.devices
     if spread % hosts or sizes.used // hosts > sizes.hardware["devices"]:
         found = f"{count(sizes.devices, 'device')} for each of {count(sizes.copies, 'model')}, over {hosts} hosts"
-        needed = f"as many on every host, and at most the {sizes.hardware['devices']} that it has"
+        needed = f"the same number on every host, at most its {sizes.hardware['devices']}"
         do = f"correct it, serve.{engine.get('copies_option')}, or drafthouse_hosts_per_replica"
         findings.add("several-hosts-uneven", f"serve.{engine.get('devices_option')}", found, needed, do)
 
@@ -161,15 +161,15 @@ def _check_executor(findings: Findings, site: Site, sizes: Sizes, engine: Catalo
         found, needed = f"{word}, for {engine['name']}", "an executor of this engine"
         findings.add("several-hosts-unsupported", "site.executor", found, needed, do)
     elif number(version) < number(executor.since):
-        found = f"{engine['name']} {version}, and the executor {word}"
-        needed = f"{executor.since} or newer, which has run with {', '.join(executor.packages)}"
+        found = f"{engine['name']} {version} with the executor {word}"
+        needed = f"{executor.since} or newer, which has been run with {', '.join(executor.packages)}"
         findings.add("several-hosts-unsupported", "engine_version", found, needed, do)
     elif "engine_program" in site:
-        found = f"{site['engine_program']}, the site's own, and the executor {word}"
-        needed = "an environment of ours, which has both"
+        found = f"{site['engine_program']}, the site's own, with the executor {word}"
+        needed = "an environment made by Drafthouse, which has both"
         findings.add("several-hosts-unsupported", "site.engine_program", found, needed, do)
     if sizes.copies > 1:
-        found, needed = f"{sizes.copies} copies, and the executor {word}", "one model, split over all hosts"
+        found, needed = f"{sizes.copies} copies with the executor {word}", "one model, split over all hosts"
         do = f"{do}: each host then serves its own copies"
         findings.add("several-hosts-unsupported", f"serve.{engine.get('copies_option')}", found, needed, do)
 
@@ -263,7 +263,7 @@ def differences(values: Mapping[str, Mapping[str, str]], replica: str) -> list[P
             value, other = (values[one].get(what, "") for one in (head, host))
             if other != value:
                 said = f"{what}: {value or 'nothing'} on {head}, {other or 'nothing'} on {host}"
-                do = f"make {host} like {head}, or let them serve apart (drafthouse_hosts_per_replica: 1)"
+                do = f"make {host} like {head}, or let each serve by itself (drafthouse_hosts_per_replica: 1)"
                 found.append(Problem("hosts-differ", said, "the same on all hosts of a replica", do, replica))
     return found
 

@@ -124,7 +124,7 @@ class Sizes:
                 "context-too-long",
                 where,
                 f"{context} tokens",
-                f"{self.target['context']} or fewer: the model was made for no more",
+                f"{self.target['context']} or fewer: the model's limit",
                 "choose a shorter context",
             )
         own = self.engine["context_option"]
@@ -135,7 +135,7 @@ class Sizes:
                 "context-too-long",
                 f"speculation.options.{own}",
                 f"{longest} tokens",
-                f"{most} or fewer: what is served, and what the draft was made for",
+                f"{most} or fewer: the served context and the draft's own limit",
                 "choose a shorter context, or leave it out",
             )
         most = self.hardware["devices"] * self.hosts
@@ -179,7 +179,7 @@ class Sizes:
         findings.add(
             "gpu-memory-too-small",
             f"serve.{share or self.engine['context_option']}",
-            f"{taken / GB:.1f} GB of the memory that processor and GPU share",
+            f"{taken / GB:.1f} GB of the memory that CPU and GPU share",
             f"at most {room / GB:.1f} GB: of {fit['memory'] / GB:.1f} GB on {self.hardware['name']} the system keeps"
             f" {system / GB:.1f} GB",
             f"set it to {most:.2f} or less" if share else "make it smaller",
@@ -208,7 +208,7 @@ class Sizes:
                 "tensor-parallel-size",
                 "speculation.options.draft_tensor_parallel_size",
                 f"{drafting}",
-                f"1, or the target's own {devices}: {self.engine['name']} takes nothing else" if devices > 1 else "1",
+                f"1, or the target's own {devices}: {self.engine['name']} accepts nothing else" if devices > 1 else "1",
                 "correct it",
             )
 

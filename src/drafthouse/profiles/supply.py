@@ -45,8 +45,8 @@ def remote_code(findings: Findings, models: Mapping[str, CatalogModel | None]) -
             findings.add(
                 "remote-code-not-pinned",
                 "serve.trust_remote_code",
-                f"true, and {hub['repo']} ({path}) at {hub['revision']}, which may be another code tomorrow",
-                "a commit: the code that runs is then the code that somebody has read",
+                f"true with {hub['repo']} ({path}) at {hub['revision']}, where the code can change",
+                "a commit, so that the code that runs is the code that was read",
                 f"read the Python files of {hub['repo']}, then set the commit as its revision in"
                 " profiles/catalog/models.yml; or leave trust_remote_code out",
             )

@@ -154,9 +154,9 @@ def changes_text(engine: str, old: str, new: str, rendered: Sequence[Change], ca
     for title, changes, empty in (
         ("What changes on the box", rendered, "nothing but the version"),
         (
-            "What the versions have differently (* in use by this profile)",
+            "Differences between the versions (* in use by this profile)",
             catalogue,
-            "nothing that the catalogue knows",
+            "none known to the catalogue",
         ),
     ):
         rows = [
@@ -194,12 +194,12 @@ def decide(found: Mapping[str, Any], what: str = "version") -> Decision:
     for reasons, told, judged in (
         (found["against"], "the two cannot be compared", False),
         (found["regressions"], f"the new {what} is worse", True),
-        (found["unjudged"], f"what the old {what} shows cannot be judged in the new one", False),
+        (found["unjudged"], f"a result of the old {what} cannot be judged in the new one", False),
     ):
         if reasons:
             return Decision(OLD, tuple(f"{told}: {reason}" for reason in reasons), judged)
     if not found["judged"]:
-        return Decision(OLD, ("no kind of work has enough prompts in both reports to tell anything",), judged=False)
+        return Decision(OLD, ("no kind of work has enough prompts in both reports to be judged",), judged=False)
     better = [row for row in found["rows"] if row["declared"] and row["word"] == "faster"]
-    said = f"faster in {len(better)} of {found['judged']} measures" if better else "as good within what can be told"
+    said = f"faster in {len(better)} of {found['judged']} measures" if better else "no measurable difference"
     return Decision(NEW, (said,))

@@ -166,7 +166,7 @@ def _answerable(suite: Suite, resolved: ResolvedProfile, engine: EngineEntry) ->
         flags = [option["flag"] for option in options if option and "flag" in option]
         lacking = [flag for flag in flags if flag not in given]
         if lacking and name not in resolved["experiment"]["kinds"]:
-            resolved["warnings"].append(f"suite {suite['name']}: {name} is not asked: no {listing(lacking)}")
+            resolved["warnings"].append(f"suite {suite['name']}: {name} is not sent: no {listing(lacking)}")
         else:
             kinds[name] = kind
     return {**suite, "kinds": kinds}
@@ -227,7 +227,7 @@ def site_of_inventory(inventory: str, root: Path = ROOT) -> Site:
             str(path.relative_to(root)),
         )
     relative = path.relative_to(root).as_posix()
-    variables = read_yaml(path, "the site's variables: a YAML mapping", "correct it at that place", where=relative)
+    variables = read_yaml(path, "the site's variables: a YAML mapping", "correct it there", where=relative)
     return checked_site({} if variables is None else variables, relative, WORK if root == ROOT else root)
 
 

@@ -94,7 +94,7 @@ def find(reports: Path, what: str, where: str = "") -> Path:
         raise one_problem(
             "no-such-report",
             f"{count(len(chosen), 'report')} of {name}",
-            f"{int(steps) + 1} for '{what}'",
+            f"at least {int(steps) + 1} for '{what}'",
             "measure it again",
             where,
         )
@@ -150,7 +150,7 @@ def read_kept(folder: Path) -> Kept:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    needed = "a file of a report, as drafthouse report writes it"
+    needed = "a file written by drafthouse report"
     data = read_json(path, needed, "name another report")
     if not isinstance(data, dict):
         raise one_problem("file-malformed", f"a {type(data).__name__}", needed, "name another report", str(path))

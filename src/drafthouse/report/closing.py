@@ -47,7 +47,7 @@ def _next(report: Report, resolved: Run, inventory: str, *, destroyed: bool) -> 
             return f"make reports PROFILE={profile}   (lists the reports of this profile, to compare them)"
         return "make destroy   (the rented box bills until it ends)"
     if word in (CANNOT_SAY, INVALID):
-        why = "when the machine is quiet" if word == CANNOT_SAY else "when that is mended"
+        why = "once the machine is quiet" if word == CANNOT_SAY else "once that is fixed"
         return f"make {profile} {where} ARGS='-e remeasure=true'   (measures again, {why}{again})"
     if resolved["hardware"]["kind"] == "cpu":
         return "make profiles   (lists those for GPUs; make plan PROFILE=name shows what one needs)"

@@ -136,11 +136,11 @@ def read(folder: Path) -> Proven:
     facts = _facts(findings, data)
     _stop(findings)
     for name in sorted(set(facts["files"]) ^ (set(files) - {"evidence.json"})):
-        _refuse(findings, name, "a file that is not listed, or not there", "the files that were written")
+        _refuse(findings, name, "a file that is unlisted or missing", "the files that were written")
     for name, path in files.items():
         text = path.read_text("utf-8")
         if name in facts["files"] and hashlib.sha256(text.encode()).hexdigest() != facts["files"][name]:
-            _refuse(findings, name, "another content than was written", "the file as it was written")
+            _refuse(findings, name, "content changed since it was written", "the file as it was written")
         _check_text(findings, name, text)
     measured = None
     if "report.json" in facts["files"] and not findings.problems:
@@ -157,11 +157,11 @@ def check_profile(proven: Proven, profile: Profile, version: str) -> None:
     facts, findings = proven.facts, Findings(str(proven.folder))
     again = "measure it again"
     if facts["profile_sha256"] != profile_hash(profile):
-        found = f"{facts['profile']} has other settings today"
+        found = f"{facts['profile']} has changed settings since"
         _refuse(findings, "profile_sha256", found, "the profile as it was measured", again)
     if facts["engine_version"] != version:
         found = f"engine version {facts['engine_version']}"
-        _refuse(findings, "engine_version", found, f"{version}, which the profile runs", again)
+        _refuse(findings, "engine_version", found, f"{version}, the profile's version", again)
     _stop(findings)
 
 
@@ -174,7 +174,7 @@ def with_verified(text: str, where: str) -> str:
     """Return a profile's file with ``where`` among its ``verified``, the rest as it is. Raises DrafthouseError."""
     found = re.search(r"(?m)^verified: *\[(.*)\] *$", text)
     if not found and re.search(r"(?m)^verified:", text):
-        problem = ("a `verified` of several lines", "`verified: [...]` in one line", "write it so")
+        problem = ("`verified` on several lines", "`verified: [...]` on one line", "put it on one line")
         raise DrafthouseError(Problem("wrong-format", *problem))
     entry = json.dumps(where)
     if not found:
@@ -200,12 +200,12 @@ def _stop(findings: Findings) -> None:
 def _check_files(findings: Findings, folder: Path, files: Mapping[str, Path]) -> None:
     """Check names and sizes, before anything is read."""
     if not _NAME.fullmatch(folder.name):
-        _refuse(findings, "", folder.name, "a folder named YYYY-MM-DD-GPU-PROFILE, in small letters")
+        _refuse(findings, "", folder.name, "a folder named YYYY-MM-DD-GPU-PROFILE, in lowercase")
     if "evidence.json" not in files:
         _refuse(findings, "", "no evidence.json", "a folder that make test-gpu wrote")
     for name, path in files.items():
         if path.is_symlink() or (name != "evidence.json" and not _FILE.fullmatch(name)):
-            _refuse(findings, name, "a file of another name, or a link", "what make test-gpu writes")
+            _refuse(findings, name, "a file with an unexpected name, or a link", "what make test-gpu writes")
     size = sum(path.lstat().st_size for path in files.values())
     if size > MOST_BYTES:
         _refuse(findings, "", f"{size} bytes", f"{MOST_BYTES} at most")
@@ -227,7 +227,7 @@ def _check_text(findings: Findings, name: str, text: str) -> None:
     # A hash has the form of a key; fixtures have none.
     plain = text if name.startswith("fixtures/") else _HASH.sub('"', text)
     if redactor()(plain) != plain:
-        _refuse(findings, name, "something that looks like a secret", "numbers alone", "remove it")
+        _refuse(findings, name, "something that looks like a secret", "numbers only", "remove it")
     if _UUID.search(text):
         _refuse(findings, name, "the UUID of a GPU", "UUIDs masked, as make test-gpu masks them")
     try:
@@ -236,7 +236,7 @@ def _check_text(findings: Findings, name: str, text: str) -> None:
         _refuse(findings, name, "no JSON", "the file as it was written")
         return
     if written := sorted(set(_keys(data)) & _WRITTEN):
-        _refuse(findings, name, f"the keys {', '.join(written)}", "a report without what people wrote")
+        _refuse(findings, name, f"the keys {', '.join(written)}", "a report without text that people wrote")
     if name.startswith("fixtures/") and (not isinstance(data, dict) or data.get("kind") != "recorded"):
         found = str(data.get("kind") if isinstance(data, dict) else None)
         _refuse(findings, name, f"kind {found}", "recorded: answers of a real driver")

@@ -274,7 +274,7 @@ def markdown(row: Row) -> str:
         f"{row['engine']['version']} · {row['target']} · {drafts}, K={row['draft_tokens']}"
         + (" · synthetic model" if row["synthetic"] else ""),
         "",
-        "| kind | baseline, tok/s | speculative, tok/s | speed-up | accepted | tokens a step |",
+        "| kind | baseline, tok/s | speculative, tok/s | speed-up | accepted | tokens per step |",
         "|---|--:|--:|--:|--:|--:|",
     ]
     lines += [

@@ -156,7 +156,7 @@ def _load_lines(load: Load | None, width: int) -> list[str]:
         for row in load["rows"]
     ]
     lines = ["", *_table(head, rows, width - 60)]
-    told = f"at: {load['unit']}; tok/s of the whole server and of one user, without and with speculation"
+    told = f"at: {load['unit']}; tok/s of the whole server and per user, without and with speculation"
     lines += textwrap.wrap(printable(told), width)
     return lines + [line for trouble in load["troubles"] for line in _wrap(trouble, width)]
 

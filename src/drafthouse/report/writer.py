@@ -105,7 +105,7 @@ def _refuse_another(place: Path, results: Sequence[ArmResult]) -> None:
     for arm, result in zip(ARMS, results, strict=True):
         path = place / f"{arm}.json"
         if path.is_file() and read_json(path, "a kept result", "choose another folder: --reports") != result:
-            found = "a report of the same time, from other results"
+            found = "a report with the same time, from other results"
             raise one_problem("file-exists", found, "a separate folder", "choose another folder: --reports", str(place))
 
 

@@ -63,7 +63,7 @@ def test_a_position_of_which_nothing_is_accepted(rates: list[float], found: list
 @pytest.mark.parametrize(("rates", "right"), [([0.7, 0.4, 0.0, 0.0], 2), ([0.7, 0.0, 0.0, 0.0], 1)])
 def test_it_names_the_k_that_would_do(rates: list[float], right: int) -> None:
     (found,) = acceptance_findings(counted(rates), resolved())
-    assert found["do"].startswith(f"num_speculative_tokens: {right}")
+    assert found["do"].startswith(f"set num_speculative_tokens: {right}")
     assert f"position {right + 1}" in found["said"]
     assert "K=4" in found["said"]
 

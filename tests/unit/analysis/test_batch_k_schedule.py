@@ -88,8 +88,8 @@ def test_a_level_that_costs_ends_the_offer_although_a_higher_one_looks_well_by_c
     refused = offer(measured({1: 1.8, 2: 1.4, 4: 0.8, 8: 0.7, 16: 1.2}), resolved())
     assert refused["offered"] is None
     assert refused["why"] == (
-        "it still pays at 16 requests, the most that was measured; what costs in between, at 4 and 8, no single "
-        "switch ends"
+        "it still pays at 16 requests, the most that was measured; no single switch avoids the cost in "
+        "between, at 4 and 8"
     )
 
 
@@ -125,7 +125,7 @@ def test_what_pays_in_the_middle_alone_is_switched_at_both_ends() -> None:
     assert offer(ladder, resolved())["offered"] == [[1, 2, 0], [3, 12, 3], [13, 16, 0]]
     largest = offer(ladder, resolved({"option": "max_concurrency", "form": "largest", "why": None}))
     assert largest["settings"] == 12
-    assert "no lower end" in largest["why"]
+    assert "no lower limit" in largest["why"]
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_what_pays_in_the_middle_alone_is_switched_at_both_ends() -> None:
     [
         (FALLING, {}, resolved({"option": None, "form": None, "why": "llama.cpp cannot"}), "llama.cpp cannot"),
         (FALLING, {}, {**resolved(), "batch_schedule": None}, "it is not known whether"),
-        (FALLING, {}, resolved(num_speculative_tokens_per_batch_size=[[1, 4, 3]]), "switches by batch size already"),
-        (FALLING, {"load": "open", "unit": "requests a second"}, resolved(), "measure a closed one"),
+        (FALLING, {}, resolved(num_speculative_tokens_per_batch_size=[[1, 4, 3]]), "already switches by batch size"),
+        (FALLING, {"load": "open", "unit": "requests a second"}, resolved(), "measure a closed loop"),
         ({1: 0.9, 4: 0.8}, {}, resolved(), f"{KIND} pays at no load: nothing to switch"),
         ({1: 1.8, 4: 1.7}, {}, resolved(), "it still pays at 4 requests, the most that was measured"),
     ],

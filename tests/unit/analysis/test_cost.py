@@ -57,7 +57,7 @@ def test_a_free_box_costs_nothing_and_no_price_is_no_number() -> None:
     assert (found["energy"], found["money"]) == (None, None)
     assert found["why"] == [
         "energy: no GPU here",
-        "money: no price of this box is known; set drafthouse_price_per_hour, and drafthouse_currency as its label, in "
+        "money: this box has no price; set drafthouse_price_per_hour, and drafthouse_currency as its label, in "
         "the inventory (group_vars/all.yml, or the host's entry)",
     ]
 
@@ -75,7 +75,7 @@ def test_what_speculation_saves_of_the_price() -> None:
     assert found["per_million_output"] == pytest.approx(0.04 / 6000 * 1e6)
     assert found["said"] == (
         "At 3.60 EUR an hour a million output tokens cost 16.7 EUR without speculation and 10.0 EUR with it: 40.0 % "
-        "less, or 1.44 EUR less for each hour that the baseline would work"
+        "less, or 1.44 EUR less per hour of the baseline's work"
     )
     dearer = saving(100.0, 125.0, currency=None)
     assert dearer["per_hour"] == pytest.approx(-0.9)

@@ -238,7 +238,10 @@ def test_prompts_that_one_level_lacks_are_resampled_all_the_same() -> None:
 def test_a_ladder_of_nothing_says_why(ladder: Any, why: str) -> None:
     found = fill(ladder, QUICK)[KIND]
     assert (found["word"], found["levels"]) == ("cannot say", [])
-    assert found["sentence"] == f"cannot say up to which load it pays: no level was measured well in both arms ({why})"
+    assert (
+        found["sentence"]
+        == f"cannot say up to which load it pays: no level has a good measurement in both arms ({why})"
+    )
 
 
 def test_an_unsteady_box_is_told() -> None:
@@ -275,7 +278,7 @@ def test_a_claim_above_the_lowest_level_needs_more_prompts() -> None:
     late: dict[float, float] = {1: 0.9, 2: 1.0, 4: 1.3, 8: 1.25, 16: 0.9}
     unknown = one(late, prompts=7)
     assert unknown["word"] == "cannot say"
-    assert "a gain that begins above the lowest of 5 levels needs 8 prompts, and there are 7" in unknown["sentence"]
+    assert "a gain that starts above the lowest of 5 levels needs 8 prompts, and there are 7" in unknown["sentence"]
     assert one(late, prompts=8)["quoted"] == 4
 
 
@@ -293,7 +296,7 @@ def test_one_lucky_level_does_not_carry_a_ladder() -> None:
     found = fill(make_ladder(LEVELS, steps))[KIND]
     assert {level["level"]: level["word"] for level in found["levels"]}[4] == "pays"
     assert found["word"] == "does not pay"
-    assert "at 4 concurrent requests does not stand among 6 levels" in found["sentence"]
+    assert "at 4 concurrent requests is not significant across 6 levels" in found["sentence"]
 
 
 # ---- how often it is wrong -----------------------------------------------------------------------

@@ -41,7 +41,7 @@ def test_where_the_ab_says_that_it_pays_alone_the_ladder_does_not_say_that_it_do
     assert (found["word"], found["quoted"], found["levels"][0]["word"]) == ("pays", 1, "pays")
     assert 1 < found["pays_until"] < 2
     assert found["sentence"].startswith(f"pays 1.46{TIMES} (1.36{DASH}1.56) for one user, until about 1.9 ")
-    assert f"for one user the word is the A/B's, and the ladder alone shows 1.05{TIMES}" in found["sentence"]
+    assert f"for one user the A/B decides, though the ladder alone shows 1.05{TIMES}" in found["sentence"]
 
 
 @pytest.mark.parametrize("word", ["does not pay", "cannot say"])
@@ -50,10 +50,10 @@ def test_where_the_ab_does_not_say_that_it_pays_the_ladder_claims_higher_levels_
     assert (found["word"], found["quoted"], found["levels"][0]["word"]) == ("pays", 2, "unclear")
     assert 1 < found["pays_from"] < 2
     assert found["sentence"].startswith(f"pays 1.50{TIMES} ")
-    assert found["sentence"].endswith(f"; for one user the word is the A/B's: {word}, 1.02{TIMES} (0.92{DASH}1.12)")
+    assert found["sentence"].endswith(f"; for one user the A/B decides: {word}, 1.02{TIMES} (0.92{DASH}1.12)")
     alone = beside(ab(word, 1.02), {1: 1.2, 2: 1.0, 4: 0.7})
     assert alone["word"] == "does not pay"
-    assert "for one user the word is the A/B's" in alone["sentence"]
+    assert "for one user the A/B decides" in alone["sentence"]
 
 
 def test_in_the_middle_of_a_ladder_the_abs_word_is_a_gap() -> None:
@@ -97,6 +97,6 @@ def test_a_report_does_not_say_both(speedup: float, word: str, alone: float) -> 
     (kind,) = report["load"]["kinds"]
     assert (kind["word"] == "pays") == (word == "pays")
     assert (report["load"]["rows"][0]["word"] == "pays") == (word == "pays")
-    assert ("the word is the A/B's" in report["verdict"]["sentence"]) == ((speedup > 1) != (alone > 1.1))
+    assert ("the A/B decides" in report["verdict"]["sentence"]) == ((speedup > 1) != (alone > 1.1))
     # What was measured stays what it is.
     assert fill(ladder, QUICK) == ladder["crossover"]

@@ -186,17 +186,17 @@ def thinking(answered: Callable[[str], bool], *, finish: str = "length") -> tupl
 def test_thoughts_alone_are_no_equal_answer_and_do_not_pay(finish: str, advice: str) -> None:
     verdict = judge(*thinking(lambda arm: False, finish=finish), make_resolved())
     assert verdict["word"] == "invalid"
-    assert verdict["said"].startswith("not one answer in 16 requests of the baseline, thoughts alone")
+    assert verdict["said"].startswith("the baseline gave only reasoning and no answer in 16 requests")
     assert advice in verdict["said"]
     (outputs,) = [gate for gate in verdict["gates"] if gate["name"] == "outputs"]
     assert outputs["word"] == "not measured"
-    assert outputs["said"].startswith("no answer came at temperature 0: all 16 outputs of both arms are thoughts alone")
+    assert outputs["said"].startswith("no answer at temperature 0: all 16 outputs of both arms are reasoning only")
 
 
 def test_an_arm_that_thinks_what_the_baseline_answers_is_wrong() -> None:
     verdict = judge(*thinking(lambda arm: arm == "baseline"), make_resolved())
     assert (verdict["word"], verdict["wrong_output"]) == ("does not pay", True)
-    assert "8 of the 8 prompts that the baseline answers get no answer in the speculative arm" in verdict["said"]
+    assert "8 of the 8 prompts that the baseline answers get reasoning but no answer in the" in verdict["said"]
     (outputs,) = [gate for gate in verdict["gates"] if gate["name"] == "outputs"]
     assert outputs["word"] == "failed"
     assert (verdict["outputs"]["speculative"]["equal"], verdict["outputs"]["speculative"]["pairs"]) == (0, 16)
@@ -210,7 +210,7 @@ def test_some_thoughts_without_an_answer_are_counted_and_forgiven() -> None:
     verdict = judge(*pair, make_resolved())
     assert verdict["word"] == "pays"
     (outputs,) = [gate for gate in verdict["gates"] if gate["name"] == "outputs"]
-    assert (outputs["word"], "thoughts alone, that came to no answer" in outputs["said"]) == ("passed", True)
+    assert (outputs["word"], "are reasoning without an answer" in outputs["said"]) == ("passed", True)
 
 
 # ---- the parts ---------------------------------------------------------------------------------------

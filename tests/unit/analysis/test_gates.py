@@ -100,12 +100,12 @@ def test_any_json_is_right_without_a_schema() -> None:
         ([call("get_weather", '{"city": "Oslo"}')], {}, "right", ""),
         ([call("get_weather", '{"city": "Oslo"}'), call("set_timer", '{"minutes": 3}')], {}, "right", ""),
         ([call("get_weather", '{"city": "Oslo"}'), call("stop", "")], {}, "right", ""),
-        ([call("get_wether", '{"city": "Oslo"}')], {}, "wrong", "'get_wether', which is none of the tools"),
-        ([call(None, '{"city": "Oslo"}')], {}, "wrong", "'None', which is none of the tools"),
+        ([call("get_wether", '{"city": "Oslo"}')], {}, "wrong", "'get_wether', which is not one of the tools"),
+        ([call(None, '{"city": "Oslo"}')], {}, "wrong", "'None', which is not one of the tools"),
         ([call("set_timer", '{"minutes": 3}')], {}, "wrong", "called set_timer instead of get_weather"),
         ([call("get_weather", '{"city": 7}')], {}, "wrong", "get_weather: $.city: 7 is not of type 'string'"),
         ([call("get_weather", "{}")], {}, "wrong", "'city' is a required property"),
-        ([call("get_weather", '["Oslo"]')], {}, "wrong", "no object"),
+        ([call("get_weather", '["Oslo"]')], {}, "wrong", "are not an object"),
         ([call("get_weather", "{'city': 'Oslo'}")], {}, "wrong", "no JSON"),
         ([call("get_weather", '{"city": "Os')], {}, "wrong", "ends too early"),
         ([call("get_weather", '{"city": "Os')], {"finish_reason": "length"}, "open", "ends too early"),
@@ -317,12 +317,12 @@ def test_wrong_answers_of_both_arms_beside_those_that_are_cut_off_are_not_held_a
 def test_what_cannot_be_told_says_why_and_stands_in_the_verdict_and_in_the_report() -> None:
     assert gate_of(arms(some(4, 2), some(3, 3)))["said"] == (
         "1 of the 4 prompts that the baseline gets right in JSON by schema is not right in the speculative arm "
-        "(p3: no JSON: Expecting property name enclosed in double quotes at character 1: {]): a baseline that errs "
-        "itself must get 5 right before losses can be told from chance"
+        "(p3: no JSON: Expecting property name enclosed in double quotes at character 1: {]): a baseline that gets "
+        "some wrong itself must get 5 right before losses can be told from chance"
     )
     assert gate_of(cut_off(4, 0))["said"].endswith(
-        ": too few to be no chance, and with 0 of 4 right too many to pass; they were cut off or left open, which a "
-        "longer output may settle"
+        ": too few to rule out chance, but too many to pass with 0 of 4 right; they were cut off or undecided, which "
+        "a higher output length limit may settle"
     )
     verdict: Any = judge(*with_gate(some(3, 3), some(4, 2)), make_resolved())
     assert (verdict["word"], verdict["wrong_output"]) == ("pays", False)

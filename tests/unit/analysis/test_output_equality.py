@@ -86,7 +86,7 @@ def test_a_healthy_run_is_never_called_wrong(rate: float, own_rate: float) -> No
 def test_differences_that_come_at_once_are_wrong(rate: float) -> None:
     found = [run(rate, seed=seed) for seed in range(20)]
     assert [one["word"] for one in found] == ["failed"] * 20
-    assert "numerics are granted one in 10" in found[0]["said"]
+    assert "numerics may cause one per 10" in found[0]["said"]
     assert "the baseline differs from itself never" in found[0]["said"]
 
 
@@ -112,7 +112,7 @@ def test_answers_that_end_early_are_wrong_though_nothing_in_them_differs() -> No
         request["text"] = request["text"][: len(request["text"]) // 2]
     found = judge_outputs(base, spec)
     assert found["word"] == "failed"
-    assert "100.0 % of the answers end where the other goes on" in found["said"]
+    assert "100.0 % of the answers end where the other continues" in found["said"]
 
 
 def test_one_answer_in_eight_that_ends_early_may_be_rounding() -> None:
@@ -124,7 +124,7 @@ def test_one_answer_in_eight_that_ends_early_may_be_rounding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompts", "rounds", "why"), [(8, 1, "asked once"), (2, 2, "4 prompts asked twice at temperature 0, and 6")]
+    ("prompts", "rounds", "why"), [(8, 1, "ran one round"), (2, 2, "4 prompts asked twice at temperature 0, and 6")]
 )
 def test_too_little_to_judge_is_not_measured(prompts: int, rounds: int, why: str) -> None:
     pair = make_pair({"copy-edit": 2.0, "chat": 2.0}, prompts=prompts, rounds=rounds, text=lambda arm, *_: arm)
@@ -156,7 +156,7 @@ def test_it_turns_the_verdict() -> None:
     pair = make_pair({"copy-edit": 2.5}, text=lambda arm, prompt, number: f"{arm} {prompt}")
     verdict = judge(*pair, make_resolved())
     assert verdict["word"] == "does not pay"
-    assert verdict["said"].startswith("wrong output: 8 of 8 prompts are answered otherwise at temperature 0, first")
+    assert verdict["said"].startswith("wrong output: 8 of 8 prompts get another answer at temperature 0, first")
 
 
 # ---- where two answers first differ ------------------------------------------------------------------

@@ -93,7 +93,7 @@ def test_answers_alone_tell_the_length(page: bool) -> None:
     assert (verdict["drafting"]["baseline"]["drafted"], verdict["drafting"]["speculative"]["drafted"]) == (False, True)
     assert verdict["word"] != "invalid", verdict["reasons"]
     report = build_report(base, spec, make_resolved())
-    assert any(line.startswith("The acceptance rate: the engine told") for line in report["not_measured"])
+    assert any(line.startswith("The acceptance rate: the engine reported") for line in report["not_measured"])
     assert "Speculation: one token per step, according to the answers themselves" in "\n".join(summary_lines(base))
 
 
@@ -116,8 +116,8 @@ def test_one_token_an_iteration_is_not_taken_for_either() -> None:
     assert (spec["spec_decode_source"], spec["spec_decode_acceptance_length"]) == ("response", 1.0)
     assert verdict["word"] == "invalid"
     (reason,) = verdict["reasons"]
-    assert reason.startswith("nothing shows that the speculative arm drafted: 12 answers of 12 requests tell one token")
-    assert "so does a server that drafts and has nothing accepted" in reason
+    assert reason.startswith("nothing shows that the speculative arm drafted: 12 of 12 answers report one token")
+    assert "so does a server whose drafts are all rejected" in reason
 
 
 def test_counters_tell_a_draft_of_which_nothing_was_accepted() -> None:

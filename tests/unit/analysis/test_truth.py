@@ -114,7 +114,7 @@ def loaded(arm: str, percent: float, steal: float = 0.0, own_s: float = 30.0, ga
 def test_other_work_beside_one_arm_leaves_nothing_to_say() -> None:
     verdict = loaded("baseline", 60.0)
     assert verdict["word"] == CANNOT_SAY
-    assert "other work took 60 % of the CPU beside baseline" in str(verdict["sentence"])
+    assert "other work took 60 % of the CPU during baseline" in str(verdict["sentence"])
     assert "stop cc1plus" in str(verdict["sentence"])
     assert "steal" in str(loaded("baseline", 60.0, steal=55.0)["sentence"])
     # It slows the arm that is faster all the same; it explains too little; or it is the engine of another user.
@@ -132,7 +132,7 @@ def test_a_gpu_that_was_throttled_beside_one_arm_leaves_nothing_to_say() -> None
             group["after"] = {"gpus": [{"index": 0, "throttled_by": hot}, {"index": 1, "throttled_by": []}]}
     verdict = judge(base, spec, make_resolved())
     assert verdict["sentence"].startswith(
-        "cannot say: too noisy: a GPU was throttled for heat or power in 100 % of the"
+        "cannot say: too noisy: a GPU was throttled for heat or power for 100 % of the"
     )
     assert judge(*make_pair({"copy-edit": 3.0}), make_resolved())["word"] == PAYS
 

@@ -300,7 +300,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "unknown status": (status(1, "odd"), "speculative: requests with the unknown status odd"),
     "failures in the summary alone": (
         lambda base, spec, resolved: spec.update(failed=2),
-        "speculative: its summary counts 2 requests failed, its requests show none",
+        "speculative: its summary counts 2 requests failed, but its requests show none",
     ),
     "no requests": (lambda base, spec, resolved: spec.update(requests=[]), "speculative has no requests"),
     "a missing pair": (
@@ -313,7 +313,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     ),
     "a request twice": (
         lambda base, spec, resolved: spec["requests"].append(copy.deepcopy(spec["requests"][0])),
-        "speculative: 1 request with the round and prompt of another",
+        "speculative: 1 request repeating the round and prompt of another",
     ),
     "no TPOT": (
         lambda base, spec, resolved: spec["requests"][0].update(tpot_ms=0.0),
@@ -321,11 +321,11 @@ BROKEN: dict[str, tuple[Break, str]] = {
     ),
     "the kind is not there": (
         lambda base, spec, resolved: resolved["experiment"].update(kinds=["json"]),
-        "the profile declares json, and the results have only copy-edit, chat and creative",
+        "the profile declares json, but the results have only copy-edit, chat and creative",
     ),
     "the baseline drafted by its counters": (
         lambda base, spec, resolved: base.update(spec_decode_draft_tokens=120, spec_decode_num_drafts=30),
-        "the baseline drafted (120 tokens): it is no baseline",
+        "the baseline drafted (120 tokens): it is not a baseline",
     ),
     "the baseline drafted in one group": (
         lambda base, spec, resolved: base["groups"]["chat"].update(spec_decode_num_drafts=1),
@@ -337,7 +337,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     ),
     "the baseline decoded several tokens at once": (
         each(0, avg_decoded_tokens_per_iter=2.4),
-        "the baseline drafted (in 48 answers of several tokens an iteration)",
+        "the baseline drafted (in 48 answers with several tokens per step)",
     ),
     "still counters": (
         still_counters,
@@ -392,11 +392,11 @@ BROKEN: dict[str, tuple[Break, str]] = {
     ),
     "a load the profile does not ask for": (
         lambda base, spec, resolved: resolved["experiment"].update(concurrency=8),
-        "baseline was measured with concurrency 1, and the profile asks for 8",
+        "baseline was measured with concurrency 1, but the profile asks for 8",
     ),
     "too few rounds": (
         lambda base, spec, resolved: resolved["experiment"].update(rounds=3),
-        "speculative was measured with rounds 2, and the profile asks for 3",
+        "speculative was measured with rounds 2, but the profile asks for 3",
     ),
     "another suite": (
         each(1, suite="other"),
@@ -417,11 +417,11 @@ BROKEN: dict[str, tuple[Break, str]] = {
     ),
     "the arms swapped": (
         lambda base, spec, resolved: base.update(arm="speculative"),
-        "the result given as baseline says that it is of the arm 'speculative'",
+        "the result given as baseline is from the arm 'speculative'",
     ),
     "another profile's result": (
         lambda base, spec, resolved: spec.update(key="ffff"),
-        "speculative was measured for key 'ffff', and this is '0123456789abcdef'",
+        "speculative was measured for key 'ffff', not for '0123456789abcdef'",
     ),
     "another schema": (
         lambda base, spec, resolved: base.update(schema="drafthouse.result/9"),

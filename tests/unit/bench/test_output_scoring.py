@@ -86,11 +86,11 @@ def test_a_good_arm_passes_and_its_answers_are_asked_for_by_their_ids() -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (one_in_eight, "at temperature 0 8 of 8 answers hold tokens that the baseline would not have chosen"),
-        (from_token(12), "at temperature 0 8 of 8 answers hold tokens"),
-        (from_token(4), "at temperature 0 8 of 8 answers hold tokens"),
+        (one_in_eight, "at temperature 0 8 of 8 answers have tokens that the baseline would not have chosen"),
+        (from_token(12), "at temperature 0 8 of 8 answers have tokens"),
+        (from_token(4), "at temperature 0 8 of 8 answers have tokens"),
         (when_warm, "at temperature 0.6 the baseline gives the speculative arm's answers a mean log-probability of -1"),
-        (the_second_best, "at temperature 0 8 of 8 answers hold tokens"),
+        (the_second_best, "at temperature 0 8 of 8 answers have tokens"),
     ],
 )
 def test_an_arm_that_says_what_its_target_would_not_fails(spoil: Spoil, said: str) -> None:
@@ -110,7 +110,7 @@ def test_text_that_is_not_what_its_ids_say_fails() -> None:
     pair = made_scores(random.Random(1), 12)
     for row in pair[1]["scored"]:
         row["same_text"] = False
-    assert judge_scores(*pair)["said"].startswith("in 24 of 24 answers the text is not what its token ids say")
+    assert judge_scores(*pair)["said"].startswith("in 24 of 24 answers the text does not match its token ids")
     # A parser that rewrites both arms' texts is nobody's fault.
     for row in pair[0]["scored"]:
         row["same_text"] = False
@@ -122,7 +122,7 @@ def test_it_turns_the_verdict_and_results_without_scores_are_still_judged() -> N
     assert judge(*pair, make_resolved())["word"] == "pays"
     plain: Any = judge(*pair, make_resolved())
     told = gates_not_measured(plain)
-    assert any("would have said" in sentence for sentence in told)
+    assert any("would have given" in sentence for sentence in told)
     for result, scores in zip(pair, made_scores(random.Random(2), 12, worse=1.0), strict=True):
         result.update(scores)
     verdict = judge(*pair, make_resolved())

@@ -100,7 +100,7 @@ def test_a_box_and_an_engine_at_once_are_marked(tmp_path: Path) -> None:
             result["machine"]["before"]["host"] = "box-2"
 
     (mark,) = compare(*pair_of(tmp_path, change))["marks"]
-    assert mark == "the box and the engine differ at once: a change cannot be put down to one of them"
+    assert mark == "the box and the engine differ at once: a change cannot be attributed to one of them"
 
 
 # --- conditions -------------------------------------------------------------------------------------------
@@ -127,9 +127,9 @@ def drafting_baseline(base: dict[str, Any], spec: dict[str, Any], resolved: dict
         (setting("resolved", "target", "revision", value="abc"), "the target (revision) is None in A and abc in B"),
         (setting("results", "settings", "concurrency", value=8), "requests at a time: 1 in A and 8 in B"),
         (setting("results", "settings", "temperatures", value=[0.7]), "the temperatures: [0.0] in A and [0.7] in B"),
-        (setting("results", "settings", "ignore_eos", value=True), "asking for the full output length"),
+        (setting("results", "settings", "ignore_eos", value=True), "ignoring the end of sequence (ignore_eos)"),
         (setting("results", "request_rate", value=4.0), "the request rate: 'inf' in A and 4.0 in B"),
-        (setting("resolved", "experiment", "max_output_tokens", value=64), "the most output tokens of an answer"),
+        (setting("resolved", "experiment", "max_output_tokens", value=64), "the output length limit"),
         (fewer_tokens, "speculative: the servers counted different input tokens for 24 prompts (first copy-edit-1)"),
         (thinking, "the model reasons before it answers in B only"),
         (drafting_baseline, "B is invalid, so its numbers prove nothing: the baseline drafted (7 tokens)"),
@@ -179,7 +179,7 @@ def test_a_start_token_more_is_marked_and_not_refused(tmp_path: Path) -> None:
         (slower(1.3), 0.301, None),
         (slower(0.8), 0.0, None),  # better
         (slower(1.25, kind="chat"), 0.05, None),  # not the work that the verdict is about
-        (slower(3.5), 0.0, "the verdict was “pays” and is “does not pay”"),
+        (slower(3.5), 0.0, "the verdict was “pays” and is now “does not pay”"),
     ],
 )
 def test_a_regression_is_worse_by_more_than_the_threshold_and_clearly_so(
@@ -212,7 +212,7 @@ def test_a_box_that_was_too_noisy_for_a_verdict_is_no_regression_and_no_proof_of
     found = compare(one, noisy, 0.05)
     assert one.report["verdict"]["word"] == "pays"
     assert found["regressions"] == []
-    assert found["unjudged"] == ["the verdict was “pays”, and B was too noisy for one"]
+    assert found["unjudged"] == ["the verdict was “pays”, but B was too noisy to give one"]
     assert decide(found).keep == OLD
 
 
@@ -220,7 +220,7 @@ def test_a_gate_that_no_longer_passes_is_a_regression(tmp_path: Path) -> None:
     one, two = pair_of(tmp_path)
     gate = {"name": "json", "title": "JSON by schema"}
     before, after = (changed(kept, gates=[{**gate, "word": word}]) for kept, word in ((one, "passed"), (two, "failed")))
-    assert "the gate JSON by schema passed and is failed" in compare(before, after, 0.5)["regressions"]
+    assert "the gate JSON by schema passed and is now failed" in compare(before, after, 0.5)["regressions"]
     assert not compare(after, before, 0.5)["regressions"]
 
 
@@ -284,11 +284,11 @@ def under_load(kept: Kept, ends: dict[str, Any], levels: tuple[int, ...] = (1, 2
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        (until(10, 12, 14), until(2, 3, 4), "paid until 10 concurrent requests or more, and pays until 4 or fewer"),
-        (until(10, 12, 14), NEVER, "paid until 10 concurrent requests or more, and pays at no level"),
-        (to_the_top(), until(2, 3, 4), "paid until 32 concurrent requests or more, and pays until 4 or fewer"),
-        (to_the_top(), NEVER, "paid until 32 concurrent requests or more, and pays at no level"),
-        (to_the_top(12), until(2, 3, 4), "paid until 12 concurrent requests or more, and pays until 4 or fewer"),
+        (until(10, 12, 14), until(2, 3, 4), "paid until 10 concurrent requests or more, and now pays until 4 or fewer"),
+        (until(10, 12, 14), NEVER, "paid until 10 concurrent requests or more, and now pays at no level"),
+        (to_the_top(), until(2, 3, 4), "paid until 32 concurrent requests or more, and now pays until 4 or fewer"),
+        (to_the_top(), NEVER, "paid until 32 concurrent requests or more, and now pays at no level"),
+        (to_the_top(12), until(2, 3, 4), "paid until 12 concurrent requests or more, and now pays until 4 or fewer"),
         # The intervals touch.
         (to_the_top(12), until(10, 13, 15), None),
         (until(10, 12, 14), until(8, 9, 11), None),
@@ -320,7 +320,7 @@ def test_a_shorter_ladder_is_held_to_the_levels_it_has(laddered: Kept) -> None:
     late = under_load(laddered, NEVER, (16, 32))
     found = compare(under_load(laddered, until(10, 12, 14)), late, 0.05)
     assert found["regressions"] == []
-    assert found["unjudged"] == ["copy-edit under load: B looked at no load at which it pays in A"]
+    assert found["unjudged"] == ["copy-edit under load: B measured no load at which it pays in A"]
 
 
 def test_a_load_of_which_the_second_report_says_nothing_is_named(laddered: Kept) -> None:
@@ -331,7 +331,7 @@ def test_a_load_of_which_the_second_report_says_nothing_is_named(laddered: Kept)
         (under_load(laddered, UNTOLD), "it pays in A, and B cannot say"),
         (under_load(laddered, NEVER, ()), "it pays in A, and B cannot say"),
         (no_kind, "it pays in A and is not in B's ladder"),
-        (changed(paid, load=None), "it pays in A, and B has no ladder of loads"),
+        (changed(paid, load=None), "it pays in A, and B has no load ladder"),
     ):
         found = compare(paid, after, 0.05)
         assert (found["regressions"], found["unjudged"]) == ([], [f"copy-edit under load: {said}"])
@@ -431,7 +431,7 @@ def test_prompts_that_cannot_be_seen_are_marked(tmp_path: Path, one: Change, two
     found = compare(*two_of(tmp_path, one, two))
     assert found["against"] == []
     marks = [mark for mark in found["marks"] if "hashes of the prompts" in mark]
-    assert marks == ([f"{said}: whether one was edited in between cannot be seen"] if said else [])
+    assert marks == ([f"{said}: an edit in between would not be noticed"] if said else [])
 
 
 # --- as text, and as a command ------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ def test_rounds_go_on_while_the_evidence_is_in_doubt(resolved: Any, monkeypatch:
         assert result_of(resolved, "baseline")["rounds"] == found["done"]
     assert rounds == 3  # two at once, then one after the other
     assert {request["round"] for request in result_of(resolved, "speculative")["requests"]} == {1, 2, 3, 4}
-    assert found["why"] == "the evidence asks for no further round"
+    assert found["why"] == "the evidence needs no further round"
     assert found["word"] == "does not pay", found["sentence"]
     # It ended by evidence after four of at most eight: nothing is missing.
     assert look(resolved) == {"over": True, "last": 4, "steps": []}

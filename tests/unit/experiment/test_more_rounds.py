@@ -36,17 +36,17 @@ def test_another_round_follows_while_the_evidence_asks_for_it() -> None:
 
 def test_none_follows_where_the_evidence_is_enough() -> None:
     note = decide(experiment(), {1: 120.0, 2: 100.0}, JUDGED, None)
-    assert (note["next"], note["why"]) == (None, "the evidence asks for no further round")
+    assert (note["next"], note["why"]) == (None, "the evidence needs no further round")
 
 
 @pytest.mark.parametrize(
     ("budget", "most", "costs", "left_s", "why"),
     [
-        ("3x", 8, {1: 100, 2: 100, **dict.fromkeys(range(3, 9), 100)}, None, "8 rounds are all that experiment.most"),
+        ("3x", 8, {1: 100, 2: 100, **dict.fromkeys(range(3, 9), 100)}, None, "experiment.most_rounds allows only 8"),
         ("2x", 8, {1: 100, 2: 100, 3: 100, 4: 100, 5: 100, 6: 100}, None, "takes about 2 min, and 0 s of the budget"),
-        ("150s", 8, {1: 100, 2: 100, 3: 100}, None, "takes about 2 min, and 50 s of the budget are left"),
+        ("150s", 8, {1: 100, 2: 100, 3: 100}, None, "takes about 2 min, and 50 s of the budget is left"),
         ("0", 2, {1: 100, 2: 100}, None, "no further round is allowed (experiment.budget)"),
-        ("3x", 8, {1: 1900, 2: 1900, 3: 1900}, None, "and 28 min of the budget are left"),
+        ("3x", 8, {1: 1900, 2: 1900, 3: 1900}, None, "and 28 min of the budget is left"),
         ("3x", 8, {1: 100, 2: 100}, 90.0, "and the box ends in 90 s"),
     ],
 )  # fmt: skip
@@ -70,7 +70,7 @@ def test_what_is_bought_is_said_with_its_price_before_it_is() -> None:
     note = decide(experiment("20m"), {1: 120.0, 2: 360.0}, JUDGED, DOUBT)
     text = interim_text(note, 8, 3.0, "EUR")
     assert "interim verdict after 2 rounds: does not pay: no clear difference" in text
-    assert f"round 3 follows, of 8 at most: {DOUBT}" in text
+    assert f"next: round 3 of at most 8: {DOUBT}" in text
     assert "about 6 min (0.30 EUR); the budget for further rounds has about 20 min (1.00 EUR) left" in text
     assert "Ctrl-C keeps this verdict" in text
     assert "(" not in interim_text(note, 8).splitlines()[2]
@@ -79,4 +79,4 @@ def test_what_is_bought_is_said_with_its_price_before_it_is() -> None:
 def test_of_the_last_round_only_an_unmet_wish_is_said() -> None:
     assert interim_text(decide(experiment(), {1: 9.0, 2: 9.0}, JUDGED, None), 8) == ""
     text = interim_text(decide(experiment("none", 2), {1: 9.0, 2: 9.0}, JUDGED, DOUBT), 2)
-    assert text == f"after 2 rounds: no more, though {DOUBT}: no further round is allowed (experiment.budget)"
+    assert text == f"no more after 2 rounds (no further round is allowed (experiment.budget)), although {DOUBT}"

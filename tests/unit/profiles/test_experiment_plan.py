@@ -164,12 +164,12 @@ def test_how_many_rounds_there_are_at_most(more: dict[str, Any], most: int) -> N
 
 def test_the_plan_says_what_the_rounds_cost_before_they_do() -> None:
     text = plan_text(resolved(price=2.5))
-    assert "2 to begin with: 4 starts" in text
-    assert "8 together at most: 3 times what those take, at most 60 min (experiment.budget)" in text
+    assert "2 at first: 4 starts" in text
+    assert "8 in all at most: 3 times their cost, at most 60 min (experiment.budget)" in text
     assert "at 2.50 EUR an hour: about " in text
     assert "further rounds 2.50 EUR at most" in text
     text = plan_text(resolved(price=2.5, budget="90m"))
-    assert "8 together at most: 90 min (experiment.budget)" in text
+    assert "8 in all at most: 90 min (experiment.budget)" in text
     assert "further rounds 3.75 EUR at most" in text
     text = plan_text(resolved(price=2.5, budget=0))
     assert "and no more than these 2" in text

@@ -52,8 +52,8 @@ def test_flags_are_rendered_as_given_and_the_same_in_both_arms() -> None:
         (VLLM, ["--swap-space", "4"], ("unknown-flag", "--swap-space")),
         (VLLM, ["--seed"], ("wrong-type", "--seed with no value")),
         (VLLM, ["--enable-eplb=true"], ("wrong-type", "--enable-eplb with 1 value")),
-        (VLLM, ["loose", "--seed", "1"], ("unknown-flag", "'loose' where no value is due")),
-        (VLLM, ["--enable-eplb", "on"], ("unknown-flag", "'on' where no value is due")),
+        (VLLM, ["loose", "--seed", "1"], ("unknown-flag", "'loose' where no value is expected")),
+        (VLLM, ["--enable-eplb", "on"], ("unknown-flag", "'on' where no value is expected")),
         (VLLM, ["--spec-tokens", "3"], ("reserved-flag", "--spec-tokens")),
         (VLLM, ["-sc.method", "ngram"], ("reserved-flag", "-sc.method")),
         (VLLM, ["--speculative_config={}"], ("reserved-flag", "--speculative_config")),
@@ -97,7 +97,7 @@ def test_without_a_list_a_flag_passes_with_a_warning(profile: str, version: str 
     overrides = {"engine_version": version} if version else {}
     found = resolved(profile, serve=extra("--of-tomorrow", "1"), **overrides)
     assert ["--of-tomorrow", "1"] in found["arms"]["baseline"]["flags"]
-    assert any("no list of the flags" in warning for warning in found["warnings"])
+    assert any("there is no flag list" in warning for warning in found["warnings"])
 
 
 @pytest.mark.parametrize(

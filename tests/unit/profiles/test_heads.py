@@ -130,7 +130,7 @@ def test_a_target_without_one_is_refused_and_the_export_that_has_it_named(house:
 
 def test_a_head_of_another_kind_is_refused(house: House) -> None:
     house.models[TARGET]["builtin_head"]["kind"] = "dspark"
-    with refuses("no-builtin-head", match="head is of the kind 'dspark'"):
+    with refuses("no-builtin-head", match="'qwen3-32b' with a head of the kind 'dspark'"):
         resolved(house)
 
 

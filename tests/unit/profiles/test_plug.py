@@ -67,7 +67,7 @@ def test_a_setting_that_follows_from_the_number_of_tokens_moves_with_it() -> Non
         flags = found["arms"]["speculative"]["speculation_flags"]
         assert ["--spec-draft-n-max", str(tokens)] in flags
         assert flags[-2:] == [["--branches", "1"], ["--to-verify", str(tokens + 1)]]
-    with pytest.raises(DrafthouseError, match="--to-verify, which is for speculation"):
+    with pytest.raises(DrafthouseError, match="--to-verify, reserved for speculation"):
         resolved(LLAMA, {"methods": methods}, {"serve": {"extra": ["--to-verify", "3"]}})
 
 

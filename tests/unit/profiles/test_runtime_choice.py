@@ -30,7 +30,7 @@ def test_what_the_command_line_asks_for_is_refused() -> None:
         resolved("rtx6000-gptoss-arctic", runtime_asked=True)
     (problem,) = caught.value.problems
     assert problem.found.startswith("docker, ")
-    assert "process is chosen by itself" in problem.do
+    assert "process is chosen automatically" in problem.do
 
 
 def test_whether_it_was_asked_for_changes_nothing_else() -> None:

@@ -190,7 +190,7 @@ def test_a_faster_one_is_kept(tmp_path: Path) -> None:
 
 
 def test_one_that_is_no_worse_is_kept(tmp_path: Path) -> None:
-    assert decided(tmp_path, 1.0) == Decision(NEW, ("as good within what can be told",))
+    assert decided(tmp_path, 1.0) == Decision(NEW, ("no measurable difference",))
 
 
 def test_a_slower_one_is_not(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_a_pipeline_is_refused_beside_any_method(house: House) -> None:
     house.profiles[PROFILE]["serve"]["pipeline_parallel_size"] = 1
     assert speculation(house, "eagle3", HEAD)
     house.profiles[PROFILE]["serve"]["pipeline_parallel_size"] = 2
-    with refuses("method-needs-option", match="1 beside speculation"):
+    with refuses("method-needs-option", match="1 with speculation"):
         speculation(house, "eagle3", HEAD)
     with refuses("method-needs-option", match="serve.pipeline_parallel_size"):
         speculation(house, "mtp", None)

@@ -110,7 +110,7 @@ def test_a_profile_that_is_as_it_was_measured_passes(tmp_path: Path) -> None:
     check_profile(proven, profile, "0.32.0")
     # What is known of runs changes no setting.
     assert profile_hash({**profile, "verified": ["somewhere"]}) == profile_hash(profile)
-    assert "other settings" in refusals(check_profile, proven, {**profile, "title": "another"}, "0.32.0")
+    assert "has changed settings" in refusals(check_profile, proven, {**profile, "title": "another"}, "0.32.0")
     assert "engine version 0.32.0" in refusals(check_profile, proven, profile, "0.33.0")
 
 
@@ -150,16 +150,16 @@ def test_a_verdict_or_a_card_that_was_changed_is_refused(tmp_path: Path) -> None
 def test_files_that_are_changed_added_missing_linked_or_too_large_are_refused(tmp_path: Path) -> None:
     folder = made(tmp_path / "a").folder
     (folder / "report.json").write_text((folder / "report.json").read_text() + " ")
-    assert "another content" in refusals(read, folder)
+    assert "content changed" in refusals(read, folder)
     folder = lane(tmp_path / "b").folder
     (folder / "notes.txt").write_text("mine")
-    assert "another name" in refusals(read, folder)
+    assert "unexpected name" in refusals(read, folder)
     folder = lane(tmp_path / "c").folder
     (folder / "fixtures" / "more.json").write_text('{"kind": "recorded"}')
-    assert "not listed" in refusals(read, folder)
+    assert "unlisted" in refusals(read, folder)
     folder = lane(tmp_path / "d").folder
     (folder / "fixtures" / "smi-box.json").unlink()
-    assert "not listed, or not there" in refusals(read, folder)
+    assert "unlisted or missing" in refusals(read, folder)
     folder = lane(tmp_path / "e").folder
     (folder / "fixtures" / "link.json").symlink_to("/etc/passwd")
     assert "a link" in refusals(read, folder)

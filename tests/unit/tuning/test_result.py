@@ -151,7 +151,7 @@ def test_a_winner_whose_output_is_wrong_is_no_winner() -> None:
     judgement = judge(given)
     assert judgement.word == WRONG_OUTPUT
     assert judgement.word not in BETTER
-    assert judgement.sentence.startswith(f"{WRONG_OUTPUT}: {given.winner.id}, 20 of 20 prompts are answered otherwise")
+    assert judgement.sentence.startswith(f"{WRONG_OUTPUT}: {given.winner.id}, 20 of 20 prompts get another answer")
     assert "pays" not in judgement.sentence
     assert judgement.outputs is not None
     assert judgement.outputs["word"] == "failed"
@@ -164,7 +164,7 @@ def test_outputs_that_nothing_judges_are_said_to_be_so() -> None:
     assert judgement.outputs["word"] == "passed"
     assert "outputs" not in judgement.sentence
     given.final = {key: outcomes[:1] for key, outcomes in given.final.items()}
-    assert "outputs not measured: the baseline was asked once" in judge(given).sentence
+    assert "outputs not measured: the baseline ran one round" in judge(given).sentence
 
 
 def test_two_arms_that_are_alike_are_seldom_called_faster(figure: Callable[[str], None]) -> None:

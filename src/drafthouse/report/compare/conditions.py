@@ -81,7 +81,7 @@ def _invalid(one: Kept, two: Kept) -> Iterator[str]:
     for name, kept in (("A", one), ("B", two)):
         verdict = kept.report["verdict"]
         if verdict["word"] == INVALID:
-            reason = next(iter(verdict.get("reasons") or []), "no reason is told")
+            reason = next(iter(verdict.get("reasons") or []), "no reason given")
             yield f"{name} is invalid, so its numbers prove nothing: {reason}"
 
 
@@ -100,15 +100,15 @@ def _conditions(one: Kept, two: Kept) -> Iterator[str]:
     yield from _unequal("the request rate", [result.get("request_rate") for result in results])
     yield from _unequal("requests at a time", [side.get("concurrency") for side in settings])
     yield from _unequal("the seed", [side.get("seed") for side in settings])
-    yield from _unequal("asking for the full output length", [side.get("ignore_eos") for side in settings])
+    yield from _unequal("ignoring the end of sequence (ignore_eos)", [side.get("ignore_eos") for side in settings])
     yield from _unequal("the temperatures", [side.get("temperatures") for side in settings])
-    yield from _unequal("the most output tokens of an answer", [side.get("max_output_tokens") for side in experiments])
+    yield from _unequal("the output length limit", [side.get("max_output_tokens") for side in experiments])
     thought = [_thinks(result) for result in results]
     if None not in thought and thought[0] != thought[1]:
         yield f"the model reasons before it answers in {'A' if thought[0] else 'B'} only"
     loads = [load for kept in (one, two) if (load := kept.report.get("load"))]
     if len(loads) == 2:
-        yield from _unequal("how load is made", [load.get("load") for load in loads])
+        yield from _unequal("the kind of load", [load.get("load") for load in loads])
         yield from _unequal("the limits of goodput", [load.get("limits") for load in loads])
 
 
@@ -168,7 +168,7 @@ def _edited(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
         if keys[0] and keys[0] == keys[1]:
             return [], []
         told = f"{listing(silent)} {'keeps' if len(silent) == 1 else 'keep'} no hashes of the prompts"
-        return [], [f"{told}: whether one was edited in between cannot be seen"]
+        return [], [f"{told}: an edit in between would not be noticed"]
     hashes = [
         {(kind, name): value for kind, prompts in side.items() for name, value in prompts.items()}
         for side in sides
@@ -178,7 +178,7 @@ def _edited(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
     if not names:
         return [], []
     shown = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
-    what = "the messages, the output length, the tools, the form of the answer or further fields"
+    what = "the messages, the output length, the tools, the answer format or other fields"
     verb = "is" if len(names) == 1 else "are"
     return [f"{count(len(names), 'prompt')} {verb} not the same in A and B ({shown}): {what} were changed"], []
 
@@ -196,7 +196,7 @@ def _marks(one: Kept, two: Kept) -> Iterator[str]:
         if about & names
     ]
     if len(moved) > 1:
-        yield f"{listing(moved)} differ at once: a change cannot be put down to one of them"
+        yield f"{listing(moved)} differ at once: a change cannot be attributed to one of them"
     rounds = [kept.results["speculative"].get("rounds") for kept in (one, two)]
     if rounds[0] != rounds[1]:
         yield f"A was measured in {rounds[0]} rounds and B in {rounds[1]}"
@@ -206,4 +206,4 @@ def _marks(one: Kept, two: Kept) -> Iterator[str]:
                 yield f"{name}: {warning}"
     loads = [kept.report.get("load") is not None for kept in (one, two)]
     if loads[0] != loads[1]:
-        yield f"only {'A' if loads[0] else 'B'} has a ladder of loads"
+        yield f"only {'A' if loads[0] else 'B'} has a load ladder"

@@ -248,9 +248,9 @@ def _regressions(found: Facts, judged: Sequence[MeasureRow], threshold: float) -
         if row["word"] == SLOWER and row["change"]["median"] < 1.0 / (1.0 + threshold)
     ]
     if found["a"]["word"] == PAYS and found["b"]["word"] not in (PAYS, CANNOT_SAY):
-        worse.append(f"the verdict was “pays” and is “{found['b']['word']}”")
+        worse.append(f"the verdict was “pays” and is now “{found['b']['word']}”")
     worse += [
-        f"the gate {gate['title']} passed and is {gate['b']}"
+        f"the gate {gate['title']} passed and is now {gate['b']}"
         for gate in found["gates"]
         if gate["a"] == PASSED and gate["b"] not in (PASSED, None, NOT_MEASURED)
     ]
@@ -268,9 +268,9 @@ def _earlier(kind: ComparedKind, unit: str) -> Iterator[str]:
     if kind["b"]["word"] == DOES_NOT_PAY:
         # That is said of the levels of B's ladder alone: one of them must be a load at which A surely pays.
         if min(kind["levels"]) <= before[0]:
-            yield f"{said}, and pays at no level"
+            yield f"{said}, and now pays at no level"
     elif after[1] < before[0]:
-        yield f"{said}, and pays until {about(after[1])} or fewer"
+        yield f"{said}, and now pays until {about(after[1])} or fewer"
 
 
 def _ends(kind: LoadKind, levels: Sequence[float]) -> tuple[float, float] | None:
@@ -300,7 +300,7 @@ def _unjudged(found: Facts, judged: Sequence[MeasureRow], one: Kept, two: Kept) 
     return [
         *(f"{_name(row)}: too few prompts in both ({row['change']['n']})" for row in judged if row["word"] == TOO_FEW),
         *(
-            ["the verdict was “pays”, and B was too noisy for one"]
+            ["the verdict was “pays”, but B was too noisy to give one"]
             if found["a"]["word"] == PAYS and found["b"]["word"] == CANNOT_SAY
             else []
         ),
@@ -332,7 +332,7 @@ def _untold_loads(found: Facts, one: Kept, two: Kept) -> Iterator[str]:
     before, load = one.report.get("load"), found["load"]
     paid = [kind for kind in (before.get("kinds") if before else None) or [] if kind.get("word") == PAYS]
     if paid and not two.report.get("load"):
-        yield f"{listing([kind['kind'] for kind in paid])} under load: it pays in A, and B has no ladder of loads"
+        yield f"{listing([kind['kind'] for kind in paid])} under load: it pays in A, and B has no load ladder"
         return
     both = {kind["kind"]: kind for kind in (load["kinds"] if load else [])}
     for kind in paid:
@@ -344,4 +344,4 @@ def _untold_loads(found: Facts, one: Kept, two: Kept) -> Iterator[str]:
         if _ends(later, levels) is None:
             yield f"{name} under load: it pays in A, and B cannot say"
         elif later["word"] == DOES_NOT_PAY and not kind["reaches_top"] and min(levels) > (kind["pays_until"] or 0.0):
-            yield f"{name} under load: B looked at no load at which it pays in A"
+            yield f"{name} under load: B measured no load at which it pays in A"

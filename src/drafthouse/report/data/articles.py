@@ -12,11 +12,10 @@ from .measures import field, tokens_per_second
 
 ARTICLES_SOURCE = "llm-speed-benchmark (github.com/coder543/llm-speed-benchmark), as the articles used it"
 ARTICLES_NOTE = (
-    "These three rows are computed as the articles' tool does, so that old published numbers can be set "
-    "beside them: the median over the requests of each arm, then one median over the other. Ours, under "
-    "Latency and By kind of prompt, pair each prompt with itself and give an interval. These rows may differ "
-    "much from the verdict: they are of the articles' own prompt, or of all kinds together, and the verdict is of its "
-    "own kinds."
+    "These three rows are computed the way the articles' tool does, for comparison with old published numbers: the "
+    "median over each arm's requests, then the ratio of the two medians. Our own rows, under Latency and By kind of "
+    "prompt, pair each prompt with itself and give an interval. These rows may differ a lot from the verdict: they "
+    "cover the articles' own prompt, or all kinds together, and the verdict covers its own kinds only."
 )
 # name, unit, larger is better, what it is and where it misleads.
 ARTICLES_ROWS: tuple[tuple[ArticleMetric, str, bool, str], ...] = (
@@ -31,14 +30,14 @@ ARTICLES_ROWS: tuple[tuple[ArticleMetric, str, bool, str], ...] = (
         "Time To First Token (s)",
         "s",
         False,
-        "the articles' values fit the first token of the answer, after the thinking. "
+        "the articles' values match the first token of the answer, after the thinking. "
         "Ours is the first token of any kind",
     ),
     (
         "Prompt Tok/s",
         "tok/s",
         True,
-        "prompt tokens over that time, thinking included: not the speed at which a prompt is read",
+        "prompt tokens over that time, thinking included: not a prefill speed",
     ),
 )
 

@@ -304,25 +304,25 @@ def not_measured(
         found = [f"Any load above {shown_level(load['levels'][-1])} {load['unit']}."]
     else:
         found = [
-            f"Any other load than {at_a_time(spec.get('max_concurrency'))}: speculation gains less, or loses, "
+            f"Any load other than {at_a_time(spec.get('max_concurrency'))}: speculation gains less, or loses, "
             "as load grows."
         ]
     if temperatures_of(spec) == [0]:
         found.append("Sampling above temperature 0, which lowers acceptance.")
     if verdict["control"] is None:
-        found.append("The baseline against itself (A/A): that takes two rounds.")
+        found.append("The baseline against itself (A/A): this needs two rounds.")
     told = acceptance(spec)["overall"]
     if not any(told["by_position"]):
-        found.append("Acceptance by position in the draft: the engine did not tell it.")
+        found.append("Acceptance by position in the draft: the engine did not report it.")
     if told["rate"] is None and told["length"] is not None:
-        found.append("The acceptance rate: the engine told how many tokens a step gave, not how many were drafted.")
+        found.append("The acceptance rate: the engine reported tokens per step, but not how many were drafted.")
     if verdict["outputs"]["speculative"] is None:
         found.append("Whether the outputs are equal: no pair of answers at temperature 0.")
     found += [*gates_not_measured(verdict), *not_compared(verdict["counts"]), *cost_not_measured(cost)]
     if verdict["word"] == INVALID:
-        found.insert(0, "A valid comparison: the reasons stand at the top.")
+        found.insert(0, "A valid comparison: the reasons are at the top.")
     if verdict["word"] == CANNOT_SAY:
-        found.insert(0, "Whether speculation pays: what disturbed it stands at the top.")
+        found.insert(0, "Whether speculation pays: what disturbed it is at the top.")
     if (resolved.get("hardware") or {}).get("kind") == "cpu":
-        found.append("A GPU: these numbers are of a CPU and say nothing about a GPU's gain.")
+        found.append("A GPU: these numbers are from a CPU and say nothing about the gain on a GPU.")
     return found

@@ -14,9 +14,9 @@ from ..report_types import ARMS, Cost, Figure, GateRow, KeptProfile, OtherToolRo
 # What is told of a gate that was not measured, after "Not measured".
 NOT_TRIED = {
     "outputs": "Whether the outputs of both arms are equal, token by token.",
-    "scores": "Whether the baseline itself would have said what the speculative arm says: it scored no answers.",
+    "scores": "Whether the baseline would have given the speculative arm's answers: it scored none.",
     "texts": "Whether answers degenerate (repeats, foreign characters): too few to tell what is normal.",
-    "json": "Whether answers by a JSON schema parse and validate: no such prompt was sent.",
+    "json": "Whether answers with a JSON schema parse and validate: no such prompt was sent.",
     "tools": "Whether tool calls have the right names and types: no such prompt was sent.",
     "needle": "Whether a fact is found in a long context: no such prompt was sent.",
 }

@@ -34,7 +34,7 @@ UNIT = "concurrent requests"
 TROUBLES = {
     # By another client or by a machine that was suspended: the step's notes say which.
     "polluted": "disturbed while it ran, so its numbers are left out",
-    "broken": "the engine died or only failed, so its numbers are left out",
+    "broken": "the engine died or kept failing, so its numbers are left out",
     "incomplete": "stopped before its end, so its numbers are left out",
 }
 ENDED_BY = {
@@ -82,10 +82,10 @@ def load_warnings(ladder: Ladder | None, resolved: KeptProfile) -> list[str]:
     """Return what a reader must know before the loads: a ladder that is lacking, or that cannot be read."""
     if ladder and ladder.get("schema") != SCHEMA:
         return [
-            f"the ladder has the schema {ladder.get('schema')!r} and this program reads {SCHEMA!r}: it is not shown"
+            f"the ladder has the schema {ladder.get('schema')!r} but this program reads {SCHEMA!r}: it is not shown"
         ]
     if not ladder and (resolved.get("experiment") or {}).get("ladder"):
-        return ["the profile asks for a ladder of loads, and none was measured"]
+        return ["the profile asks for a load ladder, but none was measured"]
     return []
 
 
@@ -225,7 +225,7 @@ def troubles(steps: Iterable[LadderStep]) -> list[str]:
         status = str(step.get("status"))
         told = [] if status == OK else [TROUBLES.get(status, status)]
         if step.get("restarted"):
-            told.append("its server was started again")
+            told.append("its server was restarted")
         if step.get("failed"):
             told.append(f"{step['failed']} of {count(int(step.get('num_prompts') or 0), 'request')} failed")
         if told:

@@ -58,16 +58,12 @@ def usual_causes(resolved: KeptProfile, temperatures: Sequence[float]) -> list[s
     target = str((resolved.get("target") or {}).get("name") or "the target")
     sampled = [temperature for temperature in temperatures if temperature > 0]
     return [
-        "the chat template: the head was trained behind the target's own, and every prompt must go through it",
-        *(
-            [f"temperature {max(sampled):g}: drafts that are chosen greedily understate what is accepted above 0"]
-            if sampled
-            else []
-        ),
-        f"precision: {target} is quantised, and the head was trained on what the full one says"
+        "the chat template: the head was trained with the target's own, and every prompt must use it",
+        *([f"temperature {max(sampled):g}: greedy drafts are accepted less often above 0"] if sampled else []),
+        f"precision: {target} is quantised, and the head was trained on the full-precision model"
         if _QUANTISED.search(target)
-        else "precision: target, head and KV cache as they were published",
-        "the wrong head: one for another version of the target, or for its base model",
+        else "precision: target, head or KV cache differ from the published ones",
+        "the wrong head: made for another version of the target, or for its base model",
     ]
 
 

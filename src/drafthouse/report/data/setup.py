@@ -54,7 +54,7 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
         "Image": _image(resolved),
         "Weights": "; ".join(_weights(resolved)),
         "Runs code of": "; ".join(_remote_code(resolved)),
-        "Method": _named(method) + (f", up to {tokens} tokens a draft" if tokens else ""),
+        "Method": _named(method) + (f", up to {tokens} tokens per draft" if tokens else ""),
         "Box": ", ".join(part for part in (host, site.get("runtime")) if part),
         "Suites": listing([str(suite) for suite in experiment.get("suites") or []]),
         "Rounds": f"{rounds or experiment.get('rounds', '?')}, {experiment.get('schedule', 'order unknown')}",

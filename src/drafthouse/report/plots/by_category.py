@@ -173,7 +173,7 @@ def _acceptance(report: Report) -> Plot | None:
     axes.grid(visible=False, axis="x")
     axes.spines["left"].set_visible(False)
     text = ", ".join(f"{place}: {percent(rate)}" for place, rate in zip(places, rates, strict=True))
-    return figure, "Acceptance by position in the draft", f"Accepted share of the drafts by position, {text}."
+    return figure, "Acceptance by position in the draft", f"Share of drafts accepted, by position: {text}."
 
 
 def _distribution(report: Report, measure: Literal["tpot_ms", "ttft_ms"], title: str) -> Plot | None:
@@ -187,8 +187,8 @@ def _distribution(report: Report, measure: Literal["tpot_ms", "ttft_ms"], title:
         axes.ecdf(found, color=COLOURS[arm], linewidth=2, linestyle=LINES[arm], label=NAMES[arm])
         low, middle, high = (found[round(share * (len(found) - 1))] for share in (0.1, 0.5, 0.9))
         told.append(
-            f"{NAMES[arm]}: median {number(middle)} ms, a tenth below {number(low)} ms, "
-            f"a tenth above {number(high)} ms ({count(len(found), 'request')})"
+            f"{NAMES[arm]}: median {number(middle)} ms, 10 % below {number(low)} ms, "
+            f"10 % above {number(high)} ms ({count(len(found), 'request')})"
         )
     largest = max(values[arm][-1] for arm in NAMES)
     axes.set_xlim(0, largest * 1.05)

@@ -135,7 +135,7 @@ def _in_words(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> str:
     for row in rows:
         speeds = ", ".join(
             f"{number(_value(row, arm, 'output_throughput'))} tokens per second {NAMES[arm].lower()} "
-            f"({number(_value(row, arm, 'per_user_tok_s'))} a user)"
+            f"({number(_value(row, arm, 'per_user_tok_s'))} per user)"
             for arm in NAMES
             if row[arm]
         )

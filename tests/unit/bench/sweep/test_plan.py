@@ -120,7 +120,7 @@ def test_the_plan_says_what_the_ladder_takes() -> None:
     got = resolved({"levels": [1, 4], "seconds": 10, "kinds": ["chat", "code"]})
     assert longest_s(got["experiment"]["ladder"], kinds=2, arms=2) == 2 * 2 * 10 * 2 * 2
     line = next(line for line in plan_text(got).splitlines() if line.startswith("load "))
-    assert "1, 4 concurrent requests: 2 kinds of work, 2 rounds, each step at most 10 s, together 3 min" in line
+    assert "1, 4 concurrent requests: 2 kinds of work, 2 rounds, each step at most 10 s, 3 min at most in all" in line
     # As few as this profile sends of each kind show nothing over two levels.
     assert "note       'chat' has" in plan_text(got)
 

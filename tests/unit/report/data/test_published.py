@@ -193,4 +193,4 @@ def test_a_report_without_published_figures_says_nothing_of_them() -> None:
     report = build_report(*make_pair(), make_resolved())
     assert report["acceptance"]["published"] == []
     forms = [verdict_table(report), render_html(report, TEMPLATES), render_markdown(report, TEMPLATES)]
-    assert not any("of this target" in form for form in forms)
+    assert not any("for this target" in form for form in forms)
