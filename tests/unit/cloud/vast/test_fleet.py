@@ -182,7 +182,7 @@ def test_a_price_that_has_risen_above_the_sum_is_not_paid(bench: Bench) -> None:
     assert outcome and outcome.short
     assert math.fsum(box.price.hour for box in outcome.boxes) <= 4.8
     assert ours(bench) == [outcome.boxes[0].instance]
-    assert any("an hour by now, more than 2.59" in line for line in bench.told)
+    assert any("now costs $2.682 an hour, more than 2.59" in line for line in bench.told)
     check_end(bench, destroyed, cap=3)
 
 
@@ -197,7 +197,7 @@ def rows(resolved: Any, *values: dict[str, Any]) -> Any:
 def test_boxes_share_no_machine(resolved: Any) -> None:
     found = rows(resolved, {"dph_base": 1.0, "machine_id": 7}, {"dph_base": 1.1, "machine_id": 7}, {"dph_base": 2.0})
     assert [one.number for one in planned(found, Fleet(2))] == [1, 3]
-    with refuses("too-few-machines", match="3 offers that would do, on 2 machines(.|\n)*BOXES=2"):
+    with refuses("too-few-machines", match="3 offers that fit, on 2 machines(.|\n)*BOXES=2"):
         planned(found, Fleet(3))
     unknown = rows(resolved, {"machine_id": None}, {"machine_id": None})
     assert len(planned(unknown, Fleet(2))) == 2
