@@ -76,7 +76,7 @@ def test_an_export_without_the_head_is_refused_from_its_index_alone(tmp_path: Pa
     assert problem == {
         "code": "builtin-head-not-exported",
         "found": "no tensor mtp.fc.weight, mtp.layers.0.*",
-        "needed": "the tensors of the built-in head, which this method drafts with: mtp.fc.weight, mtp.layers.0.*",
+        "needed": "the tensors of the built-in head that this method drafts with: mtp.fc.weight, mtp.layers.0.*",
         "do": "use org/whole, which has it, or a method without it",
         "where": f"org/model at {COMMIT}",
     }
