@@ -147,9 +147,7 @@ def compared(client: VastClient, ledger: Path, rows: Collection[Instance] | None
         elif asked is not None:
             why = "its number in the ledger has no checksum, and its label differs"
             found = f"instance {name} may bill, {price_of(asked)}: {why}"
-            unlisted.append(
-                Problem("rental-state-unknown", found, "to know whose it is", f"look at {CONSOLE}", rental.label)
-            )
+            unlisted.append(Problem("rental-state-unknown", found, "a known owner", f"look at {CONSOLE}", rental.label))
         else:
             found = f"{name} is open in the ledger ({rental.state}), but not in the account"
             closed.append(

@@ -120,7 +120,7 @@ def test_a_partial_list_is_not_believed(bench: Bench, body: bytes) -> None:
         bench.client().instances()
     done = quick(bench)
     assert done.returncode == 2
-    assert "never made" not in done.stdout + done.stderr
+    assert "never created" not in done.stdout + done.stderr
     assert "code: vast-answer-malformed" in done.stderr and CONSOLE in done.stderr
     # What the ledger has a number of is ended without a list.
     assert bench.vast.billing() == bench.vast.others

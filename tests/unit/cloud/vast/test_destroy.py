@@ -298,9 +298,9 @@ def test_with_an_entry_in_the_ledger_or_a_number_a_key_is_needed(bench: Bench) -
     ("words", "says"),
     [
         ((PROFILE,), "--max-price"),
-        ((PROFILE, "--max-price", "0"), "no number above 0"),
-        ((PROFILE, "--max-price", "nan"), "no number above 0"),
-        ((PROFILE, "--max-price", "2", "--hours", "-1"), "no number above 0"),
+        ((PROFILE, "--max-price", "0"), "not a number above 0"),
+        ((PROFILE, "--max-price", "nan"), "not a number above 0"),
+        ((PROFILE, "--max-price", "2", "--hours", "-1"), "not a number above 0"),
         ((PROFILE, "--max-price", "2", "--reliability", "1.5"), "more than 1"),
         ((PROFILE, "--max-price", "3", "--ssh-key", "/dev/null/x"), "no SSH public key"),
         ((PROFILE, "--max-price", "3"), "no SSH public key"),

@@ -338,13 +338,13 @@ def test_the_program_says_what_runs_and_ends_with_2_where_one_is_missing(bench: 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--boxes", "0"), "'0' is no whole number"),
-        (("--boxes", "65"), "'65' is no whole number"),
-        (("--boxes", "2.5"), "'2.5' is no whole number"),
-        (("--boxes", "²"), "is no whole number"),
-        (("--region", "Sweden"), "two letters"),
-        (("--region", "SE,"), "two letters"),
-        (("--max-total", "-1"), "no number above 0"),
+        (("--boxes", "0"), "'0' is not a whole number"),
+        (("--boxes", "65"), "'65' is not a whole number"),
+        (("--boxes", "2.5"), "'2.5' is not a whole number"),
+        (("--boxes", "²"), "is not a whole number"),
+        (("--region", "Sweden"), "two-letter"),
+        (("--region", "SE,"), "two-letter"),
+        (("--max-total", "-1"), "not a number above 0"),
         ((), "--max-price or --max-total"),
     ],
 )
