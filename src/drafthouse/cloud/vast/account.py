@@ -114,7 +114,7 @@ def compared(client: VastClient, ledger: Path, rows: Collection[Instance] | None
     known = sum(any(is_instance_of(one, row, client.account) for one in book.rentals.values()) for row in rows)
     for rental in book.rentals.values():
         for shown in () if rental.is_open else instances_of(rental, rows, client.account):
-            found = f"instance {shown['id']} bills, {price_of(shown)}, but it ended in the ledger ({rental.state})"
+            found = f"instance {shown['id']} bills, {price_of(shown)}, but the ledger has it as ended ({rental.state})"
             undead.append(
                 Problem(
                     "rental-still-billing",

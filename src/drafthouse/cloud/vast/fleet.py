@@ -41,7 +41,7 @@ def planned(found: Sequence[Choice], fleet: Fleet) -> list[Choice]:
         where = " in one country" if fleet.one_country else ""
         raise one_problem(
             "too-few-machines",
-            f"{count(len(found), 'offer')} that fit, on {count(most, 'machine')}{where}",
+            f"{count(len(found), 'suitable offer')}, on {count(most, 'machine')}{where}",
             f"{fleet.boxes} machines{where}: one for each box of the fleet",
             f"BOXES={most}, or allow more: MAX_PRICE=, --unverified, --reliability"
             if most

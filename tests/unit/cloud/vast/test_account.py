@@ -286,9 +286,9 @@ def test_what_the_ledger_has_as_ended_and_the_list_shows_is_named(bench: Bench) 
     assert box
     record(bench.ledger, "destroyed", box.id, instance=box.instance)
     (problem,) = compared(bench.client(), bench.ledger).billing
-    assert f"instance {box.instance} bills, $2.143 an hour, but it ended in the ledger" in problem.found
+    assert f"instance {box.instance} bills, $2.143 an hour, but the ledger has it as ended" in problem.found
     world = rented_run.World(bench.client(), bench.ledger, bench.told.append, patience_s=1)
-    with pytest.raises(DrafthouseError, match="but it ended in the ledger"):
+    with pytest.raises(DrafthouseError, match="but the ledger has it as ended"):
         rented_run._after(0, "always", world, None)
     check_end(bench, destroyed)
 

@@ -197,7 +197,7 @@ def rows(resolved: Any, *values: dict[str, Any]) -> Any:
 def test_boxes_share_no_machine(resolved: Any) -> None:
     found = rows(resolved, {"dph_base": 1.0, "machine_id": 7}, {"dph_base": 1.1, "machine_id": 7}, {"dph_base": 2.0})
     assert [one.number for one in planned(found, Fleet(2))] == [1, 3]
-    with refuses("too-few-machines", match="3 offers that fit, on 2 machines(.|\n)*BOXES=2"):
+    with refuses("too-few-machines", match="3 suitable offers, on 2 machines(.|\n)*BOXES=2"):
         planned(found, Fleet(3))
     unknown = rows(resolved, {"machine_id": None}, {"machine_id": None})
     assert len(planned(unknown, Fleet(2))) == 2
