@@ -365,7 +365,7 @@ def test_offline_uses_what_was_verified_and_names_what_is_missing(tmp_path: Path
         os.utime(tmp_path / "m/config.json")
         assert put(hub, tmp_path / "m", offline=True)["changed"] is False  # read, and right
         (tmp_path / "m/config.json").unlink()
-        with pytest.raises(DrafthouseError, match=r"offline, and of org/model there is no config\.json"):
+        with pytest.raises(DrafthouseError, match=r"offline, and org/model is missing config\.json"):
             put(hub, tmp_path / "m", offline=True)
         (tmp_path / "m/config.json").write_bytes(b"[]")
         with pytest.raises(
