@@ -73,7 +73,7 @@ compare: venv ; @scripts/drafthouse compare $(if $(A),"$(A)") $(if $(B),"$(B)") 
 fleet-measure: venv ; @scripts/drafthouse fleet-measure $(box) $(plays) ## measure a fleet through its front under rising load (INVENTORY=fleet ARGS='--model NAME --ca FILE --arm baseline --ladder 4,8,16 --result fleet.json')
 fleet-report: venv ; @scripts/drafthouse fleet-report $(LADDER) $(ARGS) ## show a fleet's crossover and a column per replica (LADDER=fleet.json)
 # --- Operate
-doctor: venv ; @scripts/drafthouse doctor $(box) $(call opt,PROFILE,profile) $(call opt,OUTSIDE,from) $(if $(JSON),--json) $(plays) ## check a box and its server, with what to do (INVENTORY=name PROFILE=name OUTSIDE=host; JSON=1)
+doctor: venv ; @scripts/drafthouse doctor $(box) $(call opt,PROFILE,profile) $(call opt,OUTSIDE,from) $(if $(JSON),--json) $(plays) ## check a box and its server, and say what to fix (INVENTORY=name PROFILE=name OUTSIDE=host; JSON=1)
 logs: venv ; @scripts/drafthouse logs $(box) $(if $(FOLLOW),--follow) $(call told,LINES,lines) $(call told,HOST,host) $(call opt,ONLY,only) $(ARGS) ## show the logs of every box (INVENTORY=name FOLLOW=1 LINES=100 HOST=name ONLY=speculative)
 history: venv ; @scripts/drafthouse history $(box) $(plays) ## show what the box served, when, and why it ended (INVENTORY=name, default local)
 tunnel: venv ; @scripts/drafthouse tunnel $(box) $(call told,HOST,host) $(call told,PORT,port) $(ARGS) ## forward a box's API to http://127.0.0.1:8000 over SSH, until Ctrl-C (INVENTORY=vastai HOST=name PORT=8000)

@@ -54,7 +54,7 @@ def built(folder: Path) -> Path:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()
-        raise one_problem("program-failed", f"ansible-galaxy said: {said}", "a collection that builds", "mend that")
+        raise one_problem("program-failed", f"ansible-galaxy said: {said}", "a collection that builds", "fix that")
     return folder / f"drafthouse-core-{about['version']}.tar.gz"
 
 

@@ -133,10 +133,8 @@ def _uv(lock: Lock, *words: str, cwd: Path) -> None:
     command += ["--python-version", f"3.{lock.oldest}", *words]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
-        found = done.stderr.strip() or f"status {done.returncode} without a word"
-        raise one_problem(
-            "program-failed", found, "access to a package index", "see to it, then run again", lock.source
-        )
+        found = done.stderr.strip() or f"status {done.returncode} without output"
+        raise one_problem("program-failed", found, "access to a package index", "fix that, then run again", lock.source)
 
 
 def main() -> int:

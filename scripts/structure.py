@@ -45,7 +45,7 @@ def main() -> int:
             "out-of-range",
             f"{count} lines",
             f"at most {MOST_LINES}",
-            "move a subject of its own into another file",
+            "move one subject into another file",
             path,
         )
         for path, count in lines.items()

@@ -72,7 +72,7 @@ def help_text(width: int = sys.maxsize) -> str:
 def refusal(word: str) -> Problem:
     """Return why ``word`` is no target, with the nearest one."""
     if "/" in word:
-        return Problem("no-such-file", f"no file {word}", "a file that is there", "correct the path")
+        return Problem("no-such-file", f"no file {word}", "an existing file", "correct the path")
     known = sorted({*profiles(), *(name for targets in groups().values() for name in targets)})
     near = nearest(word, known)
     do = f"make {near} (make help shows them all)" if near else "make help"

@@ -175,7 +175,7 @@ def test_ctrl_c_is_heard_and_leaves_nothing(
     demo.read(0.1)
     print(demo.text[before:])
     assert demo.process.returncode == 130
-    assert "being stopped" in demo.text[before:]
+    assert "Stopping: the servers of this run" in demo.text[before:]
     assert re.search(r"^stopped, after \d+\.\d s$", demo.text[before:], re.MULTILINE)
     figure(f"Ctrl-C while {moment}: said after {heard_s:.2f} s, over after {over_s:.1f} s")
     assert quick(heard_s, FIRST_LINE_S, times=1)

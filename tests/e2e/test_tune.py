@@ -97,7 +97,7 @@ def test_the_budget_holds_a_kill_included(tuned: tuple[str, float], figure: Call
     text, took = tuned
     figure(f"tuner on llama.cpp: {took:.0f} s of a budget of {BUDGET_S} s, {len(done())} trials")
     assert took <= BUDGET_S
-    assert "going on with" in text
+    assert "continuing with" in text
 
 
 def test_no_trial_was_measured_twice(tuned: tuple[str, float]) -> None:

@@ -152,7 +152,7 @@ def watched(given: Any, home: Path) -> Iterator[Watched]:
         patch.setenv("DRAFTHOUSE_STATE", str(home / "state"))
         done = given("site.yml")
         assert done.status == 0, done.output[-3000:]
-        assert "speculation pays here while more is accepted" in done.output
+        assert "speculation pays here while the acceptance rate is above" in done.output
         box = home / "home"
         trust = ssl.create_default_context(cafile=certificate_file(str(box)))
         clients = Clients(given.port, trust, (box / "secrets/api_key").read_text().strip())

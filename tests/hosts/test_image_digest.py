@@ -143,7 +143,7 @@ def test_a_tag_is_pinned_at_the_first_pull_and_refused_when_it_moves(name: str, 
     refused = fetch(tmp_path, name)
     assert refused.status != 0
     assert refused.lines("found") == [f"found: {name} is {second} in its registry"]
-    assert refused.lines("needed") == [f"needed: {first}, which it was when it was first pulled (pins.json)"]
+    assert refused.lines("needed") == [f"needed: {first}, its digest at the first pull (pins.json)"]
     assert "-e repin=true" in refused.lines("do")[0]
     assert image_digest.on_box(name) is None
     # So is one where somebody pulled it by hand.

@@ -355,7 +355,7 @@ def test_what_a_killed_run_left_measuring_is_ended_by_the_next(
             "let the other run finish",
             marks=pytest.mark.soak,
         ),
-        ("KILL", "a long step that ended on the box without a result", "ran out of memory"),
+        ("KILL", "a long step that ended without a result on the box", "ran out of memory"),
     ],
 )
 def test_a_step_that_is_ended_on_the_box_says_so(

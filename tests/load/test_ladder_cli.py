@@ -104,7 +104,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(tmp_path: Path) 
             # It came after the step of a second and a half: this machine stood still meanwhile.
         assert process.returncode == 130
         assert "Traceback" not in told
-        assert told.splitlines()[-1].startswith("stopped; what was measured is above; the same command goes on")
+        assert told.splitlines()[-1].startswith("stopped; what was measured is above; the same command measures")
         kept = steps_of(out)
         assert kept[0] == first
         assert [(step["level"], step["status"], step["ended_by"]) for step in kept[1:]] == [

@@ -265,7 +265,7 @@ class Money(RuleBasedStateMachine):
             finally:
                 account.steps_left, account.died = None, False
                 account.check_others()
-        _, head, tail = said.getvalue().partition("by the ledger")
+        _, head, tail = said.getvalue().partition("according to the ledger")
         return status, problems + head + tail
 
     def _destroy(self, yes: bool, terminal: bool | None, death: int | None = None) -> tuple[int, str] | None:

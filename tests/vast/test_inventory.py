@@ -149,9 +149,9 @@ def test_another_key_is_not_answered_from_what_was_kept(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("text", "environ", "says"),
     [
-        ("no key", {"VAST_API_KEY": ""}, "no key of a vast.ai account. Do: make one at https://console.vast.ai/"),
+        ("no key", {"VAST_API_KEY": ""}, "no vast.ai API key. Do: make one at https://console.vast.ai/"),
         ("no network", {"VAST_URL": "http://127.0.0.1:9"}, "no answer from http://127.0.0.1:9: ConnectionRefused"),
-        ("wrong key", {"VAST_API_KEY": "vk-wrong"}, "HTTP 401: Invalid user key. Do: look at"),
+        ("wrong key", {"VAST_API_KEY": "vk-wrong"}, "HTTP 401: Invalid user key. Do: check"),
         ("wrong address", {"VAST_URL": "http://vast.example.com"}, "VAST_URL=http://vast.example.com. Do: unset"),
     ],
 )
@@ -236,7 +236,7 @@ def test_several_accounts(desk: Desk) -> None:
     one = desk.read(source)
     assert list(one.hosts) == [f"vast-{numbers['home']}"]
     (line,) = one.warnings
-    assert "vast.ai is not asked (account work): no key of a vast.ai account" in line
+    assert "vast.ai is not asked (account work): no vast.ai API key" in line
     assert "export VAST_API_KEY_WORK" in line
 
 

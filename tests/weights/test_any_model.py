@@ -151,7 +151,7 @@ def test_a_gated_repository_without_the_licence_is_refused_and_with_it_read() ->
     [
         ({"model.safetensors": shard(llama_like(LITTLE))}, "model-shape-unknown", "no config.json"),
         ({"config.json": b"{", "model.safetensors": b""}, "model-shape-unknown", "does not parse as JSON"),
-        ({"config.json": b"[]"}, "model-shape-unknown", "no JSON object"),
+        ({"config.json": b"[]"}, "model-shape-unknown", "not a JSON object"),
         ({"config.json": json.dumps(LITTLE).encode(), "pytorch_model.bin": b"x"}, "no-weights", "safetensors"),
         ({"config.json": json.dumps(LITTLE).encode(), "model.safetensors": b"\1"}, "weights-damaged", "1 bytes"),
         (files_of({"architectures": ["HydraModel"]}, llama_like(LITTLE)), "model-shape-unknown", "HydraModel"),
@@ -181,7 +181,7 @@ def test_a_head_of_speculators_names_its_target() -> None:
     ("head_for", "hidden", "says"),
     [
         (None, 5120, "that does not name its target"),
-        ("org/unknown", 5120, "which the catalogue does not have"),
+        ("org/unknown", 5120, "which is not in the catalogue"),
         ("Qwen/Qwen3-32B", 4096, "reads 4096 values"),
     ],
 )

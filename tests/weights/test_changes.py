@@ -157,7 +157,7 @@ def test_offline(tmp_path: Path) -> None:
     with hub_server(Hub(a_model())) as hub:
         nothing = Job(hub, dest, {"offline": True}).run()
         assert nothing.returned == 1
-        assert "offline, and nothing at" in nothing.problems
+        assert "offline, and nothing verified as" in nothing.problems
         assert Job(hub, dest).run().returned == 0
         asked = len(hub.asked)
         there = Job(hub, dest, {"offline": True}).run()

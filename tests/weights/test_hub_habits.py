@@ -71,7 +71,7 @@ def test_a_cache_that_the_client_made_is_used(hub: Hub, filled: Path, tmp_path: 
     assert done.returned == 0, done.text
     assert_right(tmp_path / "m", MODEL)
     assert (done.result["bytes_fetched"], done.result["bytes_brought"]) == (0, total(MODEL))
-    assert done.notes == [f"5.5 MB of org/model were in {filled}, and were verified"]
+    assert done.notes == [f"5.5 MB of org/model were found in {filled} and verified"]
     assert job.run().result["changed"] is False
     assert (asked_for_bytes(hub), hub.sent) == ([], 0)
     assert {path: path.read_bytes() for path in filled.rglob("*") if path.is_file()} == before

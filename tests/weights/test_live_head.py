@@ -76,7 +76,7 @@ def test_an_export_without_the_head_is_refused_from_its_index_alone(tmp_path: Pa
     assert problem == {
         "code": "builtin-head-not-exported",
         "found": "no tensor mtp.fc.weight, mtp.layers.0.*",
-        "needed": "the tensors of the built-in head, which this method drafts with: mtp.fc.weight, mtp.layers.0.*",
+        "needed": "the tensors of the built-in head that this method drafts with: mtp.fc.weight, mtp.layers.0.*",
         "do": "use org/whole, which has it, or a method without it",
         "where": f"org/model at {COMMIT}",
     }
@@ -135,7 +135,7 @@ def test_an_index_that_comes_with_wrong_bytes_once_refuses_nobody(tmp_path: Path
         result = put(hub, tmp_path / "m")
     assert result["changed"]
     [note] = result["notes"]
-    assert note.endswith(f"when the files are there; before that: {INDEX} came with wrong bytes")
+    assert note.endswith(f"after the download, not before: {INDEX} came with wrong bytes")
 
 
 def test_a_profile_that_drafts_with_something_else_takes_any_export(tmp_path: Path) -> None:

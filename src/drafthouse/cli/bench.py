@@ -301,5 +301,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_whole(given.result, f"{text}\n")
         print(f"\nresult: {given.result}", file=shown)
     if result["incomplete"]:
-        print("stopped; what had ended until then is above, marked as incomplete", file=sys.stderr)
+        print("stopped; what had ended by then is above, marked as incomplete", file=sys.stderr)
     return code

@@ -206,7 +206,7 @@ def run(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> int:
         if kept:
             print(f"\nresult: {options.result}", file=shown)
         if stopped:
-            again = "; the same command goes on with what is missing" if kept else ""
+            again = "; the same command measures what is missing" if kept else ""
             print(f"stopped; what was measured is above{again}", file=sys.stderr)
             return INTERRUPTED
         return DONE if any(step["status"] == OK for step in file.data["steps"]) else FAILED

@@ -61,7 +61,7 @@ def per_cent(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage from 0 to 100")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage from 0 to 100")
     return value / 100
 
 
@@ -94,8 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.regression is not None and not found["judged"]:
         unjudged = unjudged or ["no kind of the verdict with enough prompts in both reports"]
     if unjudged:
-        needed = "all that A shows in B too, and 6 prompts of a kind or more, or nothing tells a regression"
-        do = "measure B with what is missing (more prompts a kind, the gate's suite, the ladder), or choose another A"
+        needed = "in B all that A shows, with 6 or more prompts per kind"
+        do = "measure B with what is missing (more prompts per kind, the gate's suite, the ladder), or choose another A"
         print(
             describe([Problem("regression-not-judged", reason, needed, do, "--regression") for reason in unjudged]),
             file=sys.stderr,

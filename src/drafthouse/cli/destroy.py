@@ -56,19 +56,19 @@ def options() -> Parser:
 def unseen(open_ones: Sequence[Rental]) -> str:
     """Return what the ledger alone says may bill, where vast.ai cannot be asked."""
     if not open_ones:
-        return f"\nby the ledger nothing of ours bills; what really does stands at {CONSOLE}"
+        return f"\naccording to the ledger, nothing of ours bills; {CONSOLE} shows what really does"
     lines = [
-        f"  {one.label}: instance {one.instance or 'never told'}, ${one.facts.get('price_per_hour', '?')} an hour"
+        f"  {one.label}: instance {one.instance or 'unknown'}, ${one.facts.get('price_per_hour', '?')} an hour"
         for one in open_ones
     ]
-    return "\n".join(["", f"by the ledger these may bill (end them at {CONSOLE}):", *lines])
+    return "\n".join(["", f"according to the ledger, these may bill (end them at {CONSOLE}):", *lines])
 
 
 def nothing_rented(ledger: Path, *, as_json: bool) -> int:
     """Say that this clone has rented nothing, which needs no key; return the exit status."""
     notes = [
         f"nothing was rented from here: {ledger} has no entry",
-        f"vast.ai was not asked, for no key was given; what bills in your account stands at {CONSOLE}",
+        f"vast.ai was not asked, as there is no key; {CONSOLE} shows what bills in your account",
     ]
     if as_json:
         print_json("rentals", {"billing": [], "notes": notes})

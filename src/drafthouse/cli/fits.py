@@ -54,7 +54,7 @@ def context(text: str) -> int:
     """Return a number of tokens, as 32k or 40960."""
     tokens = counted(text)
     if not tokens:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 32k")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of tokens, such as 32k")
     return tokens
 
 

@@ -63,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise one_problem(
             "unknown-option",
             f"'{given.host}'",
-            f"no host: drafthouse fleet {given.action} is about all of them",
-            f"leave it out; some of them: -- --limit {given.host}",
+            f"no host: drafthouse fleet {given.action} covers all of them",
+            f"leave it out; to choose some: -- --limit {given.host}",
         )
     if given.action == "status":
         return play(["playbooks/fleet_status.yml"], given.inventory, {}, given.words)

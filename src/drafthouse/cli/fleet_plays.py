@@ -104,9 +104,9 @@ class Boxes:
             seen: dict[str, Seen] = object_in(file)
         if missing := [host for host in hosts if host not in seen]:
             said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-            found = f"nothing is known of {', '.join(missing)}: {printable(said[-1]) if said else 'no output'}"
+            found = f"no state of {', '.join(missing)}: {printable(said[-1]) if said else 'no output'}"
             do = "drafthouse fleet status shows more"
-            raise one_problem("no-such-host", found, "boxes that can be looked at", do, self._given.inventory)
+            raise one_problem("no-such-host", found, "boxes that can be reached", do, self._given.inventory)
         return seen
 
     def judged(self, box: str) -> Judged | None:

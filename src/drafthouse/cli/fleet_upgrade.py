@@ -44,7 +44,7 @@ def options() -> Parser:
     set_option(parser)
     parser.add_argument("--canary", metavar="HOST", help="the box that is changed first (default: the first)")
     parser.add_argument(
-        "--short", action="store_true", help="go on although another replica is out; it is left as it is"
+        "--short", action="store_true", help="continue although another replica is out; it is left as it is"
     )
     parser.add_argument("--again", action="store_true", help="measure again, also where a result is kept")
     regression_option(parser, "how much worse than before a box may be, in per cent")
@@ -70,7 +70,7 @@ def ordered(given: argparse.Namespace) -> tuple[list[str], list[str]]:
     if not changed:
         known = sorted(set(profiles.values()))
         found = f"no box of {given.inventory} has the profile {given.profile}"
-        raise one_problem("no-host", found, "one that has", did_you_mean(given.profile, known), given.inventory)
+        raise one_problem("no-host", found, "one that has it", did_you_mean(given.profile, known), given.inventory)
     if given.canary:
         if given.canary not in changed:
             found, do = f"no box '{given.canary}' of {given.profile}", did_you_mean(given.canary, changed)

@@ -66,8 +66,8 @@ def _home(name: str, variables: Mapping[str, Any]) -> str:
     raise one_problem(
         "invalid-setting",
         f"drafthouse_home: {home or 'nothing'}",
-        "the folder of our own on the box",
-        "write it out",
+        "our folder on the box",
+        "write the path out",
         name,
     )
 

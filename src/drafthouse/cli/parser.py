@@ -30,7 +30,7 @@ _BY_MACHINE = {
     errno.EPERM: _DENIED,
     errno.EROFS: replace(_DENIED, found="a read-only file system", do="mount it rw, or work in a copy elsewhere"),
     errno.ENOSPC: _FULL,
-    errno.EDQUOT: replace(_FULL, found="the quota is used up"),
+    errno.EDQUOT: replace(_FULL, found="the disk quota is exceeded"),
 }
 
 

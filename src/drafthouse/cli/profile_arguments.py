@@ -106,8 +106,6 @@ def overrides(settings: list[str]) -> dict[str, Any]:
             checked_text(path)
             place[last] = yaml_of(value)
         except BadDocument as error:
-            problem = error.problem(
-                f"--set {short(printable(path))}", "a value, as YAML has it", "correct it, or quote it"
-            )
+            problem = error.problem(f"--set {short(printable(path))}", "a YAML value", "correct it, or quote it")
             raise DrafthouseError(problem) from None
     return result

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, problems in house.broken.items():
         print(f"\n{name} cannot be used:\n{describe(problems)}")
     if entries := dict.fromkeys(one for problems in house.broken_models.values() for one in problems):
-        print(f"\nthese entries of your own cannot be used, the others can:\n{describe(entries)}")
+        print(f"\nthese entries of yours cannot be used; the others can:\n{describe(entries)}")
     return FAILED if house.broken else DONE
 
 

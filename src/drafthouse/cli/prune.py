@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     site = site_of_inventory(given.inventory)
     models_dir = given.models_dir or Path(site["models_dir"])
     if given.models_dir is None and not models_dir.exists() and not given.json:
-        print(f"no weights yet: {models_dir} is not there")
+        print(f"no weights yet: {models_dir} does not exist")
         return DONE
     house = load_house(ROOT)
     # What such a profile needs is not known, nor of a broken entry what it names, and it must not be removed.

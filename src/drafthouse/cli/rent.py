@@ -72,7 +72,7 @@ def options() -> Parser:
         type=region,
         default=(),
         metavar="CODES",
-        help="countries by their two letters (SE or SE,NO), or 'same': all boxes in one country",
+        help="two-letter country codes (SE or SE,NO), or 'same': all boxes in one country",
     )
     parser.add_argument(
         "--all-or-nothing", action="store_true", help="destroy all boxes of this run if one cannot be rented"
@@ -121,7 +121,7 @@ def positive(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
 
 
@@ -136,7 +136,7 @@ def share(text: str) -> float:
 def boxes(text: str) -> int:
     """Return a number of boxes that one search can find."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_OFFERS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to {MOST_OFFERS}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MOST_OFFERS}")
     return int(text)
 
 
@@ -146,7 +146,7 @@ def region(text: str) -> tuple[str, ...]:
         return SAME
     codes = tuple(code.strip().upper() for code in text.split(","))
     if not all(len(code) == 2 and code.isascii() and code.isalpha() for code in codes):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither 'same' nor countries by their two letters (SE,NO)")
+        raise argparse.ArgumentTypeError(f"{text!r} is neither 'same' nor two-letter country codes (SE,NO)")
     return codes
 
 
@@ -214,7 +214,7 @@ def dry_run(world: World, resolved: ResolvedProfile, limits: Limits, fleet: Flee
     for one in pool[: fleet.boxes]:
         print(f"would send: PUT {client.url}/api/v0/asks/{one.number}/")
     if fleet.boxes > 1:
-        print("each with a label of its own:")
+        print("each with its own label:")
     print(json.dumps({**body, "onstart": "(below)"}, indent=2))
     print(f"\non start, the box runs:\n{body['onstart']}")
     print("nothing was rented")
@@ -236,9 +236,9 @@ def dry_run_without_key(
         f" driver {rental['driver'] or 'any'} or newer, image {rental['image']}",
         f"\nwould send: POST {url}/api/v0/bundles/",
         f"{{\n{filters}\n}}",
-        f"\nvast.ai shows offers and prices to accounts alone; no key stands in {problem.needed}",
+        f"\nvast.ai shows offers and prices only to accounts; no key is in {problem.needed}",
         f"to see them: {problem.do}",
-        "nothing was asked, and nothing was rented",
+        "no request was sent, and nothing was rented",
     ]
     say("\n".join(lines))
 
@@ -247,9 +247,9 @@ def rented(boxes: Sequence[Rented], profile: str) -> str:
     """Return what to do with boxes that run."""
     hour, total = math.fsum(box.price.hour for box in boxes), math.fsum(box.price.total for box in boxes)
     until = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(box.deadline for box in boxes)))
-    itself, which = "it ends itself (where its own key may only stop it, its disk stays billed)", "this one"
+    itself, which = "it ends itself (if its own key may only stop it, its disk stays billed)", "this one"
     if len(boxes) > 1:
-        itself, which = "they end themselves (where their own keys may only stop them, their disks stay billed)", "one"
+        itself, which = "they end themselves (if their own keys may only stop them, their disks stay billed)", "one"
     return "\n".join(
         [
             *map(_runs, boxes),
@@ -275,7 +275,7 @@ def stopped(asked: Sequence[str]) -> int:
     left = [known[one] for one in asked if one in known and known[one].is_open]
     if left:
         raise StillBilling(by_the_ledger(ledger, left))
-    put("stopped; nothing of this run bills (make destroy ARGS=--list shows what else does)\n", sys.stderr)
+    put("stopped; nothing of this run is billing (make destroy ARGS=--list shows what else does)\n", sys.stderr)
     return INTERRUPTED
 
 

@@ -83,7 +83,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if args.open is not None and not any([args.again, args.ladder, *given]):
         return args
     if args.open:
-        parser.error("--open REPORT shows a kept report and makes none: leave its name out, or the rest")
+        parser.error("--open REPORT only shows a kept report: leave out its name, or the other options")
     if bool(args.again) == any(given) or (any(given) and not all(given)) or (args.again and args.ladder):
         parser.error("give --baseline, --speculative and --resolved, or --again alone")
     return args
@@ -155,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         written = make(args)
     except OSError as error:
-        needed, do = "a folder that can be written, and the templates", "choose --reports or --templates"
+        needed, do = "a writable folder, and the templates", "choose --reports or --templates"
         raise one_problem("file-unwritable", error.strerror or str(error), needed, do) from error
     if args.json:
         print(json.dumps(written.report, indent=1, ensure_ascii=False))
@@ -164,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     width = min(max(shutil.get_terminal_size((80, 24)).columns, 80), 100)
     print(verdict_table(written.report, width=width, colour=colour), end="")
     if not can_draw():
-        print("no plots: matplotlib is not installed beside drafthouse", file=sys.stderr)
+        print("no plots: matplotlib is not installed", file=sys.stderr)
     page = written.path / "report.html"
     print(f"report: {page} ({'written' if written.changed else 'unchanged'})")
     if args.open is not None:

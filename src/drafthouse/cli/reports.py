@@ -67,7 +67,7 @@ def _write_page(given: argparse.Namespace) -> None:
     try:
         write_index(page, kept_lines(given.reports, given.profile), given.templates)
     except OSError as error:
-        found, needed = error.strerror or str(error), "a folder that can be written, and the templates"
+        found, needed = error.strerror or str(error), "a writable folder, and the templates"
         problem = Problem("file-unwritable", found, needed, "choose --reports or --templates", str(page))
         raise DrafthouseError(problem) from error
     if given.open:

@@ -112,7 +112,7 @@ def _serves(command: Sequence[str]) -> bool:
 
 
 def _first_words(serves: bool) -> str:
-    what = "the servers of this run are being stopped" if serves else "what runs on the box is being ended"
+    what = "the servers of this run" if serves else "what runs on the box"
     return f"\nStopping: {what} (a second Ctrl-C leaves them running)"
 
 

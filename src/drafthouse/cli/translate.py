@@ -80,9 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if other:
             print(f"\n{another_text(other, colour=colour)}")
         elif given.to:
-            print(f"\n--to {given.to}: it is a command of {one.engine_name} already, and today's stands above")
+            print(f"\n--to {given.to}: it already is a command of {one.engine_name}; today's is above")
     if loose:
-        print(f"\nleft aside, since no command stands before them: {', '.join(loose)}")
+        print(f"\nleft out, as no command precedes them: {', '.join(loose)}")
     if given.profile:
         print(f"\nwritten: {given.profile}")
     return DONE

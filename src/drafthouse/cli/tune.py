@@ -160,7 +160,7 @@ def check_target(path: Path) -> None:
     elif not path.parent.is_dir():
         found = f"no folder {path.parent}"
     elif not os.access(path if path.exists() else path.parent, os.W_OK):
-        found = "a place that may not be written to"
+        found = "a path that is not writable"
     if found:
         raise one_problem(
             "file-unwritable",
@@ -214,13 +214,13 @@ def search(work: Work, budget_s: int, given: argparse.Namespace, begun: float) -
     show = Show(budget_s, journal.spent_s)
     if journal.resumed:
         show.line(
-            f"going on with {len(journal.outcomes)} trials of an earlier run, {journal.spent_s:.0f} s of the budget"
+            f"continuing with {len(journal.outcomes)} trials of an earlier run, {journal.spent_s:.0f} s of the budget"
         )
     log = work.folder / "ansible.log"
-    show.line(f"what Ansible prints goes to {log.relative_to(ROOT)}")
+    show.line(f"Ansible's output goes to {log.relative_to(ROOT)}")
     plays = Plays(f"inventory/{work.inventory}", given.words, log, show.passing, journal.touch)
     if plays.end_orphan():
-        show.line("ended the playbook that a killed run had left at work")
+        show.line("stopped the playbook that a killed run had left running")
     trial = BoxTrial(
         work.name,
         work.prompts,
@@ -234,12 +234,12 @@ def search(work: Work, budget_s: int, given: argparse.Namespace, begun: float) -
         return tune(work.space, Recorded(trial, journal), budget_s, show.line)
     finally:
         if trial.started:
-            show.line("ending the trials: what served before comes back")
+            show.line("ending the trials: restoring what served before")
             # Ending a stop that hangs takes time as well.
             stop_s = max(0.0, min(STOP_S, end - time.monotonic() - KILL_S / 2))
             if not trial.stop(stop_s):
                 show.line(
-                    f"that was not done in {stop_s:.0f} s: "
+                    f"not restored in {stop_s:.0f} s; run: "
                     f"ansible-playbook playbooks/tuned.yml -i inventory/{work.inventory} -e profile={work.name}"
                 )
         journal.close()
@@ -251,7 +251,7 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
     (work.folder / "result.json").write_text(as_json(found, judgement), "utf-8")
     print(text_of(found, judgement, work.space.left_out, work.prompts.notes))
     if judgement.word == UNCONFIRMED:
-        print("\nno new profile: the same command asks the last step again while there is time; AGAIN=1 (--again) all")
+        print("\nno new profile: the same command repeats the last step while there is time; AGAIN=1 (--again) all")
         return
     if judgement.word not in BETTER:
         why = "its output is not the model's own" if judgement.word == WRONG_OUTPUT else "nothing better was found"
@@ -270,7 +270,7 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
     except OSError as error:
         raise one_problem(
             "file-unwritable",
-            f"a new profile that could not be written: {error.strerror}",
+            f"the new profile could not be written: {error.strerror}",
             "a writable path",
             "create one, or pass --to FILE; the same command then writes it without measuring again",
             str(work.target),
@@ -301,6 +301,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         finish(work, budget_s, search(work, budget_s, given, begun))
     except KeyboardInterrupt:
-        print(f"\nstopped; the same command goes on ({work.folder.relative_to(ROOT)})", file=sys.stderr)
+        print(f"\nstopped; the same command continues ({work.folder.relative_to(ROOT)})", file=sys.stderr)
         return INTERRUPTED
     return DONE

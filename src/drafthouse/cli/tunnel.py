@@ -57,6 +57,6 @@ def _said(opened: Tunnel) -> str:
     if not answers(port):
         lines += [
             "",
-            f"nothing answers on port {way.api_port} of {way.name} yet: the engine does not serve, or is loading",
+            f"nothing answers on port {way.api_port} of {way.name} yet: the engine is stopped, or still loading",
         ]
     return "\n".join(lines)

@@ -158,10 +158,10 @@ def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Res
     """
     old, new = resolved
     hosts = plays.hosts()
-    print(f"\nserving and measuring {old}, where its result is not kept", flush=True)
+    print(f"\nserving and measuring {old}, unless its result is kept", flush=True)
     if not plays.site(old):
         do = "fix that first: there is nothing to compare with"
-        raise one_problem("task-failed", f"{old} is not being served", "the old version, as it was", do, given.profile)
+        raise one_problem("task-failed", f"{old} is not being served", "the old version serving", do, given.profile)
     print(f"\nserving and measuring {new}", flush=True)
     if plays.site(new):
         ends = {host: judged(given, host, resolved) for host in hosts}
@@ -172,7 +172,7 @@ def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, Res
     if worse := [host for host, end in ends.items() if end != DONE]:
         print(f"\nback to {old} on {', '.join(worse)}", flush=True)
         if not plays.site(old, "--limit", ",".join(worse)):
-            do = "make rollback, or look at what the run above says"
+            do = "make rollback, or see the output of the run above"
             raise one_problem(
                 "server-not-restored", f"{old} did not start again", "the old version serving", do, ", ".join(worse)
             )

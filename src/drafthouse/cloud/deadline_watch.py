@@ -183,7 +183,7 @@ class Watch:
             left, jump = went_on(self.state, now)
             self.state["left_s"] = left
             if abs(jump) > JUMP_S:
-                self.say(f"the clock was set by {jump:.0f} s; the deadline stays")
+                self.say(f"the clock jumped by {jump:.0f} s; the deadline stays")
         else:
             return False
         state = self.state
@@ -230,9 +230,7 @@ class Watch:
         if self.tries >= OFF_AT and os.path.exists(off):
             words = sys.executable, off, self.folder
             done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-            self.say(
-                (done.stdout + done.stderr[-300:]).strip() or "nothing serves here any more; it is billed: make destroy"
-            )
+            self.say((done.stdout + done.stderr[-300:]).strip() or "no server here; this box still bills: make destroy")
             took, most = False, RARELY_S
         self.wait = AGAIN_S if took else min(most, self.wait * 2)
         return self.wait

@@ -133,7 +133,7 @@ def main() -> int:
     home = json.loads((Path(sys.argv[1]) / "arm.json").read_text("utf-8")).get("home")
     count, containers = (end(home), end_containers()) if home else (0, 0)
     if count or containers:
-        print(f"ended what served: {count} processes, {containers} containers; this box is billed: make destroy")
+        print(f"stopped what served: {count} processes, {containers} containers; this box still bills: make destroy")
     return 0
 
 

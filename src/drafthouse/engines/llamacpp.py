@@ -73,12 +73,12 @@ class LlamaCpp(SpecDecodeCounters):
         method = str(words.get("spec-type") or "")
         if not method:
             method = "draft-simple" if draft else "ngram-mod" if "spec-default" in words else "ngram-simple"
-            why = "a draft model alone drafts nothing now; the way to speculate is named" if draft else "none was named"
+            why = "a draft model alone no longer drafts; the type must be named" if draft else "none was named"
             command.note("(no --spec-type)", f"--spec-type {method}", why, "chosen", _RENAMED)
         types = method.split(",")
         for old, new in _of_type(types[0], words):
             if new.endswith("-size-m") and old == "spec-draft-n-max":
-                why = "so many this lookup drafts; --spec-draft-n-max is for the others, and today ignored here"
+                why = "this lookup's draft length; --spec-draft-n-max is for the others, and ignored here now"
                 command.note(f"--{old} {words[old]}", f"--{new} {words[old]}", why, "renamed", _RENAMED)
             words[new] = words.pop(old)
         entry = command.engine["methods"].get(method)

@@ -224,7 +224,7 @@ def apply_keys(settings: Settings, table: FlagTable, changes: list[Change], wher
         why = rule.get("note", "the same under another name")
         if rule["kind"] == "renamed":
             if rule.get("invert"):
-                value, why = not value, "the same, the other way round"
+                value, why = not value, "the same, inverted"
             result.setdefault(rule["became"], rule.get("values", {}).get(str(value).lower(), value))
         elif value is False and "when_false" in rule:
             result.setdefault(rule["when_false"], None)

@@ -36,7 +36,7 @@ class SGLang(Engine):
     shows_zeros = False
     no_sign = (
         f"the server has neither sglang:spec_verify_calls_total (SGLang has it since {_SINCE}, once something was "
-        "drafted) nor sglang:spec_accept_length, and its answers say nothing (return_spec_tokens_details, since 0.5.20)"
+        "drafted) nor sglang:spec_accept_length, and its answers lack counts (return_spec_tokens_details, since 0.5.20)"
     )
     see_drafts = f"sglang:spec_verify_calls_total, since SGLang {_SINCE}"
     # How much was drafted, and accepted at which place, it does not count.
@@ -109,7 +109,7 @@ class SGLang(Engine):
             method = "nextn"  # the same to it (speculative_hook.py), and many write it for the layers inside
         entry = methods.get(method)
         if entry and entry["draft"] in ("head", "model") and not draft:
-            why = f"it ends at its start without a draft of its own: {_DRAFT}"
+            why = f"it exits at its start without a separate draft: {_DRAFT}"
             command.note(f"--speculative-algorithm {said}", "", why, "kept")
         names = entry["names"] if entry else {}
         tokens = None

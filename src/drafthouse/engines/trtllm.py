@@ -58,9 +58,9 @@ class TensorRTLLM(Engine):
     traffic: ClassVar[Mapping[str, str]] = {"trtllm_request_success": "requests", "trtllm:request_success": "requests"}
     programs: ClassVar[Mapping[str, str]] = {"trtllm-serve": ""}
     other_verbs: ClassVar[Mapping[str, str]] = {
-        "disaggregated": "a router in front of servers that prefill and servers that decode, each a command of its own",
-        "disaggregated_mpi_worker": "a worker of servers that prefill and decode apart, under MPI",
-        "mm_embedding_serve": "a server of a multimodal model's encoder alone",
+        "disaggregated": "a router in front of separate prefill and decode servers",
+        "disaggregated_mpi_worker": "a worker of separate prefill and decode servers, under MPI",
+        "mm_embedding_serve": "a server of only the encoder of a multimodal model",
     }
     python_modules = ("tensorrt_llm.commands.serve",)
     images = ((r"nvcr\.io/nvidia/tensorrt-llm/release", ()),)

@@ -103,7 +103,7 @@ def _check_keys(data: object, keys: Mapping[str, Key], version: str, path: str, 
         elif value is None:
             if not key.null:
                 findings.add(
-                    "empty-value", here, "nothing", "a value: null is none here", "give it a value, or remove the key"
+                    "empty-value", here, "nothing", "a value other than null", "give it a value, or remove the key"
                 )
         elif here == "speculative_config":
             _check_speculation(value, version, findings)
@@ -263,7 +263,7 @@ def _check_needs(data: Settings, name: str, kind: DecodingType, findings: Findin
     if data.get("use_dynamic_tree") is True:
         if data.get("eagle_choices") is not None:
             findings.add(
-                "conflicting-keys", path, "use_dynamic_tree and eagle_choices", "one way to make the tree", "keep one"
+                "conflicting-keys", path, "use_dynamic_tree and eagle_choices", "one way to build the tree", "keep one"
             )
         if data.get("dynamic_tree_max_topK") is None:
             findings.add(
@@ -318,7 +318,7 @@ def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
             "missing-key",
             path,
             f"no entry for batch size 1 (the smallest is {first})",
-            "the key 1: every server meets it",
+            "the key 1: every server reaches it",
             f"add '1: {most}'",
         )
     elif _is_whole(most) and schedule[first] != most:
@@ -361,6 +361,6 @@ def _check_cuda_graph(data: Settings, findings: Findings) -> None:
             "conflicting-keys",
             "cuda_graph_config",
             "max_batch_size and batch_sizes",
-            "one of them: the list already says which is the largest",
+            "one of them: the list already sets the largest",
             "keep one",
         )

@@ -164,10 +164,10 @@ class VLLM(SpecDecodeCounters):
         method = str(raw.get("method") or "")
         if not method:
             method = command.guess(draft)
-            why = "read from what the draft is; the engine guesses it from the draft's name, so it is written out now"
+            why = "derived from the draft; the engine would guess it from the draft's name, so it is explicit now"
             command.note("(no method)", f"method: {method}", why, "chosen")
         if _OLD_MTP.fullmatch(method):
-            why = "one word for the heads inside every target"
+            why = "one name for the heads inside all targets"
             command.note(f"method {method}", "method: mtp", why, "renamed", "0.11.0")
             method = "mtp"
         word, method = method, command.method_named(method, raw)
@@ -188,7 +188,7 @@ class VLLM(SpecDecodeCounters):
             most = whole_number(batch, "disable_by_batch_size")
             settings.setdefault(_SCHEDULE, [[1, most, tokens], [most + 1, most + 1, 0]])
             version = command.changes.pop().version
-            why = "rows of [first batch size, last, K]; the last row holds for all above it (0.25.0)"
+            why = "rows of [first batch size, last, K]; the last row applies to all above it (0.25.0)"
             command.note("disable_by_batch_size", _SCHEDULE, why, "renamed", version)
         words: Settings = {"method": word}
         if draft:
@@ -262,7 +262,7 @@ def _json(given: Given) -> Settings:
         raise one_problem(
             "wrong-format",
             f"text that is not JSON ({reason})",
-            'keys with values, as {"method": "eagle3", "model": "...", "num_speculative_tokens": 3}',
+            'keys with values, such as {"method": "eagle3", "model": "...", "num_speculative_tokens": 3}',
             "correct it; put the whole JSON in single quotes",
             given.spelled,
         )

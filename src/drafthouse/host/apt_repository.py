@@ -133,7 +133,7 @@ def _fetched_key(repository: Repository, fetch: Fetch) -> bytes:
         raise one_problem(
             "repository-unreachable",
             f"no signing key at {repository.key_url} ({error})",
-            "the key that the repository is signed with",
+            "the signing key of the repository",
             "check that this box reaches that address (proxy, DNS, firewall)",
         ) from error
 
@@ -159,7 +159,7 @@ def _update(repository: Repository, options: Sequence[str]) -> None:
             "repository-unreachable",
             f"no index of {repository.url} within {_APT_S} s",
             "a repository that answers",
-            "see whether this box reaches that address, then run again",
+            "check that this box reaches that address, then run again",
         ) from error
     text = f"{done.stdout}\n{done.stderr}"
     against = [line for line in text.splitlines() if re.match(r"(W|E|Err|Warning|Error)(:|\s)", line)]
@@ -171,8 +171,8 @@ def _update(repository: Repository, options: Sequence[str]) -> None:
         "repository-refused",
         f"apt does not accept {repository.url}: {told}",
         f"an index with a good signature by {repository.fingerprint}" if signature else "a repository that answers",
-        "do not install from it: a mirror or a proxy on the way may have changed it, or its owner the key (ask "
-        "there); nothing was put on the box"
+        "do not install from it: a mirror or a proxy may have altered it, or its owner may have changed the key "
+        "(ask them); nothing was installed"
         if signature
         else "check that this box reaches that address (proxy, DNS, firewall), then run again",
     )

@@ -116,8 +116,8 @@ def _unpack(wanted: Wanted, folder: Path, offered: str, run: Run) -> None:
         said = run(["apt-get", "update", "--quiet"], Path("/")).stderr.strip()
         offered = _offered(wanted, run)
     if not offered:
-        found = f"no package {package} here" + (f"; apt-get update said: {said.splitlines()[-1]}" if said else "")
-        raise one_problem("package-missing", found, f"one that the distribution signs ({wanted.since})", wanted.do)
+        found = f"no package {package}" + (f"; apt-get update said: {said.splitlines()[-1]}" if said else "")
+        raise one_problem("package-missing", found, f"a package signed by the distribution ({wanted.since})", wanted.do)
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as name:
         new = Path(name)

@@ -118,9 +118,9 @@ def env_commands(
             raise one_problem(
                 code="program-missing",
                 where=recipe.path,
-                found=f"torch_backend {recipe.torch_backend}, and no uv",
+                found=f"torch_backend {recipe.torch_backend} without uv",
                 needed="uv, which selects the torch build for the driver",
-                do="make the box's environment first, it brings uv",
+                do="make the box's environment first: it installs uv",
             )
     if uv:
         create = [uv, "venv", "--python", recipe.python, recipe.path]

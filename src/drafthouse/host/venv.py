@@ -36,8 +36,8 @@ ERROR_LINES = 12  # of an installer's last words; the reason is among them
 ADVICE: tuple[tuple[str, str], ...] = (
     (
         r"[Hh]ash mismatch|HASHES",
-        "somebody serves another file under this version: find out who (the index, a mirror, find_links) before "
-        "anything of it is trusted; nothing of it was installed",
+        "another file is served under this version: find out by whom (the index, a mirror, find_links) before "
+        "you trust it; it was not installed",
     ),
     (r"No space left on device", "free disk space, or choose another home (drafthouse_home)"),
     (
@@ -307,7 +307,7 @@ def _advice(words: str) -> str:
     for pattern, advice in ADVICE:
         if re.search(pattern, words):
             return advice
-    return "read the lines above; the commands can be run by hand as they stand"
+    return "read the lines above; the commands can also be run by hand"
 
 
 def _write_stub(home: Path, stub: Mapping[str, str]) -> None:

@@ -128,8 +128,8 @@ def entry_id(repo: str) -> str:
 def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Totals, notes: list[str]) -> None:
     if not found.chats:
         notes.append(
-            "it has no chat template, as base models have none: a server answers chat requests with one only, so take"
-            " the instruct model, or name a template in the profile"
+            "it has no chat template, as is usual for base models: chat requests need one, so use the instruct model,"
+            " or name a template in the profile"
         )
     entry["served_name"] = found.repo.rpartition("/")[2]
     if shape.quantization:
@@ -151,8 +151,8 @@ def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Tota
     packed = [name for name in inside if _JOINING.search(name) and found.tensors[name].dtype in _PACKED_DTYPES]
     if packed:
         notes.append(
-            f"{packed[0]} of its MTP head is in 4 bits, and such a head accepts next to no token: take an export that"
-            " left it as it was trained"
+            f"{packed[0]} of its MTP head is in 4 bits, so almost no draft token is accepted: use an export that"
+            " keeps it as trained"
         )
     elif inside:
         entry["builtin_head"] = {
@@ -163,12 +163,12 @@ def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Tota
         }
     elif shape.mtp_layers:
         notes.append(
-            f"its config.json names {shape.mtp_layers} MTP layer(s), and none of its files has their tensors: this"
+            f"its config.json names {shape.mtp_layers} MTP layer(s), but none of its files has their tensors: this"
             " export cannot speculate by itself"
         )
     if isinstance(found.config.get("speculators_config"), Mapping):
         notes.append(
-            "it has a speculators_config: an engine may speculate with it unasked, so profiles name it as a draft"
+            "it has a speculators_config: an engine may speculate with it by default, so profiles name it as a draft"
         )
 
 
@@ -215,8 +215,8 @@ def _tokenizer(found: Found, shape: Shape, models: Mapping[str, ModelEntry], not
     if len(words) == 1:
         word = words.pop()
         notes.append(
-            f"its {shape.vocab:,} tokens are taken for those of '{word}' by their number; they are compared one by one"
-            " once draft and target are there"
+            f"its {shape.vocab:,} tokens are assumed to be those of '{word}', as their number is equal; they are"
+            " compared one by one once draft and target are there"
         )
         return word
     return f"sha256-{found.tokenizer_hash[:16]}" if found.tokenizer_hash else entry_id(found.repo)

@@ -148,7 +148,7 @@ def drafts_for(house: House, target: str) -> list[Draft]:
             others.append((1, ("head", key, f"its shapes fit; trained for {other.get('head_for')}")))
         elif may_draft(other, model):
             ratio = other["parameters"] / model["parameters"]
-            seldom = ", and a third or more seldom pays" if ratio >= 1 / 3 else ""
+            seldom = "; a third or more rarely pays" if ratio >= 1 / 3 else ""
             why = f"same vocabulary, {ratio:.1%} of its parameters{seldom}"
             others.append((2 + other["parameters"], ("model", key, why)))
     return rows + [row for _, row in sorted(others)]

@@ -46,9 +46,9 @@ def head_method(config: Config, where: str) -> str | None:
         if end in architectures:
             return "peagle" if method == "eagle3" and config.get("parallel_drafting") is True else method
     if "medusa_num_heads" in config:
-        reason = "Medusa in its authors' own format, which no engine here loads (vLLM wants architectures: MedusaModel)"
+        reason = "Medusa in its authors' own format, which no engine here loads (vLLM needs architectures: MedusaModel)"
     elif (algorithm and algorithm not in _ALGORITHMS) or re.search(r"Hydra|Speculator", architectures):
-        reason = f"a head of the kind {algorithm or architectures}, for which no engine of the catalogue has a method"
+        reason = f"a head of the kind {algorithm or architectures}, which no engine in the catalogue supports"
     else:
         return None
     needed = f"a model, or a head for {', '.join(sorted({*_ALGORITHMS.values(), *_ARCHITECTURES.values()}))}"
@@ -105,12 +105,10 @@ def target_of(config: Config, shape: Shape, models: Mapping[str, ModelEntry], he
     asked = head_for or verifier_of(config)
     target = find_model(asked, models) if asked else None
     if target is None:
-        do = f"drafthouse model add {asked}, then this again" if asked else "add --for MODEL"
+        do = f"drafthouse model add {asked}, then run this again" if asked else "add --for MODEL"
         raise one_problem(
             "draft-of-another-target",
-            f"a head for {asked}, which the catalogue does not have"
-            if asked
-            else "a head that does not name its target",
+            f"a head for {asked}, which is not in the catalogue" if asked else "a head that does not name its target",
             "the target's entry in the catalogue",
             do,
             where,
@@ -121,7 +119,7 @@ def target_of(config: Config, shape: Shape, models: Mapping[str, ModelEntry], he
         return target
     raise one_problem(
         "draft-of-another-target",
-        f"a head that reads {hidden} values a token, and '{target}' has {models[target]['hidden']}",
+        f"a head that reads {hidden} values per token, but '{target}' has {models[target]['hidden']}",
         "the model that the head was trained for",
         "pass it as --for",
         where,

@@ -20,7 +20,7 @@ def entry_text(made: Made, command: str) -> str:
     """Return the file of an entry, with what was assumed in comments."""
     notes = "".join(f"# {note}\n" for note in made.notes)
     body = yaml.safe_dump({made.id: dict(made.entry)}, sort_keys=False, allow_unicode=True, width=110)
-    return f"# By `{command}` from the repository's own files; every figure is theirs.\n{notes}---\n{body}"
+    return f"# By `{command}` from the repository's own files; every figure comes from them.\n{notes}---\n{body}"
 
 
 def write_entry(made: Made, house: House, root: Path, command: str) -> tuple[Path, bool]:
@@ -33,7 +33,7 @@ def write_entry(made: Made, house: House, root: Path, command: str) -> tuple[Pat
         raise one_problem(
             "duplicate-name",
             f"the name '{made.id}', which is already in the catalogue",
-            "a name of its own",
+            "a unique name",
             f"add --name, or use '{made.id}' as it is (drafthouse plan shows it)",
             str(path),
         )

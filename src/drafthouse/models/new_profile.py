@@ -49,7 +49,7 @@ class NewProfile:
         """Return the profile's file."""
         why = "".join(f"# {line}\n" for line in self.why)
         body = yaml.safe_dump(dict(self.profile), sort_keys=False, allow_unicode=True, width=110)
-        return f"# By `drafthouse new`. Change what you like: a run measures it anew.\n{why}---\n{body}"
+        return f"# By `drafthouse new`. Change what you like: a run measures it again.\n{why}---\n{body}"
 
 
 def new_profile(wish: Wish, house: House, site: Unchecked, suites: Mapping[str, Sequence[str]]) -> NewProfile:
@@ -76,7 +76,7 @@ def new_profile(wish: Wish, house: House, site: Unchecked, suites: Mapping[str, 
 
 def _of_no_file(error: DrafthouseError, name: str) -> DrafthouseError:
     """Return the problems of a profile that is not written: no file is there to look at."""
-    file, said = f"profiles/{name}.yml", f"{name}, which is not written"
+    file, said = f"profiles/{name}.yml", f"{name} (not written)"
     return DrafthouseError([replace(one, where=one.where.replace(file, said)) for one in error.problems])
 
 

@@ -152,7 +152,7 @@ def _read(name: Name, files: Files, tell: Tell) -> Found:
 def _gguf(name: Name, files: Files) -> Found:
     if "/" in name.file:
         do = "download it, and add it by its path: drafthouse model add /folder/file.gguf"
-        needed = "a file at the top of its repository: the weights' folder is flat"
+        needed = "a file at the top level of its repository: the weights folder is flat"
         raise one_problem("no-weights", f"{name.file}, in a folder", needed, do, files.where)
     if name.file not in files.sizes:
         there = ", ".join(sorted(one for one in files.sizes if one.endswith(".gguf"))[:8]) or "none"
@@ -162,12 +162,12 @@ def _gguf(name: Name, files: Files) -> Found:
     parts = split_names(name.file)
     if name.file != parts[0] or (lacking := [part for part in parts if part not in files.sizes]):
         found = f"a part of {len(parts)}" if name.file != parts[0] else f"no {', '.join(lacking[:3])}"
-        needed = "the first part of a split model, and all others beside it"
+        needed = "the first part of a split model, with all others next to it"
         do = f"name {parts[0]}, once they are there"
         raise one_problem("no-weights", found, needed, do, files.where)
     heads = [_gguf_head(part, files) for part in parts]
     if (count := heads[0].keys.get("split.count", 1)) not in (0, len(parts)):
-        raise DrafthouseError(_unreadable(f"one of the {count} files of a model, renamed", files.where))
+        raise DrafthouseError(_unreadable(f"one of the {count} parts of a split model, renamed", files.where))
     config, tokenizer = config_of_gguf(heads[0])
     return Found(
         name.repo,
@@ -204,7 +204,7 @@ def _json(files: Files, name: str, needed: bool = False) -> Config:
     except BadDocument as error:
         raise ValueError(f"{name}: {error}") from error
     if not isinstance(data, dict):
-        raise ValueError(f"{name} that is no JSON object")
+        raise ValueError(f"{name} that is not a JSON object")
     return data
 
 

@@ -181,11 +181,11 @@ def _cached_layers(part: Config, layers: int, unsure: list[str]) -> int:
         return sum(number % period == offset for number in range(layers))
     if _window(part) and part.get("use_sliding_window", True):
         unsure.append(
-            "it has a sliding window, but not in which layers: all of them are counted whole, which is too much"
+            "it has a sliding window but does not say in which layers: all are counted in full, which is too much"
         )
     if any(name in part for name in _STATE_KEYS[3:]):
         unsure.append(
-            "it has layers without a growing cache, but not which: all of them are counted, which is too many"
+            "it has layers without a growing cache but does not say which: all are counted, which is too many"
         )
     return layers
 

@@ -53,7 +53,7 @@ def in_words_of(
     profile does not, and so this one neither.
     """
     found = _Other(engine_id, profile, house).made(baseline)
-    found.missing += [(words, "not in the profile, of which this is made") for words in left_out]
+    found.missing += [(words, "not in the profile that this is made from") for words in left_out]
     return found
 
 
@@ -86,7 +86,7 @@ class _Other:
         """Return how a model is named; say so where the engine cannot load it."""
         model, engine = self.house.models.get(key), self.ours["name"]
         if model is None:
-            self._lacks(key, f"{role} is not in the catalogue: whether {engine} loads it was not looked up")
+            self._lacks(key, f"{role} is not in the catalogue: not checked whether {engine} loads it")
             return key
         hub = model["source"].get("hub")
         name = hub["repo"] if hub else model["name"]
@@ -110,7 +110,7 @@ class _Other:
         for key, value in (self.profile.get("serve") or {}).items():
             if key == "extra":
                 for words in _flags(value if isinstance(value, list) else []):
-                    self._lacks(words, "passed to the other engine as it is")
+                    self._lacks(words, "passed to the other engine unchanged")
                 continue
             own = roles.get(key, key)
             option, before = self.ours["options"].get(own or ""), self.theirs["options"][key]
@@ -118,7 +118,7 @@ class _Other:
             if option is None or (key not in roles and option["type"] != before["type"]):
                 self._lacks(word, "no such setting")
             elif str(value) in before.get("means", {}) or not self._has(option, value):
-                self._lacks(word, f"{own} has other words there")
+                self._lacks(word, f"{own} takes other values there")
             else:
                 self._put(option, value)
                 self._check_role(key, word, own)
@@ -127,9 +127,9 @@ class _Other:
         """Say where a setting that was taken over does not mean the same."""
         theirs, ours = self.theirs, self.ours
         if key == theirs.get("share_option") and theirs["reserves"] != ours["reserves"]:
-            self._lacks(word, f"taken as {own}, which is a share of something else")
+            self._lacks(word, f"taken as {own}, which is a share of a different amount")
         if key == theirs["context_option"] and theirs["context_is_shared"] != ours["context_is_shared"]:
-            self._lacks(word, f"taken as {own}: one of the two divides it among the sequences")
+            self._lacks(word, f"taken as {own}: one of the engines divides it among the sequences")
 
     def _has(self, option: Option | MethodOption, value: object) -> bool:
         """Tell whether the version knows the option, and its word: each engine has its own names of parsers."""
@@ -160,7 +160,7 @@ class _Other:
         method, tokens = self.ours["methods"][key], spec["num_speculative_tokens"]
         most = most_tokens(draft, None)
         if most is not None and tokens > most:
-            self._lacks(f"K={tokens}", f"the draft makes {most} at most")
+            self._lacks(f"K={tokens}", f"the draft proposes at most {most}")
         name = self._model(spec["draft"], draft["kind"] if draft else "model", "the draft") if "draft" in spec else ""
         words = words_of(key, method, self.version, name, tokens)
         options, had = method.get("options", {}), before.get("options", {})
@@ -179,7 +179,7 @@ class _Other:
 
     def _without(self, spec: Speculation, before: Method | None) -> None:
         """Name a speculation that has no equivalent, with all that was said of it."""
-        self._lacks(f"speculation by {spec['method']}", "no method drafts with such a thing: this command has none")
+        self._lacks(f"speculation by {spec['method']}", "no method there uses such a draft: this command has none")
         had = before.get("options", {}) if before else {}
         said = [_said(had[key]["name"] if key in had else key, value) for key, value in spec.get("options", {}).items()]
         if draft := spec.get("draft", ""):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from drafthouse.profiles.catalog import House
     from drafthouse.translate.reader import Reading
 
-_PASSED = "as it is, in both arms"
+_PASSED = "unchanged, in both arms"
 _NOT_TOLD = "it has a secret, which is not printed again"
 
 
@@ -28,9 +28,9 @@ def sort_extras(
         _, warnings = check_extra(findings, list(flag), engine, version, lists)
         text = " ".join(flag)
         if findings.problems or "\n" in text or GONE in text:
-            why = _why(findings) if findings.problems else _NOT_TOLD if GONE in text else "its value has a line end"
+            why = _why(findings) if findings.problems else _NOT_TOLD if GONE in text else "its value has a line break"
             read.left_out.append(text)
-            read.note(was, given.flag, f"in the command, and not in the profile: {why}", "kept")
+            read.note(was, given.flag, f"in the command but not in the profile: {why}", "kept")
         else:
             words += flag
             warned = "".join(f"; {warning.partition(': ')[2]}" for warning in warnings if ": " in warning)
@@ -47,11 +47,11 @@ def _variables(read: Reading, engine: CatalogEngine, method: str) -> dict[str, s
         findings = Findings("")
         check_environment(findings, {name: value}, engine, required)
         if "$" in value:
-            findings.add("unknown-value", "", "a value that a shell fills in", "what it is", "write it out")
+            findings.add("unknown-value", "", "a value that a shell fills in", "the value itself", "write it out")
         if findings.problems or GONE in value:
             why = _why(findings) if findings.problems else _NOT_TOLD
             read.left_out.append(f"{name}={value}")
-            read.note(name, name, f"in the command, and not in the profile: {why}", "kept")
+            read.note(name, name, f"in the command but not in the profile: {why}", "kept")
         else:
             found[name] = value
             read.note(name, f"environment: {name}", _PASSED, "kept")

@@ -133,9 +133,7 @@ def last_of_each(found: list[Given], changes: list[Change]) -> list[Given]:
     kept = []
     for place, given in enumerate(found):
         if given.name and last[given.name] != place:
-            changes.append(
-                Change(given.spelled, "", "-", "the same setting stands there again: the last one counts", "ignored")
-            )
+            changes.append(Change(given.spelled, "", "-", "given again later: the last one counts", "ignored"))
         else:
             kept.append(given)
     return kept
@@ -161,7 +159,7 @@ def apply_old(found: list[Given], table: FlagTable, changes: list[Change]) -> li
             if rule["kind"] == "renamed":
                 result.append(replace(given, name=rule["became"], value=rule.get("value", given.value)))
         elif optional and given.value is True:
-            why = "it takes a word now; alone it meant this"
+            why = "it needs a value now; without one it meant this"
             became = f"{given.flag} {optional['alone']}"
             changes.append(Change(given.spelled, became, optional["version"], why, "renamed"))
             result.append(replace(given, value=optional["alone"]))

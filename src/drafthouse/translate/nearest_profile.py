@@ -126,15 +126,15 @@ def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tu
     able = [key for key in sizes if house.hardware[key]["kind"] == "gpu" and house.hardware[key]["devices"] >= devices]
     if not able:
         most = max(house.hardware, key=lambda key: house.hardware[key]["devices"])
-        why = f"nothing in the catalogue has {devices} GPUs, and the profile does not resolve until it does"
+        why = f"no hardware in the catalogue has {devices} GPUs, so the profile does not resolve"
         return most, f"{why}: add yours to profiles/catalog/hardware.yml, or lower the number"
     target = house.models.get(wanted.target or "")
     if target is None:
         return able[0], f"the smallest with {devices} GPU{'s' * (devices > 1)}: the catalogue does not know the weights"
     for key in able:
         if _fit(house, wanted, key)["left"] >= 0:
-            return key, "the smallest of the catalogue that holds it; a command does not say what it runs on"
-    return able[-1], "the largest of the catalogue, which is too small for it"
+            return key, "the smallest in the catalogue that fits it; a command does not say what it runs on"
+    return able[-1], "the largest in the catalogue, but too small for it"
 
 
 def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequence[str]) -> tuple[int, str] | None:
@@ -152,7 +152,7 @@ def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequen
         tokens = counted((house.profiles[name].get("serve") or {}).get(option))
         if tokens and tokens <= longest:
             return tokens, f"{why}; as in the profile {name}"
-    return longest // 1024 * 1024, f"{why}; this is what does, roughly"
+    return longest // 1024 * 1024, f"{why}; about this many do"
 
 
 def _fit(house: House, wanted: Wanted, key: str) -> Fit:
@@ -179,7 +179,7 @@ def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Seque
             return spec["num_speculative_tokens"], f"the command names none; as in the profile {name}"
     entry = engine["methods"].get(method)
     usual = entry.get("usual_tokens", USUAL_TOKENS) if entry else USUAL_TOKENS
-    return usual, "the command names none; a usual number to begin with"
+    return usual, "the command names none; a usual number to start with"
 
 
 def guess_method(house: House, engine: EngineEntry, draft: str) -> str:

@@ -238,9 +238,9 @@ def _take_files(text: str) -> tuple[dict[str, str], str]:
             line = text.count("\n", 0, match.start()) + 1
             raise one_problem(
                 "unclosed-quote",
-                f"a here-document <<{match['end']} without an end",
+                f"an unterminated here-document <<{match['end']}",
                 f"a line with only {match['end']}",
-                "paste it to its end",
+                "paste all of it",
                 f"line {line}",
             )
         name = re.search(r">{1,2}\s*(\S+)", f"{match['head']} {match['tail']}") or re.search(

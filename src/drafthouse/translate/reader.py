@@ -35,9 +35,9 @@ _LEFT_TO_FILL = re.compile(
 )
 #: What a shell, or a reader, puts a value for.
 _TO_FILL = re.compile(rf"\$[\w({{]|<[A-Za-z]|{re.escape(GONE)}")
-_NOT_KNOWN = "passed on as it is: the catalogue does not know it"
+_NOT_KNOWN = "passed on unchanged: it is not in the catalogue"
 _OPEN_KEY = (
-    "a key on the command line is seen by every user of the box, and is not printed again: "
+    "every user of the box can see a key on the command line, and it is not printed again: "
     f"put it into {KEY_FILE} (mode 0600)"
 )
 
@@ -120,9 +120,9 @@ class Reading:
         if program:
             self.note(words.program, program["became"], program.get("note", ""), "renamed", program["version"])
         for launcher in words.launchers:
-            self.note(launcher, "", "the role serve starts the server; a command is started by who types it", "moved")
+            self.note(launcher, "", "not needed: the role serve starts the server", "moved")
         if words.prose:
-            self.note(f"“{words.prose}”", "", "a sentence that the page glued to the last number", "ignored")
+            self.note(f"“{words.prose}”", "", "text of the page that is stuck to the last number", "ignored")
         for name, value in words.assignments.items():
             self._variable(name, value)
 
@@ -130,7 +130,7 @@ class Reading:
         if name.startswith("sampling."):
             what = name.removeprefix("sampling.")
             became = f"temperature: {value}" if what == "temperature" else ""
-            why = "measured beside 0" if became else "asked with each request; the benchmark sets its own"
+            why = "measured as well as 0" if became else "asked with each request; the benchmark sets its own"
             self.note(f"SamplingParams {what}={value}", became, why, "moved")
             return
         rule = self.table["environment"].get(name)
@@ -151,7 +151,7 @@ class Reading:
             if name == "--env":
                 continue  # see the variable itself
             known = self.flags.docker.get(name.removeprefix("--"))
-            why = known or "the house's containers have no such setting"
+            why = known or "Drafthouse's containers have no such setting"
             self.note(f"docker {name} {value}".strip(), "", why, "moved" if known else "removed")
         theirs, ours = image_version(self.words.image), str(self.engine["default_version"])
         if self.words.image and theirs != ours:
@@ -166,15 +166,15 @@ class Reading:
             return given
         text, typed_as = self.file_of(entry.value), f"{entry.spelled} {entry.value}"
         if text is None:
-            why = "the file is neither here nor in the paste, so what it says is in no profile; paste it in front"
+            why = "the file is neither here nor in the paste, so the profile lacks its settings; paste it first"
             self.note(typed_as, f"{entry.flag} {entry.value}", f"{why}: cat <<EOF > {entry.value} …", "kept")
             self.rest.append([entry.flag, entry.value])
-            self.left_out.append(f"what {entry.value} says")
+            self.left_out.append(f"the settings in {entry.value}")
             return [other for other in given if other is not entry]
         data = read_yaml(text, entry.value)
         others = [other for other in given if other is not entry]
         if self.plug.flags_in_file:  # the command line wins
-            self.note(typed_as, "", "its flags stand in the command now", "moved")
+            self.note(typed_as, "", "its flags are in the command now", "moved")
             words = [without_shapes(word) for key, value in data.items() for word in file_words(str(key), value)]
             there = {other.name for other in given}
             return others + [new for new in read_given(words, self.table) if new.name not in there]
@@ -200,7 +200,7 @@ class Reading:
         bare = [entry for entry in given if entry.name == "" and not _LEFT_TO_FILL.fullmatch(entry.value)]
         for entry in given:
             if entry.name == "" and entry not in bare:
-                self.note(entry.value, "", "left out by who wrote it: put what belongs there", "ignored")
+                self.note(entry.value, "", "a placeholder: fill it in", "ignored")
         chosen = named[-1] if named else bare[0] if bare else None
         if chosen is None or not str(chosen.value).strip("/ "):
             raise one_problem("no-model", "no model", "the model that is served", "write it after the program's name")
@@ -231,14 +231,14 @@ class Reading:
             why = "the inventory's drafthouse_host; the network only behind a key and a firewall"
             self.note(was, " ".join(words), why, "moved")
         elif entry.flag == launch["port"]:
-            self.note(was, "drafthouse_port", "the inventory says it, 8000 unless you change it", "moved")
+            self.note(was, "drafthouse_port", "set in the inventory, 8000 by default", "moved")
         elif entry.flag == launch.get("name"):
-            self.note(was, "served_name", "the model's entry in the catalogue says it", "moved")
+            self.note(was, "served_name", "set by the model's entry in the catalogue", "moved")
         elif entry.flag == launch.get("key_file"):
-            self.note(was, KEY_FILE, "the file of the box's home", "moved")
+            self.note(was, KEY_FILE, "a file in the box's home", "moved")
         elif entry.flag in options and _TO_FILL.search(str(entry.value)):
             self.left_out.append(" ".join(words))
-            self.note(was, entry.flag, "its value is to be filled in, and the profile is without it until then", "kept")
+            self.note(was, entry.flag, "fill in its value; the profile leaves it out until then", "kept")
         elif entry.flag in options:
             key = options[entry.flag]
             self.serve[key] = typed(entry, self.engine["options"][key]["type"])
@@ -258,7 +258,7 @@ class Reading:
                 entry.spelled, "", "it looks like a secret, which is not printed again: add it by hand", "removed"
             )
         elif "key_inside" in launch:
-            why = f"serve.sh hands it over inside of the process, out of {KEY_FILE}; by hand: {entry.flag} KEY"
+            why = f"serve.sh passes it inside the process, from {KEY_FILE}; by hand: {entry.flag} KEY"
             self.note(entry.spelled, "", f"{_OPEN_KEY}; {why}", "moved")
         elif "key_file" in launch:
             self.rest.append([launch["key_file"], KEY_FILE])

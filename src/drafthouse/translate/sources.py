@@ -111,11 +111,11 @@ def _nothing(text: str, waiting: list[Words]) -> Problem:
             "no-serve-command",
             f"a container of {waiting[0].image or 'some image'} that does not start an engine",
             f"a serve command after it: {FORMS}",
-            "paste the command that is run in it, too",
+            "also paste the command that runs in it",
         )
     named = re.findall(r"\b(sglang|ollama|tgi|text-generation-launcher|lmdeploy)\b", text)
     other = next((name for name in named if name not in DIALECTS), "")
-    seen = f"no engine that is known here ({other} is none)" if other else "no serve command"
+    seen = f"no supported engine ({other} is not one)" if other else "no serve command"
     return Problem("no-serve-command", seen, f"one of: {FORMS}", "paste the whole command, from its first word")
 
 
@@ -243,7 +243,7 @@ def _call(text: str, opening: int, line: int) -> ast.Call:
         "python-not-read",
         "LLM(...) that is not Python",
         "LLM(model=..., ...)",
-        "paste it up to its last )",
+        "paste it up to its closing )",
         f"line {line}",
     )
 

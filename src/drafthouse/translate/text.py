@@ -31,7 +31,7 @@ _Dumper.add_representer(
 def profile_text(translation: Translation) -> str:
     """Return the profile as YAML, ready for profiles/<name>.yml; what it cannot hold stands in comments."""
     lines = ["# Translated from a pasted command by drafthouse translate; never run."]
-    lines += [f"# Of the command, and not of this profile: {printable(entry)}" for entry in translation.left_out]
+    lines += [f"# In the command but not in this profile: {printable(entry)}" for entry in translation.left_out]
     body = yaml.dump(translation.profile, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
     return "\n".join(lines) + "\n" + body
 
@@ -95,7 +95,7 @@ def _of_another(another: Another) -> AnotherData:
 def another_text(another: Another, *, colour: bool = False) -> str:
     """Return the command of another engine for a terminal, and what of the first one it is without."""
     rows = [[printable(what), printable(why)] for what, why in another.missing]
-    lost = _indented(table(["was", "why"], rows, width=60)) if rows else "  nothing: it has all of it"
+    lost = _indented(table(["was", "why"], rows, width=60)) if rows else "  nothing"
     title = f"the nearest command of {another.engine_name} {another.version}; never run"
     return f"{_rule(title, colour)}{command_text(another)}\n\nwithout an equivalent\n{lost}"
 
@@ -141,7 +141,7 @@ def _changes(translation: Translation) -> str:
         ]
         if rows:
             blocks.append(f"{kind}\n{_indented(_columns(rows))}")
-    return "\n\n".join(blocks) or "nothing: every flag is today's"
+    return "\n\n".join(blocks) or "nothing: every flag is current"
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> str:

@@ -115,7 +115,7 @@ class _Result:
         draft_name, draft = "", None
         if speculation and entry and entry["draft"] == "builtin" and speculation.draft == read.target:
             # The head inside the target, for which some commands name the target again.
-            self.note(f"model: {read.target}", "", "the head is inside of the target itself", "moved")
+            self.note(f"model: {read.target}", "", "the head is inside the target", "moved")
             speculation.words = {key: value for key, value in speculation.words.items() if value != speculation.draft}
             speculation.draft = ""
         if speculation and speculation.draft:
@@ -170,9 +170,7 @@ class _Result:
         name = self.read.target
         head = self.house.models.get(called(self.house, name) or "")
         if head is None and "-speculator." in name and not self.speculation:
-            why = (
-                "by its name a head's repository, which names its own model: drafthouse model add, then translate again"
-            )
+            why = "by its name a head's repository: run drafthouse model add, then translate again"
             self.note(name, name, why, "kept")
         method = method_for_head(self.engine, head.get("head_method", ""), "head") if head else None
         if self.speculation or head is None or method is None:
@@ -190,16 +188,14 @@ class _Result:
         self.read.target = model
         why = "a head's repository: it names its model"
         if not own:
-            why = (
-                "a head's repository: this is the catalogue's model for it, and its own configuration may name another"
-            )
-        self.note(name, f"{model}, and {name} as its draft", why, "moved")
+            why = "a head's repository: the catalogue's model for it; its own configuration may name another"
+        self.note(name, f"{model} with {name} as its draft", why, "moved")
 
     def _known(self, name: str, kind: str) -> str | None:
         """Return the catalogue's id of a model; say so where it has none, and name the nearest."""
         found = called(self.house, name)
         if found is None and (found := called_like(self.house, name)):
-            why = "a folder or a file of this name is taken for the catalogue's; where it is another, change this"
+            why = "taken for the catalogue's model of this name; change it if it is another"
             self.note(name, found, why, "chosen")
         elif found is None:
             close = nearest_models(self.house, name, kind, self.engine["formats"])
@@ -227,7 +223,7 @@ class _Result:
             speculation.words = {**head, names["num_speculative_tokens"]: tokens, **more, **speculation.words}
         for key in speculation.unknown:
             self.read.left_out.append(f"{key} of the speculation")
-            self.note(key, key, "passed on as it is: the catalogue does not know it", "kept")
+            self.note(key, key, "passed on unchanged: it is not in the catalogue", "kept")
         spec: SpeculationWishes = {"method": method, "draft": draft, "num_speculative_tokens": tokens}
         if not draft:
             del spec["draft"]
@@ -239,7 +235,7 @@ class _Result:
         """Take an older version where today's does not have the method, and say so."""
         entry, name = self.engine["methods"].get(method), self.engine["name"]
         if entry is None:
-            self.note(f"method {method}", method, f"the catalogue does not know this method of {name}", "kept")
+            self.note(f"method {method}", method, f"this method of {name} is not in the catalogue", "kept")
         elif not known(self.version, entry):
             older = having(releases(self.engine), entry)
             why = f"{name} {self.version} does not have it: {entry.get('reason', 'another version has it')}"

@@ -127,7 +127,7 @@ class _Fetch:
             if by_xet and failed >= _XET_TRIES:
                 # What fails here fails for the other files as well: none of them waits for it again.
                 xet_off.set()
-                self.limits.say(f"Xet did not bring {self.file.path} ({error}): plain HTTP from here on")
+                self.limits.say(f"{self.file.path} did not come over Xet ({error}): continuing over plain HTTP")
                 failed = 0
             else:
                 self.pause(failed, error)
@@ -145,14 +145,14 @@ class _Fetch:
 
     def give_up(self, failed: int, error: _TryAgainError) -> None:
         wait = error.wait_s or 0.0
-        long = f", and wants to be asked again in {wait:.0f} s" if wait > self.limits.patience.longest_wait_s else ""
+        long = f", retry after {wait:.0f} s" if wait > self.limits.patience.longest_wait_s else ""
         said = "; before that: ".join(dict.fromkeys(reversed(self.reasons[-4:])))
         raise one_problem(
             "download-broke-off",
             f"{self.file.path}: {said}{long}; {_tries(failed)} received nothing"
             f" ({self.have:,} of {self.file.size:,} bytes received)",
             "a working connection",
-            "check the network (HF_ENDPOINT names a mirror), then run again: it resumes after these bytes",
+            "check the network (HF_ENDPOINT names a mirror), then run again: it resumes where it stopped",
             self.file.url,
         )
 
@@ -230,14 +230,14 @@ class _Fetch:
     def check(self, status: int, headers: Mapping[str, str]) -> None:
         """Raise unless an answer brings the bytes behind those that are there."""
         if headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise _TryAgainError(f"bytes in another encoding ({headers['Content-Encoding']})")
+            raise _TryAgainError(f"an answer with Content-Encoding ({headers['Content-Encoding']})")
         self.skip = 0
         if status == 200:
             self.skip = self.have  # no ranges here: the answer begins with what is there
         elif status == 206:
             span = re.match(r"bytes (\d+)-\d+/", headers.get("Content-Range", ""))
             if not span or int(span[1]) != self.have:
-                raise _TryAgainError(f"another range than bytes from {self.have}: {headers.get('Content-Range')}")
+                raise _TryAgainError(f"not the range from byte {self.have}: {headers.get('Content-Range')}")
         else:
             raise _TryAgainError(f"HTTP {status}")
 
@@ -328,7 +328,7 @@ _ON_DISK = {
         "disk-full", "no space left (or no inode)", "room for the rest", "free some, or set drafthouse_models_dir"
     ),
     errno.EDQUOT: Problem(
-        "disk-full", "the quota is used up", "room for the rest", "raise it, or set drafthouse_models_dir"
+        "disk-full", "the disk quota is exceeded", "room for the rest", "raise it, or set drafthouse_models_dir"
     ),
     errno.EROFS: Problem(
         "file-unwritable", "a read-only file system", "a writable one", "mount it rw, or set another folder"

@@ -128,14 +128,14 @@ class Plan:
         """Return what a person is told about the revision."""
         wish, commit = self.wish, self.snapshot.commit
         if wish.revision == UNRESOLVED:
-            return [f"{wish.repo} is unpinned in the catalogue; this run used the line: revision: {commit}"]
+            return [f"{wish.repo} is not pinned in the catalogue; to pin what this run used: revision: {commit}"]
         if is_commit(wish.revision):
             return []
         said = [f"{wish.repo} at {wish.revision} is commit {commit}"]
         if self.moved:
             said = [
-                f"{wish.repo}: {wish.revision} has moved to {self.moved}; this run keeps {commit}, as it was pinned at"
-                " first use (to take the new one: -e repin=true)"
+                f"{wish.repo}: {wish.revision} has moved to {self.moved}; this run keeps {commit}, pinned at first use"
+                " (to take the new one: -e repin=true)"
             ]
         return said
 
@@ -150,7 +150,7 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
     if wish.one_file and wish.path.name not in names:
         raise one_problem(
             "no-weights",
-            f"no {wish.path.name} among the files of {wish.repo} selected",
+            f"no {wish.path.name} among the selected files of {wish.repo}",
             "the file itself",
             "correct the model's file, or source.hub.allow",
             wish.item,
@@ -164,7 +164,7 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
     if gone:
         raise one_problem(
             "weights-not-offline",
-            f"offline, and of {wish.repo} there is no {', '.join(file.path for file in gone[:_NAMES_MOST])}",
+            f"offline, and {wish.repo} is missing {', '.join(file.path for file in gone[:_NAMES_MOST])}",
             "all files of the revision",
             "run once with access to the Hugging Face hub, or copy them from another machine",
             str(layout.folder),
@@ -215,7 +215,7 @@ def _snapshot(wish: Wish, commit: str, patience: Patience | None) -> Snapshot:
     if wish.offline:
         raise one_problem(
             "weights-not-offline",
-            f"offline, and nothing at {wish.path} that was verified as {wish.repo} at {wish.revision}",
+            f"offline, and nothing verified as {wish.repo} at {wish.revision} in {wish.path}",
             "weights that an earlier run downloaded and verified",
             "run once online (existing files are verified, not downloaded), or copy them from another machine",
             wish.item or wish.repo,

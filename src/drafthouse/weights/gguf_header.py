@@ -78,7 +78,7 @@ def tensor_bytes(kind: int, shape: Iterable[int]) -> int:
 
 def check_gguf(path: Path) -> list[Problem]:
     """Return what is wrong with a GGUF file: no head that can be read, or tensors beyond its end."""
-    again = "fetch it again; if it stays so, the publisher's file is broken"
+    again = "fetch it again; if it is still damaged, the publisher's file is broken"
     try:
         head = read_gguf(path)
         size = path.stat().st_size
@@ -147,7 +147,7 @@ class _Reader:
     def _count(self) -> int:
         count = int(self._unpack("Q")[0])
         if count > _MOST:
-            raise ValueError(f"a count of {count} in its head")
+            raise ValueError(f"a count of {count} in its header")
         return count
 
     def _unpack(self, form: str) -> tuple[Any, ...]:
@@ -155,8 +155,8 @@ class _Reader:
 
     def _bytes(self, length: int) -> bytes:
         if length > self._size:
-            raise ValueError(f"a head that wants {length} bytes of a file of {self._size}: it was cut short")
+            raise ValueError(f"a header of {length} bytes in a file of {self._size}: it was cut short")
         data = self._stream.read(length)
         if len(data) < length:
-            raise ValueError(f"a head beyond the end of a file of {self._size} bytes: it was cut short")
+            raise ValueError(f"a header beyond the end of a file of {self._size} bytes: it was cut short")
         return data

@@ -25,7 +25,7 @@ DTYPE_BITS: Mapping[str, int] = {
     "U32": 32, "I32": 32, "F32": 32,
     "U64": 64, "I64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
-AGAIN = "fetch it again; if it stays so, the publisher's file is broken"
+AGAIN = "fetch it again; if it is still damaged, the publisher's file is broken"
 
 
 class Reading(Protocol):
@@ -98,7 +98,7 @@ def header_of(stream: Reading, size: int, where: str) -> Header:
             wrong(found, f"{_count(tensor.shape) * bits // 8} bytes")
     if not header.problems:
         for found in _places(header.tensors, start, size):
-            wrong(found, "tensors one after the other, from the header to the end of the file")
+            wrong(found, "contiguous tensors, from the header to the end of the file")
     return header
 
 
@@ -109,16 +109,16 @@ def _header_json(stream: Reading, size: int) -> tuple[dict[str, Any], int]:
         raise ValueError(f"a file of {size} bytes")
     length = int(struct.unpack("<Q", first)[0])
     if length > HEADER_LIMIT:
-        raise ValueError(f"a header of {length} bytes by its first 8 bytes, in a file of {size}")
+        raise ValueError(f"first 8 bytes that declare a header of {length} bytes, in a file of {size}")
     if 8 + length > size:
         raise ValueError(f"a header of {length} bytes in a file of {size}: it was cut short")
     text = stream.read(length)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"a header that is no JSON ({error})") from error
+        raise ValueError(f"a header that is not JSON ({error})") from error
     if not isinstance(data, dict):
-        raise ValueError("a header that is no JSON object")
+        raise ValueError("a header that is not a JSON object")
     return data, length
 
 
@@ -151,11 +151,11 @@ def _places(tensors: Mapping[str, Tensor], start: int, size: int) -> Iterator[st
     place, before = start, "the header"
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):
         if tensor.begin != place:
-            what = "overlaps" if tensor.begin < place else f"lies {tensor.begin - place} bytes behind"
+            what = "overlaps" if tensor.begin < place else f"starts {tensor.begin - place} bytes after"
             yield f"tensor '{name}' {what} {before}"
             return
         place, before = tensor.end, f"'{name}'"
     if place > size:
         yield f"tensors up to byte {place} in a file of {size}: it was cut short"
     elif place < size:
-        yield f"{size - place} bytes behind the last tensor"
+        yield f"{size - place} bytes after the last tensor"

@@ -21,7 +21,7 @@ UNRESOLVED = "unresolved"
 _CONNECTIONS = 3  # tries where nobody answers at all: a box without a network should say so soon
 ANSWER_S = 30.0  # for one answer of the hub's API; connecting included
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_DAMAGED = "find out who answers at this address before anything is trusted; nothing was fetched"
+_DAMAGED = "find out who answers at this address before you trust it; nothing was fetched"
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def look_up(
         raise one_problem(
             "no-weights",
             f"none of the {len(listed)} files of {repo} at {commit[:12]}",
-            f"some that match allow {list(allow or [])} and not ignore {list(ignore or [])}",
+            f"files that match allow {list(allow or [])} and not ignore {list(ignore or [])}",
             "correct source.hub.allow and source.hub.ignore",
             repo,
         )
@@ -197,9 +197,9 @@ def _check_names(names: Sequence[str], where: str) -> None:
         if any(part in ("", ".", "..") for part in parts) or "\\" in name or not name.isprintable():
             reason = "a name below the folder, of printable characters"
         elif any(part.startswith(".drafthouse") for part in parts):
-            reason = "a name that is not one of ours"
+            reason = "a name that does not start with .drafthouse"
         elif name in folders or name in seen:
-            reason = "a name of its own"
+            reason = "a unique name"
         else:
             seen.add(name)
             continue
@@ -270,7 +270,7 @@ class _Asking:
             except OfflineModeIsEnabled as error:
                 raise DrafthouseError(_offline(self.repo)) from error
             except ValueError:
-                reason = "an answer that is no JSON"
+                reason = "an answer that is not JSON"
             except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
                 reason = f"{type(error).__name__}: {str(error)[:200]}"
                 if isinstance(error, httpx2.ConnectError) and failed >= _CONNECTIONS:
@@ -280,7 +280,7 @@ class _Asking:
                 break
             time.sleep(pause)
         if asked is not None and asked > self.patience.longest_wait_s:
-            reason += f", and to come back in {asked:.0f} s"
+            reason += f", retry after {asked:.0f} s"
         raise DrafthouseError(out_of_reach(self.repo, self.root, reason, failed))
 
 
@@ -300,7 +300,7 @@ def _offline(repo: str) -> Problem:
     return Problem(
         "weights-not-offline",
         f"{repo} must be downloaded, but HF_HUB_OFFLINE is set",
-        "the hub, or the weights in place",
+        "access to the hub, or the weights in place",
         "unset it, or put the weights in place",
         repo,
     )
@@ -325,7 +325,7 @@ def refusal(error: Any, repo: str, revision: str, root: str) -> Problem | None:
         (
             isinstance(error, DisabledRepoError),
             lambda: Problem(
-                "hub-refused", f"{repo} is disabled on the hub", "one that can be read", "choose other weights", repo
+                "hub-refused", f"{repo} is disabled on the hub", "a readable one", "choose other weights", repo
             ),
         ),
         (
@@ -345,7 +345,7 @@ def refusal(error: Any, repo: str, revision: str, root: str) -> Problem | None:
 def _gated(repo: str, root: str) -> Problem:
     return Problem(
         "hub-gated",
-        f"{repo} is gated, and the token given (or none) may not read it",
+        f"{repo} is gated, and the token (if any) has no access to it",
         "an account that accepted its licence",
         f"accept it at {root}/{repo}, then export HF_TOKEN=... with a token of that account and run again",
         repo,
@@ -376,7 +376,7 @@ def _no_repository(repo: str) -> Problem:
     return Problem(
         "no-such-repository",
         f"no repository {repo} for this token",
-        "one that can be read",
+        "one that it can read",
         "correct source.hub.repo, or give HF_TOKEN",
         repo,
     )

@@ -110,9 +110,7 @@ class _Folder:
         for shard in sorted(set(names.values())):
             header = self.headers.get(shard)
             if header is None:
-                problems.append(
-                    Problem("weights-damaged", f"shard {shard}, which is missing", "every shard", AGAIN, where)
-                )
+                problems.append(Problem("weights-damaged", f"no shard {shard}", "every shard", AGAIN, where))
             elif not header.problems:  # its own faults have been told of
                 lost = sorted(name for name, file in names.items() if file == shard and name not in header.tensors)
                 if lost:
@@ -165,9 +163,9 @@ def _check_draft(target: Vocabulary, draft: Vocabulary, where: Path, difference:
 def _unlike(target: Vocabulary, draft: Vocabulary, difference: int) -> Iterator[tuple[str, str]]:
     """Yield (found, needed) for all that differs between two vocabularies and matters."""
     if target.size is not None and draft.size is not None and abs(target.size - draft.size) > difference:
-        yield f"{draft.size} rows for tokens", f"the target's {target.size}, at most {difference} more or less"
+        yield f"{draft.size} rows for tokens", f"the target's {target.size}, give or take {difference}"
     if target.opaque and draft.opaque and target.opaque != draft.opaque:
-        yield "another tokenizer file than the target's", "the same bytes"
+        yield "a tokenizer file other than the target's", "the same bytes"
     if not target.texts or not draft.texts:
         return  # an engine never reads the draft's tokenizer, and some publishers leave it out
     if target.kind and draft.kind and target.kind != draft.kind:
@@ -181,7 +179,7 @@ def _unlike(target: Vocabulary, draft: Vocabulary, difference: int) -> Iterator[
         yield (
             f"token {number} is {draft.texts[number]!r}"
             + (f", and {len(other) - 1} more tokens differ" if len(other) > 1 else ""),
-            f"the target's {target.texts[number]!r}: a drafted number must mean the same to both",
+            f"the target's {target.texts[number]!r}: a token id must mean the same in both",
         )
     alone = [n for n in target.texts.keys() ^ draft.texts.keys() if n not in special]
     if len(alone) > difference:
@@ -189,7 +187,7 @@ def _unlike(target: Vocabulary, draft: Vocabulary, difference: int) -> Iterator[
     for name in sorted(target.ends.keys() & draft.ends.keys()):
         mine, theirs = draft.texts.get(draft.ends[name]), target.texts.get(target.ends[name])
         if draft.ends[name] != target.ends[name] and name == "bos" and mine != theirs:
-            yield f"{mine!r} as the token that begins a text", f"the target's {theirs!r}"
+            yield f"{mine!r} as the beginning-of-text token", f"the target's {theirs!r}"
 
 
 def _check_head(target: Path, draft: Path) -> list[Problem]:
@@ -205,7 +203,7 @@ def _check_head(target: Path, draft: Path) -> list[Problem]:
     highest = _highest(*table) if table else None
     own = config_of(draft).get("vocab_size")
     if highest is not None and highest >= size:
-        problems.append((f"a head whose table d2t leads to token {highest}", f"numbers below {size}, the target's"))
+        problems.append((f"a head whose table d2t maps to token {highest}", f"numbers below {size}, the target's"))
     elif table is None and isinstance(own, int) and own > size:
         problems.append((f"a head that proposes {own} tokens", f"{size} or fewer: the target has no more"))
     return [

@@ -111,7 +111,7 @@ def _be(path: Path, kind: Callable[[int], bool], word: str) -> None:
             "folder-not-ours",
             f"{found} where {word} is to be written",
             f"{word}, or nothing: Drafthouse does not write through links",
-            "find out what it is, remove it, then run again",
+            "check what it is, remove it, then run again",
             str(path),
         )
 
@@ -153,7 +153,7 @@ def _hold(folder: Path) -> int:
                 "already-running",
                 "another run is downloading into the same folder",
                 "one at a time",
-                "let it end, or stop it, then run again",
+                "wait for it to end, or stop it, then run again",
                 str(folder),
             )
         with suppress(FileNotFoundError):

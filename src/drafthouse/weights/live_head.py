@@ -79,7 +79,7 @@ def check_at_hub(head: LiveHead, plan: Plan, limits: Limits) -> list[str]:
     try:
         problems = check_head(head, files_at_hub(plan.snapshot.files, f"{repo} at {plan.snapshot.commit}", limits))
     except (OSError, ValueError, struct.error) as error:
-        return [f"{repo}: its built-in head is looked for when the files are there; before that: {error}"]
+        return [f"{repo}: its built-in head will be checked after the download, not before: {error}"]
     if problems:
         raise DrafthouseError(problems)
     return []
@@ -118,11 +118,11 @@ def compare(wanted: BuiltinHead, held: Mapping[str, str], where: str) -> list[Pr
     do = (f"use {other}, which has it" if other else "use an export that has it") + ", or a method without it"
     problems = []
     if lost:
-        needed = f"the tensors of the built-in head, which this method drafts with: {', '.join(wanted['tensors'])}"
+        needed = f"the tensors of the built-in head that this method drafts with: {', '.join(wanted['tensors'])}"
         problems.append(Problem("builtin-head-not-exported", f"no tensor {', '.join(lost)}", needed, do, where))
     if odd:
         forms = [f"{pattern} in {' or '.join(dtypes)}" for pattern, dtypes in wanted.get("dtypes", {}).items()]
-        needed = f"a built-in head as it was trained: {', '.join(forms or wanted['tensors'])}"
+        needed = f"a built-in head in its trained precision: {', '.join(forms or wanted['tensors'])}"
         problems.append(Problem("builtin-head-precision", "; ".join(odd), needed, do, where))
     return problems
 

@@ -82,7 +82,7 @@ class Place:
         try:
             files = tuple(_noted(path, entry) for path, entry in sorted(note["files"].items()))
         except (KeyError, TypeError, ValueError, AttributeError):
-            self.notes.append(f"{self._source.name}: the note of {relative} can't be read; the hub is asked")
+            self.notes.append(f"{self._source.name}: the note of {relative} can't be read; using the hub")
             return None
         return Snapshot(repo, revision, commit, files)
 
@@ -104,7 +104,7 @@ class Place:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
                 needed, do = "room for the weights", "free some space, then run again: it resumes"
                 raise one_problem("disk-full", f"{error.strerror} at {part.parent}", needed, do) from error
-            self.notes.append(f"{self._source.name}: {relative}: {error.strerror or error}; the hub is asked")
+            self.notes.append(f"{self._source.name}: {relative}: {error.strerror or error}; using the hub")
             return False
 
     def _bring(self, relative: str, part: Path, size: int | None, wanted: str, tell: TellBytes) -> bool:
@@ -118,7 +118,7 @@ class Place:
                 if opened is None:
                     return False
                 if size is not None and opened[0] != size:
-                    self.notes.append(f"{self._source.name}: {relative} has {opened[0]} bytes and not {size}")
+                    self.notes.append(f"{self._source.name}: {relative} has {opened[0]} bytes instead of {size}")
                     return False
                 digest = _digest(wanted, opened[0])
                 arrived = _append(opened[1], part, opened[0] - had, digest, tell) if opened[0] >= had else 0
@@ -128,12 +128,12 @@ class Place:
                 cut += 1
                 if arrived and cut < _CUTS:
                     continue
-                self.notes.append(f"{self._source.name}: {relative} ended after {had + arrived} bytes; the hub goes on")
+                self.notes.append(f"{self._source.name}: {relative} ended at byte {had + arrived}; the hub continues")
                 return False  # what arrived is right as far as anybody knows
             part.unlink(missing_ok=True)
             tell(-had - arrived)
             if not had:
-                self.notes.append(f"{self._source.name}: {relative} has wrong bytes; the hub is asked")
+                self.notes.append(f"{self._source.name}: {relative} has wrong bytes; using the hub")
                 return False
             # What an earlier run left in the part may be what is wrong: once more from the start.
 

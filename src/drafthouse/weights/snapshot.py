@@ -181,7 +181,7 @@ class _Job:
         """Sweep, and record that what lies here is not whole any more."""
         plan, commit = self.plan, self.plan.snapshot.commit
         if swept := sweep(plan.layout, [file.key for file in plan.to_do]):
-            self.notes.append(f"removed {shown_bytes(swept)} that were left unfinished in {plan.layout.folder}")
+            self.notes.append(f"removed {shown_bytes(swept)} of unfinished downloads in {plan.layout.folder}")
         left = {file.path for file in plan.to_do}
         standing = {file.path for file in plan.snapshot.files} - left
         kept = {name: known for name, known in plan.note.files.items() if name in standing}
@@ -240,15 +240,13 @@ class _Job:
                 part.replace(aside)
             wrong.append(found)
             if len(wrong) == 1:
-                self.notes.append(
-                    f"{file.path} came with {_kind(file)} {found} instead of {file.key}: fetched once more"
-                )
+                self.notes.append(f"{file.path} came with {_kind(file)} {found} instead of {file.key}: fetched again")
             self.counts.lies(file.path, 0)
         raise one_problem(
             "weights-checksum",
-            f"{file.path} with {_kind(file)} {' and, fetched once more, '.join(wrong)}",
+            f"{file.path} with {_kind(file)} {' and, fetched again, '.join(wrong)}",
             f"{_kind(file)} {file.key}, as {self.wish.repo} at {self.plan.snapshot.commit} has it",
-            f"find out what alters the data on the way (a proxy, a mirror); the download is in {aside.name}",
+            f"find out what alters the data in transit (a proxy, a mirror); the download is in {aside.name}",
             str(final),
         )
 
@@ -264,7 +262,7 @@ class _Job:
             if self.wish.offline:
                 raise one_problem(
                     "weights-not-offline",
-                    f"offline, and {file.path} of {self.wish.repo} is not there with the right bytes",
+                    f"offline, and {file.path} of {self.wish.repo} is not there, or not with the right bytes",
                     f"{_kind(file)} {file.key}",
                     "run once with access to the Hugging Face hub, or copy it from another machine",
                     str(self._final(file)),
@@ -334,7 +332,7 @@ class _Job:
         self.note.left_over = {}
         if self.wish.client_cache and self.from_cache:
             came, there = shown_bytes(self.from_cache), self.wish.client_cache.folder
-            self.notes.append(f"{came} of {self.wish.repo} were in {there}, and were verified")
+            self.notes.append(f"{came} of {self.wish.repo} were found in {there} and verified")
         with disk_trouble(layout.folder):
             for folder in {self._final(file).parent for file in self.plan.to_do}:
                 sync(folder)

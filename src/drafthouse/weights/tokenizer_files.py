@@ -96,9 +96,9 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text("utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path.name} that is no JSON ({error})") from error
+        raise ValueError(f"{path.name} that is not JSON ({error})") from error
     if not isinstance(data, dict):
-        raise ValueError(f"{path.name} that is no JSON object")
+        raise ValueError(f"{path.name} that is not a JSON object")
     return data
 
 

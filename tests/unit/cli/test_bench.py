@@ -238,7 +238,7 @@ def test_ctrl_c_shows_and_writes_what_is_done(tmp_path: Path, at_a_time: str) ->
         said, told = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in told
-    assert told.splitlines()[-1] == "stopped; what had ended until then is above, marked as incomplete"
+    assert told.splitlines()[-1] == "stopped; what had ended by then is above, marked as incomplete"
     assert said.startswith("Incomplete: the run was stopped early.")
     result = json.loads(out.read_text())
     assert result["incomplete"] is True

@@ -47,7 +47,7 @@ def test_a_whole_page_at_once() -> None:
     done = run(given=page)
     assert done.returncode == 0
     assert done.stdout.count("── what changed ") == 3
-    assert "left aside, since no command stands before them: --log_level" in done.stdout
+    assert "left out, as no command precedes them: --log_level" in done.stdout
 
 
 def test_json_for_machines() -> None:

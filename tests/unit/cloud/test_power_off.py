@@ -217,7 +217,7 @@ def test_it_ends_the_engine_with_its_workers_and_leaves_the_rest(tmp_path: Path,
                 env={**os.environ, "DOCKER_HOST": f"unix://{path}"}, timeout=60,
             )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "")
-        assert "1 containers; this box is billed: make destroy" in done.stdout
+        assert "1 containers; this box still bills: make destroy" in done.stdout
         assert [unquote(one) for one in asked] == [
             'GET /containers/json?filters={"name":["^/drafthouse-"]}', "POST /containers/c0ffee/stop",
         ]  # fmt: skip

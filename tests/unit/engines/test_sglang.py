@@ -297,7 +297,7 @@ def test_its_commands_are_read(command: str) -> None:
     assert words[:4] == ["python3", "-m", "sglang.launch_server", "--model-path"]
     assert {"--speculative-num-draft-tokens", "--speculative-eagle-topk"} <= set(words)
     assert "sk-secret" not in str(found)
-    assert any("serve.sh hands it over" in change.why for change in found.changes)
+    assert any("serve.sh passes it" in change.why for change in found.changes)
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_its_three_numbers_stand_together_in_todays_command(words: str, steps: s
 def test_what_would_end_it_is_said_of_a_pasted_command() -> None:
     found = read("sglang serve --model-path openai/gpt-oss-120b --speculative-algorithm EAGLE3")
     (why,) = [one.why for one in found.changes if one.what == "--speculative-algorithm EAGLE3"]
-    assert why == "it ends at its start without a draft of its own: --speculative-draft-model-path"
+    assert why == "it exits at its start without a separate draft: --speculative-draft-model-path"
 
 
 def test_flags_that_only_older_ones_had_become_those_of_today() -> None:

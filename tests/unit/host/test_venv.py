@@ -230,7 +230,7 @@ def test_torch_comes_from_find_links_where_it_is_there(
 
 
 def test_choosing_torch_by_the_driver_needs_uv() -> None:
-    with pytest.raises(DrafthouseError, match="no uv"):
+    with pytest.raises(DrafthouseError, match="without uv"):
         env_commands(EnvRecipe("/env", ["vllm==0.32.0"], torch_backend="auto"), None, None)
 
 
@@ -260,6 +260,6 @@ def test_what_an_installer_says_leads_to_advice() -> None:
         ("error: Failed to fetch: `https://…` dns error", "reaches its package index"),
         ("OSError: [Errno 28] No space left on device", "free disk space"),
         ("error: Permission denied (os error 13)", "may write to"),
-        ("something new", "can be run by hand"),
+        ("something new", "can also be run by hand"),
     ):
         assert advice in python_env._advice(words)

@@ -151,8 +151,8 @@ def test_heads_without_attention_are_read(config: Any, head_for: str, expected: 
     ("config", "says"),
     [
         ({"base_model_name_or_path": "lmsys/vicuna-7b-v1.3", "medusa_num_heads": 5}, "authors' own format"),
-        ({"architectures": ["HydraModel"]}, "no engine of the catalogue has a method"),
-        ({"architectures": ["X"], "speculators_config": {"algorithm": "mtp9"}}, "no engine of the catalogue"),
+        ({"architectures": ["HydraModel"]}, "no engine in the catalogue supports"),
+        ({"architectures": ["X"], "speculators_config": {"algorithm": "mtp9"}}, "no engine in the catalogue"),
     ],
 )
 def test_heads_that_no_engine_loads_are_refused_with_the_reason(config: dict[str, Any], says: str) -> None:

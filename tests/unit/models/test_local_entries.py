@@ -177,7 +177,7 @@ def test_a_clone_with_a_broken_entry_loads_and_the_entry_is_written_anew(
     monkeypatch.setattr(profiles, "load_house", lambda root: house)
     assert profiles.main([]) == 0
     said = capsys.readouterr().out
-    assert [said.count(words) for words in ("little-1b.yml", "other-1b.yml", "entries of your own")] == [1, 1, 1]
+    assert [said.count(words) for words in ("little-1b.yml", "other-1b.yml", "entries of yours")] == [1, 1, 1]
     (clone / "profiles/catalog/local/other-1b.yml").unlink()
     assert write_entry(made, house, clone, "")[1]
     assert load_house(clone).broken_models == {}

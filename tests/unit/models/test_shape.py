@@ -59,7 +59,7 @@ def test_of_a_model_that_sees_the_language_part_is_read() -> None:
 def test_an_unknown_mixture_of_layers_is_said() -> None:
     shape = shape_of({**DENSE, "mamba_d_state": 16}, "org/model")
     assert shape.cached_layers == 8
-    assert "not which" in shape.unsure[0]
+    assert "does not say which" in shape.unsure[0]
 
 
 @pytest.mark.parametrize("value", [None, "64", 0, True, -1, 1.5])

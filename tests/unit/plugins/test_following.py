@@ -55,7 +55,7 @@ def test_a_lost_connection_is_made_again(capsys: pytest.CaptureFixture[str]) -> 
     box = OverSsh([AnsibleConnectionFailure("lost"), AnsibleConnectionFailure("lost")])
     assert box._new_text("progress", 0) == '{"text": "one"}\n'
     assert len(box.commands) == 3
-    assert capsys.readouterr().out.count("box: the connection is lost, the work goes on there") == 1
+    assert capsys.readouterr().out.count("box: connection lost; the work continues on the box") == 1
 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +90,7 @@ def test_a_module_that_raised_is_shown_with_its_reason() -> None:
     event = {"msg": "[Errno 28] No space left on device: '/r/x.json'", "__ansible_type": "Event"}
     said = told({"failed": True, "exception": {"event": event, "__ansible_type": "ErrorSummary"}})
     assert said["failed"]
-    assert said["problems"][0]["found"].endswith(
-        "broke off on the box: [Errno 28] No space left on device: '/r/x.json'"
-    )
+    assert said["problems"][0]["found"].endswith("failed on the box: [Errno 28] No space left on device: '/r/x.json'")
 
 
 class Asked(FollowingAction):

@@ -151,7 +151,7 @@ def test_another_file_under_a_known_version_is_refused(tmp_path: Path, wheels: P
     make_wheel(wheels, "oak", "1.0", ["elm"])
     with pytest.raises(DrafthouseError) as error:
         ensure_env(EnvRecipe(str(home), [], ["oak==1.0"], hashes=known), uv, str(wheels))
-    assert "somebody serves another file under this version" in str(error.value)
+    assert "another file is served under this version" in str(error.value)
     assert not list(home.glob("lib/python3*/site-packages/oak.py"))
 
 

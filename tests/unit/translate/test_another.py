@@ -57,7 +57,7 @@ def test_an_engine_with_a_file_gets_one() -> None:
     assert yaml.safe_load(text)["speculative_config"] == {
         "decoding_type": "Eagle", "speculative_model_dir": "nvidia/gpt-oss-120b-Eagle3-v3", "max_draft_len": 5,
     }  # fmt: skip
-    assert "a share of something else" in lost(found)["--gpu-memory-utilization 0.9"]
+    assert "a share of a different amount" in lost(found)["--gpu-memory-utilization 0.9"]
 
 
 def test_weights_that_do_not_load_are_named_with_those_that_do() -> None:
@@ -131,8 +131,8 @@ def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--to", "sglang", "--json", VLLM])
     (told,) = json.loads(capsys.readouterr().out)["translations"]
     assert (told["engine"], told["to"]["engine"]) == ("vllm", "sglang")
-    assert {"what": "--stream-interval 3", "why": "passed to the other engine as it is"} in told["to"]["missing"]
+    assert {"what": "--stream-interval 3", "why": "passed to the other engine unchanged"} in told["to"]["missing"]
     main(["--to", "vllm", VLLM])
-    assert "--to vllm: it is a command of vLLM already" in capsys.readouterr().out
+    assert "--to vllm: it already is a command of vLLM" in capsys.readouterr().out
     main(["--to", "vllm", "--json", VLLM])
     assert "to" not in json.loads(capsys.readouterr().out)["translations"][0]

@@ -265,7 +265,7 @@ def test_a_file_that_is_not_there_is_said() -> None:
     found = one("trtllm-serve a/b --extra_llm_api_options gone.yaml")
     assert "--extra_llm_api_options gone.yaml" in what(found, "kept")
     assert "--extra_llm_api_options gone.yaml" in command_text(found)
-    assert "what gone.yaml says" in found.left_out
+    assert "the settings in gone.yaml" in found.left_out
 
 
 @pytest.mark.parametrize("heredoc", ["cat <<EOF > e.yaml", "cat > ./e.yaml << 'EOF'", "tee e.yaml <<-EOF"])
@@ -305,7 +305,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("", ["found: nothing", "needed: a serve command"]),
     (" \n ", ["found: nothing"]),
     ("hello there", ["code: no-serve-command", "vllm serve", "trtllm-serve", "llama-server"]),
-    ("lmdeploy serve api_server x", ["lmdeploy is none", "needed: one of: vllm serve"]),
+    ("lmdeploy serve api_server x", ["lmdeploy is not one", "needed: one of: vllm serve"]),
     ('vllm serve x --served-model-name "abc', ["where: line 1, column 34", 'found: an unclosed quote (")']),
     ("vllm serve x\nvllm serve y --api-key 'abc", ["where: line 2, column 24", "found: an unclosed quote (')"]),
     ("vllm serve", ["code: no-model"]),
@@ -329,7 +329,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("llama-server -m a.gguf -md b.gguf --draft-max 0", ["--spec-draft-n-max", "found: '0'"]),
     ("trtllm-serve x --config e.yaml", ["where: line 1, trtllm-serve: e.yaml", "not YAML (line 1, column 5)"]),
     ("trtllm-serve x --config list.yaml", ["found: YAML that is one list"]),
-    ("cat <<EOF > e.yaml\na: 1\ntrtllm-serve x --config e.yaml", ["<<EOF without an end", "where: line 1"]),
+    ("cat <<EOF > e.yaml\na: 1\ntrtllm-serve x --config e.yaml", ["here-document <<EOF", "where: line 1"]),
     ("docker run -it nvcr.io/nvidia/tensorrt-llm/release:1.2.1 bash", ["that does not start an engine"]),
     ("docker run", ["a container of some image that does not start an engine"]),
     ("LLM(model=name(), tensor_parallel_size=2)", ["found: name() in LLM(...)"]),

@@ -148,7 +148,7 @@ def test_retry_after_is_honoured() -> None:
 
 def test_a_pause_too_long_is_not_waited_for() -> None:
     with hub_server(Hub(FILES, faults={"api": [Fault(times=ALWAYS, status=429, retry_after="3600")]})) as hub:
-        with pytest.raises(DrafthouseError, match="HTTP 429, and to come back in 3600 s"):
+        with pytest.raises(DrafthouseError, match="HTTP 429, retry after 3600 s"):
             ask(hub)
         assert len(hub.asked) == 1
 

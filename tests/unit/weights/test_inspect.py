@@ -56,10 +56,10 @@ def test_whole_files_have_nothing_wrong(tmp_path: Path) -> None:
     ("header", "size", "length", "words"),
     [
         ({"a": tensor(0, 8)}, 7, None, "up to byte"),
-        ({"a": tensor(0, 8)}, 9, None, "1 bytes behind the last tensor"),
+        ({"a": tensor(0, 8)}, 9, None, "1 bytes after the last tensor"),
         ({"a": tensor(0, 8), "b": tensor(6, 10)}, 10, None, "'b' overlaps 'a'"),
-        ({"a": tensor(0, 8), "b": tensor(10, 12)}, 12, None, "'b' lies 2 bytes behind 'a'"),
-        ({"a": tensor(2, 8)}, 8, None, "lies 2 bytes behind the header"),
+        ({"a": tensor(0, 8), "b": tensor(10, 12)}, 12, None, "'b' starts 2 bytes after 'a'"),
+        ({"a": tensor(2, 8)}, 8, None, "starts 2 bytes after the header"),
         ({"a": tensor(0, 8, shape=[3])}, 8, None, "8 bytes for BF16 [3]"),
         ({"a": tensor(0, 8, shape=[-4])}, 8, None, "tensor 'a'"),
         ({"a": {"dtype": "BF16", "shape": [4], "data_offsets": [8, 0]}}, 8, None, "tensor 'a'"),
@@ -67,7 +67,7 @@ def test_whole_files_have_nothing_wrong(tmp_path: Path) -> None:
         ({"a": 1}, 8, None, "tensor 'a'"),
         ({"a": tensor(0, 8)}, 8, 1 << 62, "a header of 4611686018427387904 bytes"),
         ({"a": tensor(0, 8)}, 8, 5000, "cut short"),
-        ({"a": tensor(0, 8)}, 8, 20, "no JSON"),
+        ({"a": tensor(0, 8)}, 8, 20, "not JSON"),
     ],
 )
 def test_a_fault_of_a_safetensors_file(
@@ -127,7 +127,7 @@ def test_a_folder_and_its_index_agree(folder: Path) -> None:
 
 def test_a_missing_shard(folder: Path) -> None:
     (folder / "model-00002-of-00002.safetensors").unlink()
-    assert found(folder) == "shard model-00002-of-00002.safetensors, which is missing"
+    assert found(folder) == "no shard model-00002-of-00002.safetensors"
 
 
 def test_a_tensor_that_its_shard_does_not_have(folder: Path) -> None:
@@ -148,7 +148,7 @@ def test_an_index_that_leaves_the_folder_names_nothing_that_is_there(folder: Pat
     index = index_of(folder)
     index["weight_map"]["t1"] = "../model-00001-of-00002.safetensors"
     write_index(folder, index)
-    assert "which is missing" in found(folder)
+    assert "no shard ../" in found(folder)
 
 
 @pytest.mark.parametrize("index", [[], {}, {"weight_map": []}, {"weight_map": {"a": 1}}])
@@ -254,7 +254,7 @@ def test_one_token_with_another_meaning(tmp_path: Path) -> None:
     words = [*TOKENS[:7], "other", *TOKENS[8:]]
     target, draft = hf(tmp_path / "t", TOKENS), hf(tmp_path / "d", words)
     assert unlike(target, draft) == "token 7 is 'other'"
-    assert "a drafted number must mean the same" in check_pair(target, draft, DRAFT_MODEL)[0].needed
+    assert "a token id must mean the same" in check_pair(target, draft, DRAFT_MODEL)[0].needed
 
 
 def test_padded_matrices_of_the_same_vocabulary(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_other_forms_of_a_tokenizer(tmp_path: Path) -> None:
         for name in ("tokenizer.json", "vocab.json"):
             (folder / name).unlink(missing_ok=True)
         (folder / "tokenizer.model").write_bytes(content)
-    assert unlike(target, draft) == "another tokenizer file than the target's"
+    assert unlike(target, draft) == "a tokenizer file other than the target's"
 
 
 def test_a_broken_tokenizer_is_a_problem_and_no_traceback(tmp_path: Path) -> None:
@@ -309,7 +309,9 @@ def test_gguf_vocabularies(tmp_path: Path) -> None:
     assert unlike(target, write_gguf(tmp_path / "d.gguf", TOKENS), LLAMACPP) == ""
     other = write_gguf(tmp_path / "o.gguf", [*TOKENS[:9], "other", *TOKENS[10:]])
     assert unlike(target, other, LLAMACPP) == "token 9 is 'other'"
-    assert unlike(target, write_gguf(tmp_path / "b.gguf", TOKENS, bos=1), LLAMACPP).startswith("'t1' as the token")
+    assert unlike(target, write_gguf(tmp_path / "b.gguf", TOKENS, bos=1), LLAMACPP).startswith(
+        "'t1' as the beginning-of-text token"
+    )
     assert unlike(target, hf(tmp_path / "d", TOKENS), LLAMACPP) == ""
 
 
@@ -327,6 +329,6 @@ def head(folder: Path, table: list[int] | None, **config: Any) -> Path:
 def test_a_head_proposes_what_the_target_has(tmp_path: Path) -> None:
     target = hf(tmp_path / "t", TOKENS)
     assert unlike(target, head(tmp_path / "good", [0, 5, 297], vocab_size=300), HEAD) == ""
-    assert unlike(target, head(tmp_path / "bad", [0, 5, 298], vocab_size=300), HEAD).endswith("leads to token 300")
+    assert unlike(target, head(tmp_path / "bad", [0, 5, 298], vocab_size=300), HEAD).endswith("maps to token 300")
     assert unlike(target, head(tmp_path / "own", None, vocab_size=300), HEAD) == ""
     assert unlike(target, head(tmp_path / "large", None, vocab_size=301), HEAD) == "a head that proposes 301 tokens"

@@ -139,7 +139,9 @@ def test_a_broken_index(tmp_path: Path, text: str) -> None:
 
 def test_a_shard_without_a_header(tmp_path: Path) -> None:
     (shards(tmp_path, HEAD) / "model-00001-of-00001.safetensors").write_bytes(b"x" * 100)
-    assert said(tmp_path)[0].startswith("weights-damaged: model-00001-of-00001.safetensors: a header of")
+    assert said(tmp_path)[0].startswith(
+        "weights-damaged: model-00001-of-00001.safetensors: first 8 bytes that declare a header of"
+    )
 
 
 # --- GGUF -----------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def test_another_size_is_not_read(at: Any, there: Path, part: Path) -> None:
     place = at(there)
     assert not bring(place, part, size=len(DATA) + 1)
     assert place.notes == [
-        f"{there if at is folder_place else 'box-a'}: {NAME} has {len(DATA)} bytes and not {len(DATA) + 1}"
+        f"{there if at is folder_place else 'box-a'}: {NAME} has {len(DATA)} bytes instead of {len(DATA) + 1}"
     ]
 
 
@@ -192,7 +192,7 @@ def test_a_connection_that_always_breaks_leaves_the_beginning_to_the_hub(there: 
     assert not bring(place, part)
     assert DATA.startswith(part.read_bytes())
     assert part.stat().st_size > 1_000_000
-    assert "the hub goes on" in place.notes[0]
+    assert "the hub continues" in place.notes[0]
 
 
 def test_a_box_that_does_not_answer(there: Path, part: Path) -> None:

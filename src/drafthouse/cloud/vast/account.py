@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 OURS, ANYONES, THEIRS = "ours", "anyones", "theirs"
 _WHY = {
-    OURS: "it was rented from this folder, and its ledger does not know it",
-    ANYONES: "this ledger does not know it, and whose it is cannot be told",
+    OURS: "it was rented from this folder, but the ledger has no record of it",
+    ANYONES: "this ledger has no record of it, and its owner is unknown",
     THEIRS: "another clone, user or machine rented it",
 }
 
@@ -68,7 +68,7 @@ class Stray:
     def problem(self) -> Problem:
         """Return what to say of it where it is left as it is."""
         end = f"make destroy ARGS={self.number} YES=1 ends it"
-        do = f"{end}, and so does make destroy with a yes" if self.whose == OURS else f"{end}, if it is yours"
+        do = f"{end}; so does make destroy, confirmed with yes" if self.whose == OURS else f"{end}, if it is yours"
         return Problem(
             "rental-still-billing",
             self.words,
@@ -114,7 +114,7 @@ def compared(client: VastClient, ledger: Path, rows: Collection[Instance] | None
     known = sum(any(is_instance_of(one, row, client.account) for one in book.rentals.values()) for row in rows)
     for rental in book.rentals.values():
         for shown in () if rental.is_open else instances_of(rental, rows, client.account):
-            found = f"instance {shown['id']} bills, {price_of(shown)}, and the ledger has it as ended ({rental.state})"
+            found = f"instance {shown['id']} bills, {price_of(shown)}, but the ledger has it as ended ({rental.state})"
             undead.append(
                 Problem(
                     "rental-still-billing",
@@ -138,22 +138,20 @@ def compared(client: VastClient, ledger: Path, rows: Collection[Instance] | None
             )
             continue
         if asked is not None and is_instance_of(rental, asked, client.account):
-            found = f"instance {name} bills, {price_of(asked)}, and vast.ai's list does not show it"
+            found = f"instance {name} bills, {price_of(asked)}, but vast.ai's list does not show it"
             unlisted.append(
                 Problem(
-                    "rental-still-billing", found, "a list with all of ours", f"make destroy ARGS={name}", rental.label
+                    "rental-still-billing", found, "a list of all of ours", f"make destroy ARGS={name}", rental.label
                 )
             )
         elif asked is not None:
-            why = "no checksum vouches for its number, and its label is another"
+            why = "its number in the ledger has no checksum, and its label differs"
             found = f"instance {name} may bill, {price_of(asked)}: {why}"
-            unlisted.append(
-                Problem("rental-state-unknown", found, "to know whose it is", f"look at {CONSOLE}", rental.label)
-            )
+            unlisted.append(Problem("rental-state-unknown", found, "a known owner", f"look at {CONSOLE}", rental.label))
         else:
-            found = f"{name} is open in the ledger ({rental.state}), and not in the account"
+            found = f"{name} is open in the ledger ({rental.state}), but not in the account"
             closed.append(
-                Problem("rental-gone", found, "the ledger to say how it ended", "make destroy closes it", rental.label)
+                Problem("rental-gone", found, "its end recorded in the ledger", "make destroy closes it", rental.label)
             )
     return Compared(book.damage, strays(book, rows, client.account, mark_of(ledger)), unlisted, closed, undead, known)
 

@@ -155,14 +155,14 @@ class Attempt:
             self.may_exist = False
             self._note(REFUSED, why=error.problems[0].found)
             if isinstance(error, OfferGone):
-                raise NotThisOne("somebody else was faster") from error
+                raise NotThisOne("someone else rented it first") from error
             raise
         self._note(CREATED)
         try:
             world.client.attach_ssh_key(self.number, self.public_key)
         except VastError as error:
             # The account's keys are put into every new instance; this is for the one that was made too early for it.
-            world.tell(f"the SSH key could not be attached once more ({error.problems[0].found})")
+            world.tell(f"the SSH key could not be attached again ({error.problems[0].found})")
 
     def _by_label(self, error: OutcomeUnknown) -> int:
         """Return the instance that carries our label; the error again where none appears."""
@@ -172,7 +172,7 @@ class Attempt:
         while True:
             for row in world.client.instances():
                 if row.get("label") == self.label:
-                    world.tell(f"found again by its label: instance {row['id']}")
+                    world.tell(f"found by its label: instance {row['id']}")
                     return int(row["id"])
             if world.clock() >= until:
                 raise error
@@ -199,13 +199,13 @@ class Attempt:
                     self.box = Rented(self.id, number, self.label, self.deadline, row, self.price)
                     return "runs"
             more = str(row.get("status_msg") or "").strip().splitlines()
-            said = f"{status or 'being made'}, {waited:.0f} s" + (f", {more[0][:80]}" if more else "")
+            said = f"{status or 'being created'}, {waited:.0f} s" + (f", {more[0][:80]}" if more else "")
         elif said:
             said = f"{said}, {waited:.0f} s"
         elif waited > self.waits.look_s:
             raise NotThisOne("the instance has vanished")
         if waited >= self.waits.boot_s:
-            raise NotThisOne(f"it did not run after {waited / 60:.0f} min")
+            raise NotThisOne(f"it was not running after {waited / 60:.0f} min")
         return f"instance {number}: {said or 'not listed yet'}"
 
     @property
@@ -215,7 +215,7 @@ class Attempt:
 
     def may_bill(self, why: BaseException) -> Problem:
         """Return what to say where it could not be ended."""
-        number = self.number or "(its number was never told)"
+        number = self.number or "(number unknown)"
         return Problem(
             "rental-still-billing",
             f"instance {number} may still be billing, ${self.price.hour:.3f} an hour ({type(why).__name__})",
@@ -237,13 +237,13 @@ class Attempt:
         price = priced(figures_of(row, self.choice.offer), rental, self.limits.hours)
         most = min(self.limits.max_price, self.room(self))
         if not 0 < price.hour <= most:
-            raise NotThisOne(f"it costs ${price.hour:.3f} an hour by now, more than {most:g}")
+            raise NotThisOne(f"it now costs ${price.hour:.3f} an hour, more than {most:g}")
         disk = row.get("disk_space")
         if isinstance(disk, (int, float)) and disk < rental["disk_gb"]:
             raise NotThisOne(f"its disk has {disk:g} GB instead of {rental['disk_gb']}")
         if price.hour > self.choice.price.hour * 1.001 and not self._raised:
             self._raised = True
-            self.world.tell(f"it costs ${price.hour:.3f} an hour by now, which the cap allows")
+            self.world.tell(f"it now costs ${price.hour:.3f} an hour, which the cap allows")
         return price
 
     def _reachable(self, row: Instance, running_s: float) -> bool:

@@ -59,7 +59,7 @@ def key_of_environment(environ: Mapping[str, str], home: Path, variable: str = "
             return checked_key(key, str(file))
     raise one_problem(
         "no-vast-key",
-        "no key of a vast.ai account",
+        "no vast.ai API key",
         " or ".join([variable, *map(str, files)]),
         f"make one at {KEYS_PAGE}, then: read -rs {variable} && export {variable}",
     )
@@ -144,7 +144,7 @@ class VastClient:
         raise NotWhole(
             Problem(
                 "vast-answer-malformed",
-                f"{self.url} gave {self._without_key(wrong)}: it does not tell what is billing",
+                f"{self.url} gave {self._without_key(wrong)}: what is billing is unknown",
                 "the complete list of the account's instances",
                 f"run it again in a minute; until then check {CONSOLE}",
             )
@@ -176,7 +176,7 @@ class VastClient:
                 break
             seen.add(str(token))
             query["after_token"] = str(token)
-        raise VastError(self._malformed("a list of instances that does not end"))
+        raise VastError(self._malformed("an endless list of instances"))
 
     def instance(self, number: int) -> Instance | None:
         """Return one instance, or None where there is none (any more)."""
@@ -187,7 +187,7 @@ class VastClient:
         if not isinstance(data, dict) or "instances" not in data:
             raise VastError(self._malformed("an answer without an instance"))
         if data.get("success") is False:
-            raise VastError(self._malformed("an answer that says of itself that it failed"))
+            raise VastError(self._malformed("an answer that reports a failure"))
         row = data["instances"]
         if row is None or row == []:
             return None
@@ -202,7 +202,7 @@ class VastClient:
         if answer.status == 404:
             # A 404 alone could come from a proxy or a wrong address, and the machine would go on costing money.
             if any(row["id"] == number for row in self.instances()) or self.instance(number) is not None:
-                raise VastError(self._malformed(f"'no instance {number}' as it was to be ended, and it is there"))
+                raise VastError(self._malformed(f"'no instance {number}' when asked to end it, but it is there"))
             return False
         self._succeeded(answer)
         return True
@@ -221,7 +221,7 @@ class VastClient:
         data = answer.data
         rows = data.get("ssh_keys") if isinstance(data, dict) else data
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise VastError(self._malformed("a list of SSH keys that is none"))
+            raise VastError(self._malformed("no list of SSH keys"))
         return [row for row in rows if not row.get("deleted_at")]
 
     def add_ssh_key(self, public: str) -> None:
@@ -302,7 +302,7 @@ class VastClient:
             raise OfferGone(
                 Problem(
                     "offer-gone",
-                    f"offer {offer} is gone: it has been rented by somebody else",
+                    f"offer {offer} is gone: someone else has rented it",
                     "an available offer",
                     "take the next one",
                 )
@@ -314,7 +314,7 @@ class VastClient:
     def _succeeded(self, answer: Answer) -> None:
         data = answer.data
         if not isinstance(data, dict) or data.get("success") is not True:
-            said = answer.word("msg") or answer.word("error") or "no word of success"
+            said = answer.word("msg") or answer.word("error") or "an answer without success"
             raise VastError(self._malformed(said))
 
     def _says_no_such(self, answer: Answer) -> bool:
@@ -328,19 +328,19 @@ class VastClient:
             do = f"come back after {_reset_of(answer)}, or use another account"
             raise QuotaSpent(Problem("vast-quota-spent", "the account has used up today's searches", "one more", do))
         if answer.status in (401, 403):
-            do = f"look at {KEYS_PAGE}: the key must be one of this account, with permission for instances"
-            raise KeyRefused(Problem("vast-key-refused", found, "a key that may do this", do))
+            do = f"check {KEYS_PAGE}: the key must belong to this account, with permission for instances"
+            raise KeyRefused(Problem("vast-key-refused", found, "a key with this permission", do))
         if 300 <= answer.status < 400:
-            do = "name the right address as VAST_URL, or unset it: the key is not sent to where this leads"
+            do = "correct VAST_URL, or unset it: the key is not sent to the address that this redirects to"
             raise VastError(Problem("vast-refused", found, "an answer of the API", do))
         if answer.word("error") == "insufficient_credit":
             do = "add credit at https://console.vast.ai/billing/"
             raise VastError(Problem("vast-no-credit", found, "credit on the account", do))
         do = "wait a while" if answer.status == 429 else "read what it says; the account is at https://console.vast.ai"
-        raise VastError(Problem("vast-refused", found, "the API to accept it", do))
+        raise VastError(Problem("vast-refused", found, "a request that the API accepts", do))
 
     def _malformed(self, what: str) -> Problem:
-        do = "try again; if it stays, the API has changed and this version of the house does not know it"
+        do = "try again; if it persists, the API has changed: upgrade Drafthouse"
         found = f"{self.url} gave {self._without_key(what)}"
         return Problem("vast-answer-malformed", found, "an answer in the API's documented form", do)
 
@@ -354,7 +354,7 @@ class VastClient:
         return Problem(
             "rental-state-unknown",
             f"offer {offer} was requested, but the answer was lost ({self._without_key(reason)}): it may be rented",
-            "to know whether it was",
+            "confirmation either way",
             "look for its label among the instances (make destroy does), and at https://console.vast.ai/instances/",
         )
 

@@ -116,7 +116,7 @@ def end(
 
 def still_billing(rental: Rental, why: str, row: Instance | None = None) -> Problem:
     """Return what to say of an instance of ours that could not be ended; ``row`` is how it is listed, if it is."""
-    number = row["id"] if row else rental.instance or "(its number was never told)"
+    number = row["id"] if row else rental.instance or "(number unknown)"
     priced: Priced = {"dph_total": rental.facts.get("price_per_hour")}
     if row and "dph_total" in row:
         priced = row
@@ -140,7 +140,7 @@ def _check_names(names: Collection[str], found: Mapping[str, Rental], unknown: C
     if missing:
         raise one_problem(
             "no-such-rental",
-            f"{', '.join(missing)}, not rented by this ledger",
+            f"{', '.join(missing)}, not in this ledger",
             "an id, a label or an instance number of ours",
             "make destroy ARGS=--list shows them",
         )
@@ -166,7 +166,7 @@ def _settled(
     until = clock() + settle_s - age
     while not instances_of(rental, rows, client.account) and (left := until - clock()) > 0:
         if not pause:
-            tell(f"{rental.label}: asked for {age:.0f} s ago and never answered; looking for it")
+            tell(f"{rental.label}: requested {age:.0f} s ago, never answered; looking for it")
         pause = min(2 * pause or _FIRST_LOOK_S, _LOOK_EVERY_S)
         sleep(min(pause, left))
         rows = client.instances()
@@ -184,7 +184,7 @@ def _age_s(client: VastClient, rental: Rental) -> float:
 
 
 def _may_bill(rental: Rental, error: VastError) -> Problem:
-    return still_billing(rental, f"or it may: {error.problems[0].found}")
+    return still_billing(rental, f"or may be: {error.problems[0].found}")
 
 
 def _not_listed(
@@ -202,8 +202,8 @@ def _not_listed(
         _destroy(client, ledger, rental, row, why, ended, tell)
     elif row is not None:
         # No checksum vouches for the number, and the label is another: it may be anybody's.
-        label = f"no checksum vouches for its number, and that one is labelled {str(row.get('label'))!r}"
-        ended.billing.append(still_billing(rental, f"or it may: {label}"))
+        label = f"its number in the ledger has no checksum, and that instance is labelled {str(row.get('label'))!r}"
+        ended.billing.append(still_billing(rental, f"or may be: {label}"))
     else:
         _not_there(ledger, rental, client.account, why, ended, tell)
 
@@ -220,7 +220,7 @@ def _end_unlisted(
     """End without a list what the ledger has a number of; what it has none of stays open, and is said."""
     for rental in wanted:
         if rental.is_open and rental.instance is None:
-            ended.billing.append(still_billing(rental, "or it may: without a list it is not found"))
+            ended.billing.append(still_billing(rental, "or may be: it cannot be found without a list"))
         elif rental.is_open:
             _not_listed(client, ledger, rental, why, ended, tell)
     _see_them_gone(client, ledger, ended, sleep, has_list=False)
@@ -267,9 +267,9 @@ def _note(ledger: Path, event: str, rental: Rental, ended: Ended, **facts: Any) 
         ended.unwritten.append(
             Problem(
                 "ledger-unwritable",
-                f"{rental.label} is ended, and {error.problems[0].found}",
-                "a line of the ledger that says so",
-                "free disk space, then run make destroy again: it finds it gone",
+                f"{rental.label} has ended, but {error.problems[0].found}",
+                "its end recorded in the ledger",
+                "free disk space, then run make destroy again: it will find the box gone",
                 str(ledger),
             )
         )
@@ -278,11 +278,11 @@ def _note(ledger: Path, event: str, rental: Rental, ended: Ended, **facts: Any) 
 def _not_there(ledger: Path, rental: Rental, account: str, why: str, ended: Ended, tell: Callable[[str], None]) -> None:
     """Close a rental that the account does not hold; another account's stays open."""
     if rental.account != account:
-        whose = "rented with another key or at another address" if rental.account else "rented with a key not known"
+        whose = "rented with another key or at another address" if rental.account else "rented with an unknown key"
         ended.elsewhere.append(
             Problem(
                 "rental-of-another-account",
-                f"{whose}, and not in this account ({rental.instance or '?'})",
+                f"{whose}, not in this account ({rental.instance or '?'})",
                 "the API key it was rented with",
                 "set VAST_API_KEY (and VAST_URL) to that one, then make destroy again; it bills until its deadline",
                 rental.label,
@@ -292,7 +292,7 @@ def _not_there(ledger: Path, rental: Rental, account: str, why: str, ended: Ende
     ended.gone.append(rental.label)
     if rental.instance is None:
         _note(ledger, NEVER, rental, ended)
-        tell(f"{rental.label}: was never made")
+        tell(f"{rental.label}: was never created")
     else:
         _note(ledger, GONE, rental, ended, why=why)
         tell(f"gone already: instance {rental.instance} ({rental.facts.get('profile', '?')}), label {rental.label}")
@@ -311,9 +311,9 @@ def _see_them_gone(
         try:
             there = {int(row["id"]) for row in client.instances()} if has_list else set()
             left = [(one, number) for one, number in left if number in there or client.instance(number) is not None]
-            why = "destroyed, and it is still there"
+            why = "destroyed, but still there"
         except VastError as error:
-            why = f"destroyed, and not seen gone: {error.problems[0].found}"
+            why = f"destroyed, but not confirmed: {error.problems[0].found}"
             break
     for rental, number in left:
         ended.billing.append(still_billing(rental, why, {"id": number}))

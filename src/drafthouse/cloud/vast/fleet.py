@@ -41,11 +41,11 @@ def planned(found: Sequence[Choice], fleet: Fleet) -> list[Choice]:
         where = " in one country" if fleet.one_country else ""
         raise one_problem(
             "too-few-machines",
-            f"{count(len(found), 'offer')} that would do, on {count(most, 'machine')}{where}",
-            f"{fleet.boxes} machines{where}: boxes of a fleet share none",
+            f"{count(len(found), 'suitable offer')}, on {count(most, 'machine')}{where}",
+            f"{fleet.boxes} machines{where}: one for each box of the fleet",
             f"BOXES={most}, or allow more: MAX_PRICE=, --unverified, --reliability"
             if most
-            else "leave --region away, or try again later",
+            else "leave --region out, or try again later",
             "vast.ai",
         )
     pool = min(enough, key=lambda pool: total_of(pool[: fleet.boxes]))
@@ -121,8 +121,8 @@ def incomplete(fleet: Fleet, ran: Sequence[str], why: Sequence[str]) -> Drafthou
     reasons = f" ({'; '.join(why)})" if why else ""
     if fleet.all_or_nothing:
         found = f"{len(ran)} of {fleet.boxes} boxes ran{reasons}; all were destroyed, as --all-or-nothing asks"
-        do = "run it again later: other machines may be on offer; or without --all-or-nothing"
+        do = "run it again later (other machines may be on offer), or without --all-or-nothing"
     else:
         found = f"{len(ran)} of {fleet.boxes} boxes run and bill: {', '.join(ran)}{reasons}"
         do = f"rent the rest (BOXES={missing}), go on with these, or make destroy"
-    return one_problem("rental-incomplete", found, f"{fleet.boxes} boxes that run", do, "vast.ai")
+    return one_problem("rental-incomplete", found, f"{fleet.boxes} running boxes", do, "vast.ai")

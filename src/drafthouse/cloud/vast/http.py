@@ -112,7 +112,7 @@ def opener_for(url: str) -> urllib.request.OpenerDirector:
 def send(method: str, url: str, headers: Mapping[str, str], body: Any = None, timeout_s: float = 30.0) -> Answer:
     """Return the answer, whatever its status. Raises NotSent, or Unanswered; neither names a header."""
     if urlsplit(url).scheme not in ("http", "https"):
-        raise NotSent("an address that is no http(s)")
+        raise NotSent("an address that is not http(s)")
     data = None if body is None else json.dumps(body).encode()
     kind = {} if body is None else {"Content-Type": "application/json"}
     request = urllib.request.Request(url, data, {**headers, **kind}, method=method)  # noqa: S310 (looked at above)

@@ -199,7 +199,7 @@ def read(path: Path) -> Book:
             "ledger-damaged",
             f"the ledger of rentals cannot be read ({error.strerror})",
             "what was rented",
-            f"run this as the user who rented; what is billing is listed at {CONSOLE} too",
+            f"run this as the user who rented; {CONSOLE} also lists what is billing",
             str(path),
         ) from error
     found: dict[str, Rental] = {}
@@ -225,14 +225,14 @@ def _take(text: str, found: dict[str, Rental], *, is_last: bool) -> str:
     except (ValueError, RecursionError):
         if text in ("", "\r") or _is_cut_off(text, is_last=is_last):
             return ""
-        return "its checksum does not match" if sealed else "no record"
+        return "its checksum does not match" if sealed else "not a record"
     if sealed and _sum(body[:end]) != sealed[1]:
         return "its checksum does not match"
     if not _is_event(line) or not (sealed or text.startswith(_BEGINNINGS[1])):
-        return "no record"
+        return "not a record"
     _note(line, found, sealed=bool(sealed))
     # Behind a record is a newline that was damaged; the record itself is whole.
-    return "" if body[end:] in ("", "\r", _CUT_OFF) else "something behind its record"
+    return "" if body[end:] in ("", "\r", _CUT_OFF) else "extra text after its record"
 
 
 def _is_cut_off(text: str, *, is_last: bool) -> bool:
@@ -282,8 +282,8 @@ def _damaged(path: Path, number: int, why: str) -> Problem:
     return Problem(
         "ledger-damaged",
         f"line {number} of the ledger is damaged ({why})",
-        "every line as it was written: the content of this one is lost",
-        f"check at {CONSOLE} that nothing of yours runs that should not, then remove the line",
+        "every line intact: the content of this one is lost",
+        f"check at {CONSOLE} that nothing runs there that should not, then remove the line",
         str(path),
     )
 

@@ -44,7 +44,7 @@ def listed(client: VastClient, ledger: Path) -> tuple[list[list[str]], list[str]
     ]
     if other_house:
         numbers = ", ".join(str(row["id"]) for row in other_house)
-        notes.append(f"with a label of Drafthouse, but not of this ledger, and so never touched: {numbers}")
+        notes.append(f"labelled by Drafthouse but not in this ledger, never touched: {numbers}")
     rest = sum(id_of(row.get("label")) is None for row in foreign)
     if rest:
         notes.append(f"other instances of the account, never touched: {rest}")
@@ -52,7 +52,7 @@ def listed(client: VastClient, ledger: Path) -> tuple[list[list[str]], list[str]
     for one in known.values():
         if one.is_open and one.id not in there:
             do = "make destroy closes it" if one.account == account else "it may bill: look with the key that rented it"
-            notes.append(f"in the ledger and not in this account: {one.label} ({one.state}); {do}")
+            notes.append(f"in the ledger but not in this account: {one.label} ({one.state}); {do}")
     return shown, notes
 
 
@@ -65,7 +65,7 @@ def _line(row: Instance, rental: Rental, now: float) -> list[str]:
         str(row["id"]),
         rental.label,
         str(rental.facts.get("profile", "")),
-        str(row.get("actual_status") or "being made"),
+        str(row.get("actual_status") or "being created"),
         f"{price:.3f}",
         f"{hours:.1f} h",
         f"{price * hours:.2f}",
@@ -85,8 +85,8 @@ def _overdue(row: Instance, rental: Rental, now: float) -> str:
     late_s, number = now - due_at(row, rental), row["id"]
     if late_s < OVERDUE_S:
         return ""
-    status = row.get("actual_status") or "being made"
-    what = "it is stopped, and its disk bills" if status in ("stopped", "exited") else f"it is '{status}', and bills"
+    status = row.get("actual_status") or "being created"
+    what = "it is stopped, but its disk bills" if status in ("stopped", "exited") else f"it is '{status}', and bills"
     late = f"{number} is {late_s / 60:.0f} min past its deadline and did not end itself"
     return f"{late}: {what}; make destroy ARGS={number}"
 

@@ -62,7 +62,7 @@ def kept_key(profile: str, folder: Path | None = None) -> str:
         raise one_problem(
             "api-key-unreadable",
             f"{error.strerror or error}",
-            "a file of this user for the API key",
+            "an API key file that this user can read and write",
             "free disk space, set DRAFTHOUSE_STATE to a folder of this user, or give the key as DRAFTHOUSE_API_KEY",
             str(file),
         ) from error
@@ -70,9 +70,9 @@ def kept_key(profile: str, folder: Path | None = None) -> str:
     if len(key) < _SHORTEST_KEY or not readable or " " in key:
         raise one_problem(
             "api-key-invalid",
-            f"{len(key)} characters" + ("" if readable else ", some of which cannot stand in a key"),
+            f"{len(key)} characters" + ("" if readable else ", some not allowed in a key"),
             f"an API key: one line of {_SHORTEST_KEY} or more characters",
-            "remove the file, and the next run makes one; or give the key as DRAFTHOUSE_API_KEY",
+            "remove the file (the next run makes a new one), or give the key as DRAFTHOUSE_API_KEY",
             str(file),
         )
     return key

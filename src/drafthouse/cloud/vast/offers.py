@@ -94,7 +94,7 @@ def query_of(resolved: ResolvedProfile, limits: Limits) -> Query:
     if not rental["vast_names"]:
         raise one_problem(
             "hardware-not-rentable",
-            f"'{resolved['hardware']['id']}' ({resolved['hardware']['name']}), which has no name at vast.ai here",
+            f"'{resolved['hardware']['id']}' ({resolved['hardware']['name']}), which has no vast.ai name",
             "hardware that has `vast_names` in profiles/catalog/hardware.yml",
             "choose a profile for a GPU on offer there, or add the name that vast.ai's search uses",
             f"profiles/{resolved['profile']}.yml: hardware",
@@ -199,7 +199,7 @@ def unfit(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> list[str]:
     if offer.get("external") is True:
         why.append("another marketplace's")
     if limits.countries and country_of(offer) not in limits.countries:
-        why.append(f"in {offer.get('geolocation') or 'a place not told'}")
+        why.append(f"in {offer.get('geolocation') or 'an unknown place'}")
     if limits.verified and not _is_verified(offer):
         why.append("not verified")
     price = priced(offer, rental, limits.hours)
@@ -243,7 +243,7 @@ def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits
     prices = sorted(priced(offer, rental, limits.hours).hour for offer in dear)
     too_dear = [price for price in prices if price > limits.max_price]
     if too_dear:
-        found = f"{count(len(offers), 'offer')}, and the cheapest that would do costs ${too_dear[0]:.3f} an hour"
+        found = f"{count(len(offers), 'offer')}; the cheapest that fits costs ${too_dear[0]:.3f} an hour"
         do = f"MAX_PRICE={too_dear[0] + 0.005:.2f}, or try again later"
     else:
         lacks = sorted({reason for offer in offers for reason in unfit(offer, resolved, limits)})

@@ -79,7 +79,7 @@ def tell_of_account(world: World) -> None:
         for problem in compared(world.client, world.ledger).billing:
             world.tell(f"{problem.found}; {problem.do}")
     except DrafthouseError as error:
-        world.tell(f"what bills already cannot be told: {error.problems[0].found}")
+        world.tell(f"cannot tell what is already billing: {error.problems[0].found}")
 
 
 class _Renting:
@@ -169,11 +169,11 @@ class _Renting:
         self.live.remove(one)
         if isinstance(error, NotThisOne):
             self.why.append(f"{one.choice.number}: {error}")
-            self.world.tell(f"offer {one.choice.number}: {error}; nothing of it bills")
+            self.world.tell(f"offer {one.choice.number}: {error}; it is not billing")
         else:
             self.failed.append(error)
             if self.live:
-                self.world.tell(f"offer {one.choice.number}: {error.problems[0].found}; no further box is asked for")
+                self.world.tell(f"offer {one.choice.number}: {error.problems[0].found}; no more boxes are requested")
 
     def _over(self) -> Outcome:
         """Return what runs; DrafthouseError where nothing does, or all were wanted."""
@@ -217,7 +217,7 @@ class _Renting:
         while meant:
             try:
                 if stopped is not None:
-                    self.world.tell("it is being ended; once more leaves it as it is, billing")
+                    self.world.tell("ending it; another Ctrl-C leaves it as it is, billing")
                 self._ended(meant, error)
                 break
             except KeyboardInterrupt as again:

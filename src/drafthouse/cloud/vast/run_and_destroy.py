@@ -30,7 +30,7 @@ POLICIES = ("always", "on-success", "never")
 RUN_FILE = "DRAFTHOUSE_RUN_FILE"
 # How long a network that is gone is waited for, and how often it is tried.
 PATIENCE_S, AGAIN_S = 600.0, 20.0
-_ENDING = "the boxes are being ended; once more leaves them as they are, billing"
+_ENDING = "ending the boxes; another Ctrl-C leaves them as they are, billing"
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def left_as_they_are(meant: Collection[Rental], policy: str) -> list[str]:
         until = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.deadline))
         price = one.facts.get("price_per_hour", "?")
         name = one.instance or one.label
-        lines.append(f"  instance {name}, ${price} an hour, its deadline {until}: make destroy ARGS={name}")
+        lines.append(f"  instance {name}, ${price} an hour, deadline {until}: make destroy ARGS={name}")
     return lines
 
 
@@ -203,8 +203,8 @@ def fate_of(client: VastClient, number: int) -> str:
 def words_of(row: Instance | None, number: int) -> str:
     """Return the same of what it answered."""
     if row is None:
-        return "it is gone at vast.ai, and bills nothing"
-    status = row.get("actual_status") or "being made"
+        return "it is gone from vast.ai and bills nothing"
+    status = row.get("actual_status") or "being created"
     said = str(row.get("status_msg") or "").strip().splitlines()
     text = f"vast.ai says '{status}'" + (f" ({said[0][:120]})" if said else "")
     what = "its disk is still billing" if status in ("exited", "stopped") else "it is still billing"

@@ -243,7 +243,7 @@ def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _no_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word}, which is no JSON number")
+    raise ValueError(f"{word}, which is not a JSON number")
 
 
 def _finite(word: str) -> float:

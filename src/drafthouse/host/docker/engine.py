@@ -91,7 +91,7 @@ def decide(seen: Seen, source: str, nvidia: str) -> Decision:
     wants_nvidia = nvidia == "always" or (nvidia == "auto" and bool(seen.gpus or seen.gpu_devices))
     why = []
     if seen.rootless_users:
-        why.append(f"the rootless engine of {', '.join(seen.rootless_users)} stays as it is: it is that user's alone")
+        why.append(f"the rootless engine of {', '.join(seen.rootless_users)} is left alone: it belongs to that user")
     installed = [name for name in ("docker-ce", "docker.io") if name in seen.packages]
     version = str(seen.answer.get("Version", ""))
     if seen.answer:
@@ -139,7 +139,7 @@ def leaving(seen: Seen, containers: Sequence[ListedContainer]) -> tuple[str, ...
             "containers-running",
             f"containers that are not ours are running: {names}",
             "none, because they would stop with the engine",
-            "stop them, then run again; or leave container_engine=true out, and Docker stays",
+            "stop them, then run again; or leave out container_engine=true to keep Docker",
             "container_engine",
         )
     ours = (*_DOCKER_PACKAGES, *_DISTRIBUTION_PACKAGES, "nvidia-container-toolkit")
@@ -192,7 +192,7 @@ def _unfit(seen: Seen) -> list[Problem]:
     if seen.systemd:
         return []
     do = "use the process runtime here (drafthouse_manage_host: false, drafthouse_runtime: process)"
-    found, needed = "a box without systemd, as a rented container is", "systemd, which starts and restarts Docker"
+    found, needed = "a box without systemd, such as a rented container", "systemd, which starts and restarts Docker"
     return [Problem("no-systemd", found, needed, do, "container_engine")]
 
 

@@ -110,7 +110,7 @@ def _moved(name: str, now: str, wanted: str, where: str) -> Problem:
     return Problem(
         "pin-moved",
         f"{name} is {now} {where}",
-        f"{wanted}, which it was when it was first pulled (pins.json)",
+        f"{wanted}, its digest at the first pull (pins.json)",
         ACCEPT,
         "image",
     )

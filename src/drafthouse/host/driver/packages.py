@@ -198,7 +198,7 @@ def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = F
                 "package-missing",
                 f"no package {', '.join(missing)} in {where}",
                 f"the driver of branch {branch}",
-                "nvidia_driver_branch=<a branch that is there>"
+                "nvidia_driver_branch=<an available branch>"
                 if exact
                 else "enable the archive's driver component (Ubuntu: restricted; Debian: contrib non-free), "
                 "or nvidia_driver_source=nvidia",

@@ -80,8 +80,8 @@ def _no_gpu(facts: DriverFacts) -> Problem:
         "no-gpu",
         "no NVIDIA GPU on the PCI bus",
         "a display or 3D controller of vendor 10de",
-        "see what `lspci -nn | grep 10de` shows; seat the card, or in a virtual machine hand it through; "
-        "a box without a GPU does not belong into this group of the inventory",
+        "see what `lspci -nn | grep 10de` shows; seat the card, or pass it through to the virtual machine; "
+        "a box without a GPU does not belong in this inventory group",
     )
 
 
@@ -130,7 +130,7 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
             Problem(
                 "gpu-unknown",
                 f"a GPU that profiles/catalog/gpus.yml does not know: {_named(unknown)}",
-                "to know whether it takes the open kernel modules",
+                "an entry that says whether it takes the open kernel modules",
                 "add its PCI id there with its source; until then set nvidia_driver_open=true (Turing and newer) "
                 "or nvidia_driver_open=false",
             )
@@ -142,7 +142,7 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
                 "driver-does-not-fit-gpu",
                 f"{_named(required)}, which needs the open kernel modules, beside {_named(older)}, "
                 "which cannot use them",
-                "cards that one driver serves",
+                "cards that one driver supports",
                 "remove the older card, or do without it: nvidia_driver_open=true",
             )
         )
@@ -151,7 +151,7 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
             Problem(
                 "driver-does-not-fit-gpu",
                 f"{_named(older)}, which branch {wishes.branch} no longer supports",
-                "a branch that supports all cards, or to do without the older card",
+                "a branch that supports all cards, or no older card",
                 "nvidia_driver_branch=580, or remove the card, or nvidia_driver_open=true",
             )
         )
@@ -170,7 +170,7 @@ def _waiting_for_reboot(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
         there = on_disk or smi.library
         if branch_of(there) >= wishes.branch:
             return (
-                f"driver and library are of two versions: the kernel runs {loaded.get('version') or 'another one'}, "
+                f"driver and library versions differ: the kernel runs {loaded.get('version') or 'another one'}, "
                 f"{there} is installed"
             )
         return ""
@@ -200,9 +200,9 @@ def _reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
         return f"a mixed installation (library {smi.library or 'of another version'}) older than branch {wishes.branch}"
     if loaded:
         kind = "open" if loaded.get("open") else "proprietary"
-        return f"driver {loaded.get('version')} ({kind}) is loaded and shows no GPU ({smi.text or 'no nvidia-smi'})"
+        return f"driver {loaded.get('version')} ({kind}) is loaded but shows no GPU ({smi.text or 'no nvidia-smi'})"
     if "nouveau" in facts["modules"]:
-        return "nouveau runs the GPU, which has no CUDA"
+        return "nouveau, which has no CUDA, runs the GPU"
     return f"no working driver ({smi.text})" if smi.text else "no driver"
 
 
@@ -234,7 +234,7 @@ def _secure_boot(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[
     on_ubuntu = facts["os"]["id"] == "ubuntu"
     if wishes.source == "distribution" and on_ubuntu:
         return  # Canonical has signed them
-    found = "Secure Boot is on, and no key with which this machine signs modules is enrolled"
+    found = "Secure Boot is on, but no module signing key of this machine is enrolled"
     make = "update-secureboot-policy --new-key" if on_ubuntu else "dkms generate_mok"
     enrol = (
         f"switch Secure Boot off in the firmware, or enrol a key: `{make}`, `mokutil --import` it, reboot and "
@@ -306,5 +306,5 @@ def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Left:
     if wishes.reboot == "never":
         holder = "nouveau" if "nouveau" in facts["modules"] else (facts["loaded"] or {}).get("version", "")
         running = f"the kernel still runs {holder}" if holder else "the kernel has not loaded it"
-        raise DrafthouseError(_reboot_needed(f"the driver is installed, and {running} ({said})"))
+        raise DrafthouseError(_reboot_needed(f"the driver is installed, but {running} ({said})"))
     return {"version": "", "reboot": True}

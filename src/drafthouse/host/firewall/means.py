@@ -87,7 +87,7 @@ def refusals(means: Means) -> list[Problem]:
                 "iptables-missing",
                 f"iptables does not work here: {means.failing}",
                 "iptables-save and ip6tables-save that list the filter table",
-                "see whether the box is a container without NET_ADMIN, or nft has tables of iptables' own names",
+                "check whether the box is a container without NET_ADMIN, or nft has tables of iptables' own names",
             )
         )
     return problems

@@ -101,7 +101,7 @@ def wishes(
     problems += [
         Problem(
             "firewall-would-lock-out",
-            f"port {port} for the API, where SSH answers",
+            f"port {port} for the API, on which SSH listens",
             "a port other than SSH's: closing that would lock you out",
             "choose another port for the API; if SSH listens elsewhere, set firewall_ssh_port",
             "firewall_port",
@@ -123,7 +123,7 @@ def wishes(
         Problem(
             "invalid-setting",
             f"'{name}'",
-            "the name of an interface: up to 15 letters and digits, with a trailing + for all that begin like this",
+            "the name of an interface: up to 15 letters and digits, with a trailing + for all that start like this",
             "use docker0, or a bridge listed by `ip -brief link`",
             "firewall_docker_interfaces",
         )
@@ -169,9 +169,9 @@ def _range_problems(ranges: Iterable[str], ssh_ports: Set[int]) -> list[Problem]
             problems.append(
                 Problem(
                     "firewall-would-lock-out",
-                    f"{text}, where SSH answers on port {port}",
+                    f"{text}, which includes SSH's port {port}",
                     "ports that are not SSH's: closing it would lock you out",
-                    "let SSH answer on another port, or set firewall_group_ports and the engine's own range of ports",
+                    "let SSH listen on another port, or set firewall_group_ports and the engine's own range of ports",
                     "firewall_group_ports",
                 )
             )

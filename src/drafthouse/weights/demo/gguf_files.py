@@ -147,7 +147,7 @@ def blocks_of(reader: Any, own: int, where: str) -> list[list[tuple[str, Any]]]:
             Problem(
                 code="gguf-unsupported",
                 where=where,
-                found=f"tensors that are no part of a plain block: {', '.join(sorted(strange)[:3])}",
+                found=f"tensors that are not part of a plain block: {', '.join(sorted(strange)[:3])}",
                 needed="a dense transformer, where a block is attention and a feed-forward part",
                 do="pad a dense model (Llama, Qwen, Gemma 2, SmolLM2)",
             )

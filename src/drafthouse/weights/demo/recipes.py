@@ -104,7 +104,7 @@ def pad_blocks(src: str, dst: str, blocks: int, progress: Progress | None = None
             where=f"{where}: blocks",
             found=str(blocks),
             needed=f"more than the model's own {own} blocks",
-            do=f"write {own * 2} to make it about twice as dear",
+            do=f"write {own * 2} to make it about twice as expensive",
         )
     sources = [(block % own, block >= own) for block in range(blocks)]
     return _restack(reader, own, sources, f"identity blocks: {own} -> {blocks}", dst, where, progress)
@@ -140,7 +140,7 @@ def gguf_to_hf(src: str, dst_dir: str, python: str) -> Written:
     where = f"weights recipe gguf_to_hf: {src}"
     program = _engine_program(python, "gguf-to-hf", where)
     require_gguf(src)
-    return _folder_by(python, program, src, Path(dst_dir), where, needed="a GGUF that this transformers can load")
+    return _folder_by(python, program, src, Path(dst_dir), where, needed="a GGUF that its transformers can load")
 
 
 def random_head(kind: str, src: str, dst_dir: str, python: str) -> Written:
@@ -152,7 +152,7 @@ def random_head(kind: str, src: str, dst_dir: str, python: str) -> Written:
     """
     where = f"weights recipe {kind}_random_head: {src}"
     program = _engine_program(python, "random-head", where)
-    needed = "a Hugging Face folder of a model that such a head fits"
+    needed = "a Hugging Face folder of a model that this head fits"
     return _folder_by(python, program, src, Path(dst_dir), where, needed, kind)
 
 
@@ -185,7 +185,7 @@ def _folder_by(python: str, program: Path, src: str, final: Path, where: str, ne
                 where=where,
                 found=lines[-1] if lines else f"exit status {done.returncode} without output",
                 needed=needed,
-                do=f"run it by hand: {' '.join(command)} OUT",
+                do=f"run it manually: {' '.join(command)} OUT",
             )
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)

@@ -280,7 +280,7 @@ def test_destroy_waits_for_an_unanswered_one_no_longer_than_it_says(desk: Desk, 
     desk.off = 0.0
     desk.end(settle_s=60)
     assert desk.slept == pytest.approx(60, abs=2)
-    assert any("was never made" in line for line in desk.told)
+    assert any("was never created" in line for line in desk.told)
 
 
 @pytest.mark.parametrize("off", [-DAY, -120.0])

@@ -113,7 +113,7 @@ def test_a_full_disk_keeps_none_from_being_ended(bench: Bench, monkeypatch: pyte
     assert bench.rent() and bench.rent()
     with monkeypatch.context() as patch:
         patch.setattr(vast_destroy, "record", full_disk())
-        assert end_or_say(bench).count("is ended, and no space left") == 2
+        assert end_or_say(bench).count("has ended, but no space left") == 2
     assert bench.vast.billing() == bench.vast.others
     check_end(bench, destroyed)
 
@@ -125,7 +125,7 @@ def test_what_is_known_ends_before_anything_is_waited_for(bench: Bench) -> None:
     assert box
     done = bench.destroy()
     assert done.returncode == 0
-    assert done.stdout.index(f"destroyed: instance {box.instance}") < done.stdout.index("was never made")
+    assert done.stdout.index(f"destroyed: instance {box.instance}") < done.stdout.index("was never created")
 
 
 def test_ctrl_c_says_what_may_still_bill(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ def test_the_list_says_what_bills_and_what_it_has_cost(bench: Bench) -> None:
     assert line[:5] == [str(box.instance), box.label, PROFILE, "running", "2.143"]
     assert line[5:7] == ["2.0 h", "4.29"]
     assert notes == [
-        "with a label of Drafthouse, but not of this ledger, and so never touched: 31000003",
+        "labelled by Drafthouse but not in this ledger, never touched: 31000003",
         "other instances of the account, never touched: 2",
     ]
     row["intended_status"] = "stopped"
@@ -298,14 +298,14 @@ def test_with_an_entry_in_the_ledger_or_a_number_a_key_is_needed(bench: Bench) -
     ("words", "says"),
     [
         ((PROFILE,), "--max-price"),
-        ((PROFILE, "--max-price", "0"), "no number above 0"),
-        ((PROFILE, "--max-price", "nan"), "no number above 0"),
-        ((PROFILE, "--max-price", "2", "--hours", "-1"), "no number above 0"),
+        ((PROFILE, "--max-price", "0"), "not a number above 0"),
+        ((PROFILE, "--max-price", "nan"), "not a number above 0"),
+        ((PROFILE, "--max-price", "2", "--hours", "-1"), "not a number above 0"),
         ((PROFILE, "--max-price", "2", "--reliability", "1.5"), "more than 1"),
         ((PROFILE, "--max-price", "3", "--ssh-key", "/dev/null/x"), "no SSH public key"),
         ((PROFILE, "--max-price", "3"), "no SSH public key"),
         (("no-such-profile", "--max-price", "3"), "no profile"),
-        (("cpu-smollm2-ngram", "--max-price", "3"), "no name at vast"),
+        (("cpu-smollm2-ngram", "--max-price", "3"), "no vast.ai name"),
     ],
 )
 def test_bad_words_rent_nothing(bench: Bench, words: tuple[str, ...], says: str) -> None:

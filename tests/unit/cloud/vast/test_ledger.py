@@ -198,7 +198,7 @@ def test_a_newline_that_is_damaged_joins_no_lines(ledger: Path) -> None:
     ledger.write_bytes(three_lines(ledger).replace(b"\n", b"\x0b"))
     found = read(ledger)
     assert found.rentals["aaaaaaaaaa"].state == RUNNING
-    assert [one.found for one in found.damage] == ["line 1 of the ledger is damaged (something behind its record)"] * 3
+    assert [one.found for one in found.damage] == ["line 1 of the ledger is damaged (extra text after its record)"] * 3
 
 
 def test_a_last_line_that_was_cut_off_is_no_damage_and_stays_none(ledger: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_ledger_of_something_else_is_damaged(ledger: Path, data: bytes) -> Non
     ledger.write_bytes(data)
     found = read(ledger)
     assert not found.rentals
-    assert [one.found for one in found.damage] == ["line 1 of the ledger is damaged (no record)"]
+    assert [one.found for one in found.damage] == ["line 1 of the ledger is damaged (not a record)"]
 
 
 def test_a_ledger_without_checksums_is_read_as_it_was(ledger: Path) -> None:
@@ -252,7 +252,7 @@ def test_without_checksums_too_a_damaged_line_hides_no_other(ledger: Path) -> No
     lines[3] = lines[3].replace(b'"event"', b'"event')
     ledger.write_bytes(b"".join(lines))
     found = read(ledger)
-    assert [one.found for one in found.damage] == ["line 4 of the ledger is damaged (no record)"]
+    assert [one.found for one in found.damage] == ["line 4 of the ledger is damaged (not a record)"]
     assert (found.rentals["b07e55d1aa"].instance, found.rentals["b07e55d1aa"].state) == (31000005, RUNNING)
 
 

@@ -253,7 +253,7 @@ def test_what_the_platform_says_of_a_lost_box(vast: Running, client: VastClient,
     box = rented()
     assert "still billing" in fate_of(client, box)
     client.destroy(box)
-    assert fate_of(client, box) == "it is gone at vast.ai, and bills nothing"
+    assert fate_of(client, box) == "it is gone from vast.ai and bills nothing"
     vast.faults.append(Fault("*", times=ALWAYS, cut=True))
     assert "could not be asked" in fate_of(client, box)
 
@@ -261,7 +261,7 @@ def test_what_the_platform_says_of_a_lost_box(vast: Running, client: VastClient,
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        (None, "it is gone at vast.ai, and bills nothing"),
+        (None, "it is gone from vast.ai and bills nothing"),
         (
             {"actual_status": "exited", "status_msg": "OOM killed\nmore"},
             "vast.ai says 'exited' (OOM killed); its disk is still billing: make destroy ARGS=7",
@@ -269,7 +269,7 @@ def test_what_the_platform_says_of_a_lost_box(vast: Running, client: VastClient,
         ({"actual_status": "running"}, "vast.ai says 'running'; it is still billing: make destroy ARGS=7"),
         (
             {"actual_status": None, "status_msg": None},
-            "vast.ai says 'being made'; it is still billing: make destroy ARGS=7",
+            "vast.ai says 'being created'; it is still billing: make destroy ARGS=7",
         ),
     ],
 )

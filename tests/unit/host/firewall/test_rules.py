@@ -91,7 +91,7 @@ def test_everything_wrong_is_said_at_once() -> None:
     said = "\n".join(problems(error))
     assert len(error.value.problems) == 6
     assert "firewall_port: port 0" in said
-    assert "firewall_port: port 22 for the API, where SSH answers" in said
+    assert "firewall_port: port 22 for the API, on which SSH listens" in said
     assert "write 10.0.0.0/8 for the whole network" in said
     assert "a name is not an address" in said
 

@@ -56,7 +56,7 @@ def test_one_that_is_watched_says_how_long_it_has(box: Box) -> None:
 def test_one_that_could_not_end_itself_says_what_it_was_answered(box: Box) -> None:
     box.order(left_s=0)
     box.always = 500
-    (box.folder / "power_off.py").write_text("print('ended what served: 3 processes, 0 containers')\n")
+    (box.folder / "power_off.py").write_text("print('stopped what served: 3 processes, 0 containers')\n")
     for _ in range(8):
         box.passes(box.once())
     box.passes(180)

@@ -72,6 +72,6 @@ class ActionModule(FollowingAction):
         if done.get("rc"):
             found = str(done.get("stderr") or done.get("stdout")).strip()
             raise one_problem(
-                "bundle-not-unpacked", found, "room and rights for the bundle on the box", "fix that, then run again"
+                "bundle-not-unpacked", found, "space and permission for it on the box", "fix that, then run again"
             )
         return str(done.get("stdout")).strip()

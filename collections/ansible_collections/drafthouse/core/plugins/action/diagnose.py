@@ -50,8 +50,8 @@ def _outside(given: dict[str, Any], client: str) -> OutsideFacts:
         said = str(knocked.get("msg") or "no answer").splitlines()[0]
         problem = {
             "code": "no-outside-view",
-            "found": f"{given['from']} could not knock: {said}",
-            "needed": "another machine that can be asked",
+            "found": f"{given['from']} could not probe the ports: {said}",
+            "needed": "another machine that can probe them",
             "do": "name another one: doctor_from, a host of the inventory or localhost",
         }
     return {"from": given.get("from", ""), "why": given.get("why", ""), "doors": found, "problem": problem}

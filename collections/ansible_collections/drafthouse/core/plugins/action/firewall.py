@@ -44,7 +44,7 @@ class ActionModule(Action):
 
     def _confirm(self, variables: TaskVars, token: str, until: float) -> dict[str, Any] | str:
         """Return the module's answer over a new connection, or the last reason why there was none in time."""
-        why = "no time was left"
+        why = "no time left"
         while time.monotonic() < until:
             try:
                 self._new_connection()
@@ -53,22 +53,22 @@ class ActionModule(Action):
                 why = str(error).strip().splitlines()[0]
             else:
                 # A connection that was begun under the new rules can come through once they are gone.
-                return result if not result.get("taken_back") else "one came through only after that"
+                return result if not result.get("taken_back") else "one came through only after the rollback"
             time.sleep(_AGAIN_AFTER_S)
         return why
 
     def _cut_off(self, why: str, seconds: float, began: float) -> Problem:
         """Wait for the box to be back, and say what happened."""
         back = self._back_after(began, until=began + seconds + _BACK_WITHIN_S)
-        end = f"it answers again since {back:.0f} s after the change" if back else "it does not answer yet"
+        end = f"it answered again {back:.0f} s after the change" if back else "it does not answer yet"
         return Problem(
             "firewall-would-lock-out",
             f"under the new rules no new SSH connection came through within {seconds:.0f} s ({why});"
-            f" the box took them back by itself, {end}",
+            f" the box rolled them back by itself: {end}",
             "rules under which this controller can still reach the box",
-            "compare firewall_port with the port SSH answers on"
+            "compare firewall_port with the port SSH listens on"
             if back
-            else "reach it over its console: `drafthouse-firewall remove` takes our rules away",
+            else "use its console: `drafthouse-firewall remove` removes our rules",
             "the role firewall",
         )
 

@@ -32,7 +32,7 @@ class ActionModule(Action):
             return {"changed": False}
         home = resolved["site"]["home"]
         if self._low_level_execute_command(start_command(home, archive_file(home)))["rc"] != 0:
-            return {"changed": False, "msg": "this box has no guard yet: site.yml --tags host brings it"}
+            return {"changed": False, "msg": "this box has no guard yet: site.yml --tags host installs it"}
         # Tasks are processes of their own, so their parent is ansible-playbook itself.
         playbook = os.getppid()
         if os.fork() == 0:

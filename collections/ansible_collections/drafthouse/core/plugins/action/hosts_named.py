@@ -21,7 +21,7 @@ class ActionModule(Action):
                 "no-host",
                 "an inventory without hosts",
                 "at least one box to work on",
-                f"{rent}write it into the inventory's hosts.yml (an example stands there), or name another with -i",
+                f"{rent}add it to the inventory's hosts.yml (which has an example), or choose another with -i",
                 sources,
             )
         )

@@ -62,7 +62,7 @@ class ActionModule(Action):
             if done["rc"] != 3:
                 # A full disk, or a home that may not be written: what the run is about to do says that better.
                 break
-        return {"changed": False, "msg": "it could not be noted that this run works here"}
+        return {"changed": False, "msg": "could not record that this run uses the box"}
 
     def _look(self, home: str) -> tuple[bool, int, int, str]:
         return seen(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..module_utils.profiles.profile_types import Site, Span
     from ..module_utils.profiles.resolved_types import ResolvedProfile
 
-_ALL_HOSTS = "run the play on all hosts of the replica, and mend what ended it on the others first"
+_ALL_HOSTS = "run the play on all hosts of the replica, and first fix what stopped it on the others"
 
 
 class ActionModule(Action):
@@ -62,7 +62,7 @@ class ActionModule(Action):
         hostvars = variables["hostvars"]
         found = {name: (hostvars[name].get(word) or {}).get("values") for name in span["names"]}
         if missing := [name for name, values in found.items() if values is None]:
-            said = f"nothing is known of the engine on {', '.join(missing)}"
+            said = f"no facts about the engine on {', '.join(missing)}"
             raise one_problem(
                 "replica-incomplete", said, "every host of the replica ready", _ALL_HOSTS, span["replica"]
             )

@@ -111,7 +111,7 @@ class ActionModule(Action):
             raise one_problem(
                 "missing-option",
                 "no profile",
-                "the name of one",
+                "a profile name",
                 "add -e profile=NAME (make profiles shows them all)",
                 "profile",
             )
@@ -124,7 +124,7 @@ class ActionModule(Action):
         given = variables.get("overrides") or {}
         if not isinstance(given, Mapping):
             problem = (
-                f"{short(repr(given))}, which is no mapping",
+                f"{short(repr(given))}, which is not a mapping",
                 "keys of a profile with values",
                 "correct it",
                 "overrides",
@@ -179,9 +179,9 @@ def _programs(resolved: ResolvedProfile) -> list[str]:
 def _fact_given(value: str) -> Problem:
     """Return why a variable of the command line may not have the name of our fact: it would stand over it."""
     name = short(printable(value))
-    do = f"name the profile by -e profile={name}, and give drafthouse_profile no value"
+    do = f"name the profile with -e profile={name}, and leave drafthouse_profile unset"
     found = f"the variable drafthouse_profile, which is '{name}'"
-    return Problem("invalid-setting", found, "the name for what this task finds out", do, "drafthouse_profile")
+    return Problem("invalid-setting", found, "this name free for what the task sets", do, "drafthouse_profile")
 
 
 def _with_gpus(site: Site, box: BoxFacts) -> Site:

@@ -23,8 +23,8 @@ class ActionModule(Action):
         path, site = str(resolved["suites_file"]), resolved["site"]
         suites = resolved_profile(resolved["profile"], site, resolved["overrides"])["suites"]
         if suites_file(site["home"], suites) != path:
-            found, needed = "other prompts than when this run began", "the same prompts during a run"
-            raise one_problem("prompts-changed", found, needed, "run it again, and edit suites between runs", path)
+            found, needed = "prompts that changed since this run began", "the same prompts during a run"
+            raise one_problem("prompts-changed", found, needed, "run it again, and edit suites only between runs", path)
         entries = [
             {"path": path.rpartition("/")[0], "mode": "0700"},
             {"path": path, "mode": "0600", "content": suites_text(suites)},

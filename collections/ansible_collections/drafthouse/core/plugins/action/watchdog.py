@@ -16,7 +16,7 @@ class ActionModule(KeptResultsAction):
     at each load, in target steps.
     """
 
-    needed = "both arms measured: they say from which acceptance on it pays here"
+    needed = "both arms measured: they give the acceptance rate above which it pays here"
     _VALID_ARGS = frozenset({"resolved", "overrides"})
 
     def answer(self, variables: TaskVars) -> Answer:

@@ -152,9 +152,9 @@ class CallbackModule(CallbackBase):
         if FILE not in os.environ or host in self._checks:
             return
         found = (str(said.get("msg") or "").strip() or "no reason").splitlines()[0]
-        do = "see that the box runs, and that address, port and user in the inventory are right; then run again"
+        do = "check that the box runs and that its address, port and user in the inventory are right, then run again"
         faults = [of_problem(one) for one in said.get("problems") or []]
-        faults = faults or [fail(found, "a box that the doctor can look at", do)]
+        faults = faults or [fail(found, "a box that the doctor can reach", do)]
         self._checks[host] = [replace(one, id=check, name=name) for one in faults]
 
     def _say_checks(self) -> None:

@@ -191,7 +191,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         """Say that one of ours is no host: whoever sees none may rent another one, and pay for two."""
         number = host["drafthouse_instance"]
         self.display.warning(
-            f"vast.ai: instance {number} {why}, and so no host; it bills: make destroy ARGS={number}", formatted=True
+            f"vast.ai: instance {number} {why}, so it is not a host; it bills: make destroy ARGS={number}",
+            formatted=True,
         )
 
     def _accounts(self) -> list[dict[str, str]]:
@@ -202,7 +203,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 raise AnsibleParserError(f"accounts: found {found}, needed name and key_env of each")
         names = [str(account["name"]) for account in accounts]
         if len(set(names)) < len(names):
-            raise AnsibleParserError(f"accounts: found the names {', '.join(names)}, needed one of its own for each")
+            raise AnsibleParserError(f"accounts: found the names {', '.join(names)}, needed a different one for each")
         return [{name: str(value) for name, value in account.items()} for account in accounts]
 
     def _ledger(self) -> tuple[Path | None, Mapping[str, Rental]]:
@@ -282,7 +283,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            self.display.v(f"vast.ai: nothing is kept: {error}")
+            self.display.v(f"vast.ai: answers are not cached: {error}")
             self.set_option("cache", False)
 
     def _kept(self, path: str) -> Kept:

@@ -45,7 +45,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     if module.check_mode:
-        module.exit_json(changed=False, skipped=True, msg="a container is run only for real")
+        module.exit_json(changed=False, skipped=True, msg="check mode runs no container")
     with failing(module):
         proof = prove(module.params["gpu"], float(module.params["timeout_s"]))
     module.exit_json(changed=False, output=proof.output, gpus=proof.gpus, seconds=proof.seconds)

@@ -190,7 +190,7 @@ def _written(file: Path, text: str, mode: int = 0o600) -> None:
         raise one_problem(
             "file-unwritable",
             error.strerror or str(error),
-            "a folder for the watch over the deadline",
+            "a folder for the deadline watch",
             "connect as root",
             str(file),
         ) from error

@@ -129,7 +129,7 @@ def _present(module: AnsibleModule) -> dict[str, Any]:
     settled = in_force and not stale and (not box.has_systemd() or box.enabled(list(given["units"])))
     result |= {"changed": not settled, "diff": _diff(found, wanted, files, stale)}
     if not box.has_systemd():
-        module.warn("no systemd on this box: the rules are in force, but a restart of the box loses them")
+        module.warn("no systemd on this box: the rules are active, but a reboot loses them")
     if settled or module.check_mode:
         return result
     if in_force:
@@ -147,7 +147,7 @@ def _wished(
     given = module.params
     means = box.means(answers)
     if module.check_mode and means.missing and not means.own_nftables:
-        module.warn("iptables is not there yet: the rules are shown as they would be beside no others")
+        module.warn("iptables is not installed yet: the rules are shown as on a box without others")
         means = Means(root=means.root, docker_backend=means.docker_backend)
     problems = [*refusals(means), *firewall.trial_problems(given["confirm_seconds"])]
     ssh_ports = {given["ssh_port"]} if given["ssh_port"] else box.ssh_ports(running)

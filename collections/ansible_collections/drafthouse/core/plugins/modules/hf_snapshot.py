@@ -165,8 +165,8 @@ def _token(file: str | None) -> str | None:
         if path.stat().st_mode & 0o077:
             raise one_problem(
                 "api-key-exposed",
-                "a token that others may read",
-                "a file that its owner alone may read",
+                "a token that others can read",
+                "a file that only its owner can read",
                 f"chmod 600 {file}",
                 file,
             )

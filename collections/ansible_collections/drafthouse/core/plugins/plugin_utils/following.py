@@ -31,15 +31,15 @@ _TRY_S = 30.0  # what one attempt takes at most; more was no waiting
 _LAST_WORDS = 400  # characters of what a job without a result left on its stderr
 _LOST = Problem(
     "step-lost",
-    "a long step that ended on the box without a result",
-    "its process alive until it is done",
-    "see whether the box was restarted or ran out of memory (dmesg), then run again: it resumes",
+    "a long step that ended without a result on the box",
+    "a process that runs until it is done",
+    "check whether the box was restarted or ran out of memory (dmesg), then run again: it resumes",
 )
 _BROKE = Problem(
     "task-failed",
-    "a long step broke off on the box",
-    "a step to succeed",
-    "mend what it names (a full disk, a right that is missing), then run again: it resumes",
+    "a long step failed on the box",
+    "a step that succeeds",
+    "fix what it names (a full disk, a missing permission), then run again: it resumes",
 )
 _display = Display()
 
@@ -187,9 +187,7 @@ class FollowingAction(Action):
                 now = time.monotonic()
                 waited_s += min(now - lost, _TRY_S) if lost is not None else 0.0
                 if lost is None:
-                    _display.display(
-                        f"  {self._host}: the connection is lost, the work goes on there; connecting again"
-                    )
+                    _display.display(f"  {self._host}: connection lost; the work continues on the box; reconnecting")
                 elif waited_s > _PATIENCE_S:
                     raise
                 lost = now
