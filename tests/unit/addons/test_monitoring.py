@@ -342,7 +342,7 @@ def test_a_package_is_unpacked_and_says_its_version(name: str, said: str, versio
 @pytest.mark.parametrize(
     ("box", "said"),
     [
-        (Box("other", "", ()), "no package prometheus here"),
+        (Box("other", "", ()), "no package prometheus"),
         (Box("prometheus", "prometheus, version 2.15.2", PROGRAMS["prometheus"].programs), "prometheus 2.15.2"),
         (Box("prometheus", "prometheus, version 2.42.0", []), "one.deb: "),
     ],

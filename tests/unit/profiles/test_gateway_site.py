@@ -153,7 +153,7 @@ def test_a_box_without_lists_gets_them_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("box", "said"),
     [
-        (Box(offered=""), "no package caddy here"),
+        (Box(offered=""), "no package caddy"),
         (Box(download=100), "apt-get download said: E: it failed"),
         (Box(version="2.5.2"), "caddy 2.5.2"),
         (Box(version=""), "no caddy"),

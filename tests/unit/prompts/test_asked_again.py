@@ -65,7 +65,7 @@ def test_only_what_the_server_can_do_is_asked_and_the_rest_is_said(
 ) -> None:
     overrides: Data = {"experiment": {"suites": ["mixed", "agents"], "once": ["agents"]}}
     resolved = resolved_profile(profile, site_of_inventory(inventory), overrides)
-    said = [warning for warning in resolved["warnings"] if "is not asked" in warning]
+    said = [warning for warning in resolved["warnings"] if "is not sent" in warning]
     assert [line.split(": ")[1].split(" is ")[0] for line in said] == left
     every = load_suite("agents", ROOT / "benchmarks")["kinds"]
     assert list(resolved["suites"]["agents"]["kinds"]) == [kind for kind in every if kind not in left]

@@ -62,7 +62,9 @@ def test_one_that_could_not_end_itself_says_what_it_was_answered(box: Box) -> No
     box.passes(180)
     check = look(box)
     assert check.status == FAIL
-    assert check.found.startswith("10 min past, and this box still exists (DELETE: status 500; PUT: status 500; ended")
+    assert check.found.startswith(
+        "10 min past, and this box still exists (DELETE: status 500; PUT: status 500; stopped"
+    )
     assert check.do == "make destroy: it is still billed"
     (box.folder / "journal.jsonl").write_text(json.dumps([1]))
     check = look(box)

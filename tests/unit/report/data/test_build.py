@@ -470,5 +470,5 @@ def test_a_length_without_counts_is_on_the_page_and_any_source_is_in_the_schema(
     nothing = dict.fromkeys(("draft_tokens", "accepted_tokens", "drafts", "rate"))
     changed["acceptance"] |= {"source": "gauge", "overall": report["acceptance"]["overall"] | nothing | {"length": 2.5}}
     page = render_html(changed, TEMPLATES)
-    assert "no counts of drafts, but a mean acceptance length of 2.50 tokens per step. Source: a gauge" in page
+    assert "no counts of drafts, but a mean acceptance length of 2.50 tokens per step. Source: an engine gauge" in page
     jsonschema.validate(json.loads(to_json(changed)), json.loads(schema_page()))
