@@ -162,7 +162,7 @@ def test_what_a_tool_cannot_send_is_left_out_on_both_sides(name: str, left_out: 
 def test_a_tool_that_can_send_nothing_says_so() -> None:
     with pytest.raises(DrafthouseError) as caught:
         sendable(tool_named("vllm-bench"), [suite(prompt("talk", *EARLIER))], StepOptions())
-    assert "vllm-bench can send any of the prompts (talk: it is not a single user message" in str(caught.value)
+    assert "vllm-bench cannot send any of the prompts (talk: it is not a single user message" in str(caught.value)
     assert "--client aiperf" in str(caught.value)
 
 
