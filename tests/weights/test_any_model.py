@@ -293,7 +293,7 @@ def test_a_model_of_several_files_is_their_sum_and_wants_them_all(tmp_path: Path
 
 
 def test_a_file_that_was_renamed_is_no_whole_model(tmp_path: Path) -> None:
-    with refuses("model-shape-unknown", match="one of the 3 files of a model"):
+    with refuses("model-shape-unknown", match="one of the 3 parts of a split model"):
         made_gguf(tmp_path / "m.gguf", **{"split.count": 3})
 
 

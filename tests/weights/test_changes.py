@@ -165,7 +165,7 @@ def test_offline(tmp_path: Path) -> None:
         (dest / SECOND).unlink()
         missing = Job(hub, dest, {"offline": True}).run()
         assert missing.returned == 1
-        assert f"there is no {SECOND}" in missing.problems
+        assert f"is missing {SECOND}" in missing.problems
         assert len(hub.asked) == asked
 
 

@@ -369,7 +369,7 @@ def test_offline_uses_what_was_verified_and_names_what_is_missing(tmp_path: Path
             put(hub, tmp_path / "m", offline=True)
         (tmp_path / "m/config.json").write_bytes(b"[]")
         with pytest.raises(
-            DrafthouseError, match=r"offline, and config\.json of org/model is not there with the right"
+            DrafthouseError, match=r"offline, and config\.json of org/model is not there, or not with the right"
         ):
             put(hub, tmp_path / "m", offline=True)
         assert len(hub.asked) == asked
