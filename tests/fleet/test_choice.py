@@ -37,6 +37,7 @@ from tests.support.ports import free_port
 pytestmark = pytest.mark.alone  # what is in flight when an engine is killed is known by the clock
 
 CHAT = "/v1/chat/completions"
+APART_S = 0.05
 
 
 @dataclass
@@ -106,6 +107,8 @@ class Fleet:
         threads = [threading.Thread(target=lambda: answers.append(self.ask()), daemon=True) for _ in range(number)]
         for thread in threads:
             thread.start()
+            # Two that come at the very same moment see the same numbers of connections, and choose the same box.
+            time.sleep(APART_S)
         return threads, answers
 
     def settled(self) -> None:
@@ -163,10 +166,7 @@ def test_what_comes_at_once_is_split(fleet: Fleet) -> None:
     for thread in threads:
         thread.join(120)
     assert all(answer.whole for answer in answers), answers
-    given = [box.asked() - one for box, one in zip(fleet.boxes, before, strict=True)]
-    # Two that come at the very same moment see the same numbers of connections, and choose the same box.
-    assert sum(given) == 12
-    assert min(given) >= 5, given
+    assert [box.asked() - one for box, one in zip(fleet.boxes, before, strict=True)] == [6, 6]
 
 
 def test_the_key_is_asked_for_and_nothing_else_is_there(fleet: Fleet) -> None:
@@ -184,8 +184,7 @@ def test_a_killed_engine_costs_its_own_streams_and_no_new_request(fleet: Fleet) 
         for thread in [*threads, *later]:
             thread.join(120)
         assert all(answer.whole for answer in more), more
-        # Half of them, give or take one (see above).
-        assert sum(answer.whole for answer in answers) in (3, 4, 5), answers
+        assert sum(answer.whole for answer in answers) == 4, answers
         assert all(answer.text for answer in answers if not answer.whole)  # they had begun
     finally:
         fleet.boxes[0].start()
