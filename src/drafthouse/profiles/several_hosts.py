@@ -81,11 +81,15 @@ def executor_of(site: Site) -> str:
     return site.get("executor") or EXECUTOR
 
 
+def _first_port(site: Site) -> int:
+    return int(site.get("replica_port") or PORT)
+
+
 def group_ports(site: Site) -> list[str]:
     """Return the ranges of TCP ports, as FIRST:LAST, at which the hosts of a replica listen for each other."""
     if hosts_of(site) == 1:
         return []
-    first = int(site.get("replica_port") or PORT)
+    first = _first_port(site)
     return [f"{first}:{first + _PORTS[executor_of(site)] - 1}", _ANY_PORT]
 
 
@@ -182,7 +186,7 @@ def place_of(site: Site, devices: int, copies: int) -> HostPlace | None:
     span = site.get("span")
     if span is None:
         return None
-    port = int(site.get("replica_port") or PORT)
+    port = _first_port(site)
     return HostPlace(
         rank=span["rank"],
         addresses=tuple(span["addresses"]),
@@ -203,7 +207,7 @@ def program(site: Site) -> str:
 
 
 def _words(site: Site, span: Span, part: str) -> list[str]:
-    own = ["--address", span["addresses"][span["rank"]], "--port", str(site.get("replica_port") or PORT)]
+    own = ["--address", span["addresses"][span["rank"]], "--port", str(_first_port(site))]
     return [f"{site['home']}/venv/bin/python", program(site), part, *own]
 
 
