@@ -31,33 +31,36 @@ box = $(call opt,INVENTORY,inventory)
 sets = $(foreach setting,$(SET),--set $(setting))
 site = $(PROFILE) $(box) $(sets)
 plays = $(if $(strip $(ARGS)),-- $(ARGS))
+run_options = $(box) $(sets) $(call opt,DESTROY,destroy) $(plays)
+# A variable of make that was removed is refused by name (core/removed.py).
+gone := $(filter $(shell sed -n 's/.*"make variable", "\([A-Z_]*\)".*/\1/p' src/drafthouse/core/removed.py),$(foreach set,$(MAKEOVERRIDES),$(firstword $(subst =, ,$(set)))))
+ifneq ($(gone),)
+$(shell $(PYTHON) scripts/targets.py "$(firstword $(gone))=" >&2)
+$(error removed)
+endif
 # Prints a line every 5 seconds for commands without output.
 ticking = (while sleep 5 >/dev/null 2>&1; do echo "  ... $@: $$SECONDS s"; done) & tick=$$!; trap 'kill $$tick 2>/dev/null' EXIT;
 help:
 	@$(PYTHON) scripts/targets.py
-# Whatever is neither a target nor a file.
+# Whatever is neither a target nor a file: a profile of one's own, outside profiles/, or a word to refuse.
 .DEFAULT:
 	@$(PYTHON) scripts/targets.py "$@"
-# With BUNDLE=file (from `make bundle`) packages, weights and image come from the file, without a network.
-ifneq ($(strip $(BUNDLE)),)
-override ARGS += -e '{"drafthouse_bundle": "$(if $(filter /%,$(BUNDLE)),,$(CURDIR)/)$(BUNDLE)"}'
-WHEELS := build/bundle
-FROM := --no-index --find-links $(WHEELS)/wheels
-$(WHEELS)/manifest.json: $(BUNDLE)
-	@$(PYTHON) scripts/unbundle.py --wheels $< $(WHEELS) && touch $@
-endif
-$(BIN)/uv: | $(if $(WHEELS),$(WHEELS)/manifest.json)
+	@$(MAKE) venv
+	@scripts/drafthouse run $@ $(run_options)
+$(BIN)/uv:
 	@$(PYTHON) scripts/can_make_venv.py
 	@echo "making .venv with $$($(PYTHON) --version)"
 	@$(ticking) $(PYTHON) -m venv .venv
-	@$(ticking) $(BIN)/python -m pip install --quiet --disable-pip-version-check $(FROM) --require-hashes -r roles/box_env/files/uv.txt
+	@$(ticking) $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r roles/box_env/files/uv.txt
+# uv installs everything else, so .venv need not keep them.
+	@uv pip uninstall --quiet --python $(BIN)/python pip setuptools
 	@ln -sf ../../scripts/drafthouse $(BIN)/drafthouse
-# pip is the fallback if only pip is configured for the package index.
-.venv/.%: %.txt | $(BIN)/uv $(if $(WHEELS),$(WHEELS)/manifest.json)
+# pip is the fallback if only pip is configured for the package index. Each lock is complete (scripts/lock.py).
+.venv/.%: %.txt | $(BIN)/uv
 	@echo "installing $< into .venv"
-	@$(ticking) uv pip install --quiet $(FROM) --require-hashes --python $(BIN)/python -r $< || $(BIN)/python -m pip install $(FROM) --require-hashes -r $<
+	@$(ticking) uv pip install --quiet --require-hashes --no-deps --python $(BIN)/python -r $< || { $(BIN)/python -m ensurepip && $(BIN)/python -m pip install --require-hashes --no-deps -r $<; }
 	@touch $@
-$(PROFILES): venv ; @scripts/drafthouse run $@ $(box) $(sets) $(call opt,DESTROY,destroy) $(plays)
+$(PROFILES): venv ; @scripts/drafthouse run $@ $(run_options)
 # --- Start
 venv: .venv/.requirements ## create .venv with drafthouse and ansible-playbook
 demo: venv ; @scripts/drafthouse run cpu-smollm2-ngram --inventory local --stop-after $(plays) ## run the full workflow on this machine without a GPU or an account, then stop the server
@@ -68,36 +71,28 @@ translate: venv ; @scripts/drafthouse translate $(if $(value CMD),"$$CMD") $(ARG
 # --- Measure
 tune: venv ; @scripts/drafthouse tune $(site) $(call opt,BUDGET,budget) $(call on,AGAIN,again) $(if $(LIST),--list) $(plays) ## find the best draft length, method and draft for a profile on its box (PROFILE=name BUDGET=30m; LIST=1 lists the candidates)
 reports: venv ; @scripts/drafthouse reports $(PROFILE) $(ARGS) ## list the reports, newest first (PROFILE=name: only that profile)
-share: venv ; @scripts/drafthouse share $(if $(REPORT),"$(REPORT)") $(ARGS) ## show a report as one small row for an issue, without anything personal (REPORT=name, default the newest)
 compare: venv ; @scripts/drafthouse compare $(if $(A),"$(A)") $(if $(B),"$(B)") $(call opt,REGRESSION,regression) $(call on,ANYWAY,anyway) $(ARGS) ## compare two reports (A=profile~1 B=profile, or folders; REGRESSION=5 fails if B is worse)
-fleet-measure: venv ; @scripts/drafthouse fleet-measure $(box) $(plays) ## measure a fleet through its front under rising load (INVENTORY=fleet ARGS='--model NAME --ca FILE --arm baseline --ladder 4,8,16 --result fleet.json')
-fleet-report: venv ; @scripts/drafthouse fleet-report $(LADDER) $(ARGS) ## show a fleet's crossover and a column per replica (LADDER=fleet.json)
 # --- Operate
 doctor: venv ; @scripts/drafthouse doctor $(box) $(call opt,PROFILE,profile) $(call opt,OUTSIDE,from) $(if $(JSON),--json) $(plays) ## check a box and its server, and say what to fix (INVENTORY=name PROFILE=name OUTSIDE=host; JSON=1)
 logs: venv ; @scripts/drafthouse logs $(box) $(if $(FOLLOW),--follow) $(call told,LINES,lines) $(call told,HOST,host) $(call opt,ONLY,only) $(ARGS) ## show the logs of every box (INVENTORY=name FOLLOW=1 LINES=100 HOST=name ONLY=speculative)
 history: venv ; @scripts/drafthouse history $(box) $(plays) ## show what the box served, when, and why it ended (INVENTORY=name, default local)
 tunnel: venv ; @scripts/drafthouse tunnel $(box) $(call told,HOST,host) $(call told,PORT,port) $(ARGS) ## forward a box's API to http://127.0.0.1:8000 over SSH, until Ctrl-C (INVENTORY=vastai HOST=name PORT=8000)
-fleet: venv ; @scripts/drafthouse fleet up $(box) $(plays) ## set up the boxes of inventory/fleet, measure each, and put one address in front (INVENTORY=name)
-fleet-status: venv ; @scripts/drafthouse fleet status $(box) $(plays) ## show which replicas take requests, and what they serve (INVENTORY=name)
-fleet-drain: venv ; @scripts/drafthouse fleet drain $(box) $(if $(filter command,$(firstword $(origin HOST))),"$(HOST)") $(call told,TIMEOUT,timeout) $(plays) ## take a replica out of traffic and wait for its requests (HOST=name TIMEOUT=600)
-fleet-undrain: venv ; @scripts/drafthouse fleet undrain $(box) $(if $(filter command,$(firstword $(origin HOST))),"$(HOST)") $(plays) ## put a drained replica back (HOST=name)
+fleet: venv ; @scripts/drafthouse fleet up $(box) $(plays) ## set up the boxes of inventory/fleet, measure each, and put one address in front (drafthouse fleet: status, drain, undrain, upgrade)
 rollback: venv ; @scripts/drafthouse rollback $(box) $(call opt,TO,to) $(plays) ## serve the previous release again (INVENTORY=name; TO=a release listed by make history)
 upgrade: venv ; @scripts/drafthouse upgrade $(PROFILE) $(ENGINE_VERSION) $(box) $(sets) $(call opt,FROM_VERSION,from) $(if $(LIST),--list) $(plays) ## change the engine version if the new one is no worse (PROFILE=name ENGINE_VERSION=0.33.0; LIST=1 shows the changed flags)
-export: venv ; @scripts/drafthouse export $(PROFILE) $(call opt,TO,to) $(call opt,ARM,arm) $(call opt,REPLICAS,replicas) $(call opt,CHECK,check) $(sets) $(ARGS) ## write an arm for SkyPilot, dstack, Kubernetes, production-stack, Compose or Quadlet (PROFILE=name TO=kubernetes; ARM=speculative REPLICAS=1..4 CHECK=file)
-fleet-upgrade: venv ; @scripts/drafthouse fleet-upgrade $(PROFILE) $(ENGINE_VERSION) $(box) $(sets) $(call opt,CANARY,canary) $(call on,SHORT,short) $(call on,AGAIN,again) $(if $(LIST),--list) $(plays) ## change the boxes of a fleet one at a time; a worse one stops it (PROFILE=name ENGINE_VERSION=0.33.0, or the profile as it is; CANARY=box, LIST=1)
+export: venv ; @scripts/drafthouse export $(PROFILE) $(call opt,TO,to) $(call opt,ARM,arm) $(call opt,REPLICAS,replicas) $(sets) $(ARGS) ## write an arm for SkyPilot, dstack, Kubernetes, production-stack, Compose or Quadlet (PROFILE=name TO=kubernetes; ARM=speculative REPLICAS=1..4)
 stop: venv ; @scripts/drafthouse stop $(box) $(plays) ## stop the server (INVENTORY=name, default local)
-teardown: venv ; @scripts/drafthouse teardown $(box) $(plays) ## stop, and remove what was installed on the box (ARGS='-e weights=true', container_engine=true, nvidia_driver=true: those too)
+teardown: venv ; @scripts/drafthouse teardown $(box) $(plays) ## stop, and remove what was installed on the box (ARGS='-e weights=true', images=true, container_engine=true, nvidia_driver=true: those too)
 weights: venv ; @scripts/drafthouse weights $(site) $(plays) ## download and verify the weights of a profile on the box where it would run (PROFILE=name)
 verify: venv ; @scripts/drafthouse verify $(site) $(plays) ## verify every byte of the weights again (PROFILE=name)
 prune: venv ; @scripts/drafthouse prune $(box) $(call on,YES,remove) $(ARGS) ## list the weights on this machine that no profile uses; YES=1 removes them
-bundle: venv ; @scripts/drafthouse bundle $(site) $(call opt,RUNTIME,runtime) $(ARGS) ## pack a profile's downloads into one file for boxes without a network (PROFILE=name)
 bundle-report: venv ; @scripts/drafthouse bundle-report $(box) $(call opt,PROFILE,profile) $(plays) ## write a support bundle without secrets to build/support/ (INVENTORY=name PROFILE=name)
 # --- Rent
 rent: venv ; @scripts/drafthouse rent $(site) $(call opt,MAX_PRICE,max-price) $(call opt,BOXES,boxes) $(call opt,MAX_TOTAL,max-total) $(call opt,REGION,region) $(call not_off,ALL_OR_NOTHING,all-or-nothing) $(call opt,HOURS,hours) $(call on,YES,yes) $(call not_off,DRY_RUN,dry-run) $(ARGS) ## rent the cheapest suitable vast.ai boxes (PROFILE=name MAX_PRICE=2.50 HOURS=3; BOXES=4 MAX_TOTAL=9 REGION=same ALL_OR_NOTHING=1; YES=1, DRY_RUN=1)
 destroy: venv ; @scripts/drafthouse destroy $(call on,YES,yes) $(ARGS) ## destroy every box that this clone rented (ARGS=--list: what is billing and what it has cost; YES=1)
 # --- Develop
 # The folders of `make test`. Of those that run alone only the files are collected: to collect all takes some 10 s.
-TESTS := tests/unit tests/golden tests/mutation tests/roles tests/e2e
+TESTS := tests/unit tests/golden tests/mutation tests/roles tests/e2e tests/real_data
 venv-dev: .venv/.requirements .venv/.requirements-dev ## create .venv with the tools for tests and lint too
 render: venv ; @scripts/drafthouse render $(site) $(call opt,RUNTIME,runtime) $(ARGS) ## write the files of both arms to build/<profile>/ (PROFILE=name)
 test: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 4 --dist loadfile --no-loadscope-reorder && pytest -m "not soak and alone" $$(grep -rl --include='*.py' 'mark\.alone' $(TESTS)) ## run the tests, including those with a real engine
@@ -108,14 +103,14 @@ test-health: venv-dev ; @pytest -m "not soak" --numprocesses 2 --dist loadfile t
 test-engines: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 2 --dist loadfile tests/real_engines && pytest -m "not soak and alone" tests/real_engines ## the real vLLM for CPU, older versions, llama.cpp: parsers, configuration checks, faults, A/B runs
 test-weights: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 2 --dist loadfile tests/weights && pytest -m "not soak and alone" tests/weights ## downloads from a test hub with injected faults, kills, full disks, a slow link (parts need root)
 test-hosts: venv-dev ; @pytest -m "not soak" --numprocesses 3 --dist loadfile --no-loadscope-reorder tests/hosts ## real hosts in containers: driver, Docker, firewall, both kinds of boxes (needs root; starts Docker)
-test-fleet: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 2 --dist loadfile tests/fleet && pytest -m "not soak and alone" tests/fleet ## two boxes behind one front: kills, drains and what is open (needs root)
+test-fleet: venv-dev ; @pytest -m "not soak and not alone" --numprocesses 2 --dist loadfile tests/fleet && pytest -m "not soak and alone" tests/fleet ## three boxes behind one front: kills, a drain, an upgrade and what is open (needs root)
 test-vast: venv-dev ; @pytest -m "not soak" --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/vast ## renting against a server that implements vast.ai's protocol and starts real containers (needs root, Docker)
 tests/pages/node_modules/.package-lock.json: tests/pages/package-lock.json ; @npm ci --prefix tests/pages --ignore-scripts --no-audit --no-fund || echo 'nothing from npm: the tests of axe-core and of Grafana'\''s types are skipped by name'
 test-pages: venv-dev tests/pages/node_modules/.package-lock.json ; @pytest --numprocesses 2 --dist load tests/pages ## the report in a real browser, checked by axe (chromium, npm; skips what is missing, by name)
 test-gpu: ; @PYTHONPATH=src:. $(PYTHON) -m tests.gpu.start $(call told,LEVEL,level) $(ARGS) ## on a box with an NVIDIA GPU: real readings, a real engine, evidence in evidence/ (LEVEL=0 to 3: no level above)
 gpu-luggage: venv-dev ; @PYTHONPATH=src:. python -m tests.gpu.luggage $(ARGS) ## pack build/gpu-luggage.tar.xz for make test-gpu on a box without a network (ARGS='--python 3.12')
 soak: venv-dev truth ; @pytest -m soak tests/unit tests/fresh tests/load tests/e2e tests/health tests/weights tests/real_engines tests/hosts tests/vast tests/fleet tests/gpu ## the long series: load on real engines, more methods, every firewall state, kills, eight hosts at once
-truth: venv-dev ; @PYTHONPATH=src:collections:. python -m tests.truth.table $(call told,SEED,seed) $(call told,RUNS,runs) && PYTHONPATH=src:collections:. python -m tests.truth.attacks ## judge simulated experiments of known truth and print the error rates (SEED=7 changes every draw, RUNS=100 is quicker)
+truth: venv-dev ; @PYTHONPATH=src:collections:. python -m tests.truth.table $(call told,SEED,seed) $(call told,RUNS,runs); table=$$?; PYTHONPATH=src:collections:. python -m tests.truth.attacks && exit $$table ## judge simulated experiments of known truth and print the error rates (SEED=7 changes every draw, RUNS=100 is quicker)
 lint: venv-dev ; @ruff check . && ruff format --check . && mypy && PYTHONPATH=src lint-imports && scripts/structure.py && deptry --config .deptry.toml src scripts collections/ansible_collections/drafthouse/core/plugins && yamllint --strict . && ansible-lint --offline ## ruff, mypy, import order and size of the rooms, dependencies, yamllint and ansible-lint
 lock: venv ; @scripts/lock.py ## write all lock files with hashes: controller, box, engines (versions stay)
 docs: venv ; @scripts/docs.py ## write the generated pages of docs/ and roles/

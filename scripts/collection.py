@@ -2,7 +2,8 @@
 """Build the Ansible collection as one file: build/drafthouse-core-VERSION.tar.gz.
 
 In the clone its module_utils is a link to src/drafthouse, which ansible-galaxy leaves out for it leads outside; so it
-is built from a copy in which the link is resolved. Catalogue, profiles, templates and roles stay in the clone.
+is built from a copy in which the link is resolved. The roles that prepare a box are part of it, with the table of GPUs
+that one of them reads; the other roles are phases of site.yml and stay in the clone, as do catalogue and profiles.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from drafthouse.core.exit_codes import DONE
 from drafthouse.profiles.workspace import ROOT
 
 _COLLECTION = ROOT / "collections" / "ansible_collections" / "drafthouse" / "core"
+#: Roles that anybody's playbook may use, by their full names: drafthouse.core.firewall.
+_ROLES = ("box_env", "container_engine", "firewall", "nvidia_driver")
+_GPUS = Path("profiles", "catalog", "gpus.yml")
 
 
 def main() -> int:
@@ -39,6 +43,12 @@ def built(folder: Path) -> Path:
         shutil.copytree(_COLLECTION, staged, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("README.md", "LICENSE"):
             shutil.copy(ROOT / name, staged / name)
+        for name in _ROLES:
+            shutil.copytree(ROOT / "roles" / name, staged / "roles" / name)
+        # Where an installed library has its data (core/places.py).
+        gpus = staged / "plugins" / "module_utils" / "data" / _GPUS
+        gpus.parent.mkdir(parents=True)
+        shutil.copy(ROOT / _GPUS, gpus)
         # JSON is YAML.
         galaxy = {
             "namespace": "drafthouse",
@@ -48,6 +58,7 @@ def built(folder: Path) -> Path:
             "authors": ["Drafthouse"],
             "description": about["description"],
             "license_file": "LICENSE",
+            "tags": ["ai", "nvidia", "docker", "linux"],
         }
         (staged / "galaxy.yml").write_text(json.dumps(galaxy), "utf-8")
         words = ["ansible-galaxy", "collection", "build", str(staged), "--output-path", str(folder), "--force"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from _clone import run
 
 from drafthouse.core.error_codes import MEANINGS
 from drafthouse.core.exit_codes import DONE, FAILED
+from drafthouse.core.places import PROFILES_VARIABLE
 from drafthouse.core.schema import Shape
 from drafthouse.core.schema_export import DIALECT, Schema, json_schema_of, required_of
 from drafthouse.profiles.catalog import load_house
@@ -45,6 +47,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, fail where a page is out of date")
     given = parser.parse_args()
+    os.environ.pop(PROFILES_VARIABLE, None)  # the pages are about what is shipped
     stale = []
     for path, text in pages():
         if path.is_file() and path.read_text("utf-8") == text:
@@ -162,8 +165,8 @@ def profiles_page() -> str:
         notes += _notes(resolved)
     lines += [
         "",
-        "Download is in GB (10^9 bytes). The expected speed-up is for one user, from the assumed acceptance rate and"
-        " the memory traffic (`make plan PROFILE=…` shows the inputs). Only a report measures it.",
+        "Download is in GB (10^9 bytes). The expected speed-up is for one user, from the assumed acceptance and what a"
+        " step reads and computes, within 17 % ([how](measuring.md#what-to-expect-before)). Only a report measures it.",
         "",
         *notes,
     ]

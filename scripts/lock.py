@@ -35,12 +35,16 @@ Hashes = Mapping[tuple[str, str], list[str]]
 
 @dataclass(frozen=True)
 class Lock:
-    """One lock: its `.in` file, the oldest Python 3 it is for, for which systems, and whether it is resolved."""
+    """One lock: its `.in` file, the oldest Python 3 it is for, for which systems, and whether it is resolved.
+
+    ``without`` names dependencies of others that nothing of ours uses: they are left out.
+    """
 
     source: str
     oldest: int
     systems: tuple[str, ...] = _BOXES
     resolved: bool = True
+    without: tuple[str, ...] = ()
 
     @property
     def path(self) -> Path:
@@ -54,12 +58,14 @@ def locks() -> list[Lock]:
     parsers = sorted(path.relative_to(ROOT) for path in (ROOT / "tests/fleet/locks").glob("*.in"))
     complete = sorted(path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).glob("*.in"))
     return [
-        Lock("requirements.in", 11, _CONTROLLERS),
+        # The controller reads small files of the hub, which need no Xet.
+        Lock("requirements.in", 11, _CONTROLLERS, without=("hf-xet",)),
         Lock("requirements-dev.in", 11, _CONTROLLERS),
         Lock("requirements-site.in", 11, _CONTROLLERS),
         Lock("roles/box_env/files/uv.in", 10, _CONTROLLERS, resolved=False),
         Lock("roles/box_env/files/requirements.in", 10),
         Lock("roles/program/files/vllm-router.in", 10),
+        Lock("roles/gateway/files/caddy.in", 10),
         Lock("profiles/catalog/packages.in", 10, resolved=False),
         *(Lock(str(path), 11, resolved=False) for path in complete),
         *(Lock(str(path), 11) for path in parsers),
@@ -82,7 +88,8 @@ def _resolved(lock: Lock) -> list[str]:
         if lock.path.exists():
             shutil.copy(lock.path, draft)
         source = Path(lock.source)
-        _uv(lock, source.name, "--output-file", str(draft), cwd=ROOT / source.parent)
+        left_out = [f"--no-emit-package={name}" for name in lock.without]
+        _uv(lock, source.name, "--output-file", str(draft), *left_out, cwd=ROOT / source.parent)
         return draft.read_text("utf-8").splitlines()
 
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Have promtool check the monitoring's rules: of every profile, without and with a gateway, of every engine, of fleets.
+"""Have promtool check the monitoring's rules: of every profile, without and with a gateway, of every engine.
 
-A line for each different rendering of templates/monitoring/rules.yml.j2 and fleet_rules.yml.j2. promtool is the
-machine's own, or that of Debian's package prometheus, unpacked into .cache.
+A line for each different rendering of templates/monitoring/rules.yml.j2. promtool comes with Debian's package
+prometheus.
 """
 
 from __future__ import annotations
 
 import functools
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -16,14 +17,11 @@ from typing import TYPE_CHECKING
 
 from _clone import parser_of, run
 
-from drafthouse.addons import fleet_monitoring
 from drafthouse.addons.monitoring import watched
 from drafthouse.addons.prometheus_rules import SERIES, Limits, Pace, Watched, rules_file
 from drafthouse.cli.profile_arguments import inventory_of
-from drafthouse.core.errors import DrafthouseError, Problem
+from drafthouse.core.errors import DrafthouseError, Problem, one_problem
 from drafthouse.core.exit_codes import DONE
-from drafthouse.host.deb_unpack import ensure
-from drafthouse.host.debian_programs import PROMTOOL
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 
@@ -36,7 +34,9 @@ TEMPLATES = ROOT / "templates"
 def main() -> int:
     """Print what promtool says of each rendering; raise DrafthouseError where it takes one for wrong."""
     parser_of(__doc__).parse_args()
-    promtool = ensure(PROMTOOL, "", ROOT / ".cache" / "tools" / "promtool").path
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        raise one_problem("program-missing", "no promtool", "what checks rules", "apt-get install prometheus")
     problems = []
     for title, file in rendered():
         with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
@@ -56,14 +56,11 @@ def main() -> int:
 
 
 def rendered() -> Iterator[tuple[str, File]]:
-    """Yield each rendering under its title: of boxes, and of fleets of one engine, of all and of none with counters."""
+    """Each rendering under its title."""
     for what, names in seen().items():
         parts = [part for part in ("node", "gpu", "gateway") if getattr(what, part)]
         title = f"{', '.join([what.dialect or 'no counters', *parts])}; {what.log} ({', '.join(sorted(names))})"
         yield title, rules_file(TEMPLATES, "rules.yml", what, Pace(), Limits())
-    for dialects in ([], *([name] for name in SERIES), list(SERIES)):
-        file = fleet_monitoring.rules_file(TEMPLATES, "fleet_rules.yml", dialects, Pace(), Limits())
-        yield f"a fleet; {', '.join(dialects) or 'no counters'}", file
 
 
 @functools.cache

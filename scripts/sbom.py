@@ -30,6 +30,7 @@ from packageurl import PackageURL
 from drafthouse.core.errors import one_problem
 from drafthouse.core.exit_codes import DONE
 from drafthouse.core.pins import is_commit
+from drafthouse.core.places import PROFILES_VARIABLE
 from drafthouse.core.requirement_lines import hashes_of, pin_of, read_lock
 from drafthouse.profiles.catalog import House, load_house
 from drafthouse.profiles.engine_version import installed_image
@@ -54,6 +55,7 @@ def main() -> int:
     version = project()["version"]
     parser.add_argument("--to", type=Path, default=ROOT / "build" / f"drafthouse-{version}.cdx.json", help="the file")
     given = parser.parse_args()
+    os.environ.pop(PROFILES_VARIABLE, None)  # of what is shipped
     text = sbom(os.environ.get("SOURCE_DATE_EPOCH"))
     given.to.parent.mkdir(parents=True, exist_ok=True)
     given.to.write_text(text, "utf-8")

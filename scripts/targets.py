@@ -2,13 +2,15 @@
 """Show what make can do, or the nearest target for a word that is none.
 
     scripts/targets.py          what `make help` prints: the Makefile's targets in its groups, and the profiles
-    scripts/targets.py WORD     refuse WORD, with the nearest target or profile
+    scripts/targets.py NAME=    refuse a removed variable of make
+    scripts/targets.py WORD     refuse WORD, with the nearest target or profile, unless it is a profile of one's own
 
-Standard library only: it runs before `make venv`.
+It runs before `make venv`: without YAML's library it does not know what inventories name (drafthouse_profiles_dir).
 """
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import sys
@@ -21,6 +23,8 @@ sys.path.insert(0, str(ROOT / "src"))
 from drafthouse.cli.parser import run  # noqa: E402 (the path comes first)
 from drafthouse.core.errors import DrafthouseError, Problem, nearest  # noqa: E402 (the path comes first)
 from drafthouse.core.exit_codes import DONE  # noqa: E402 (the path comes first)
+from drafthouse.core.places import profile_folders  # noqa: E402 (the path comes first)
+from drafthouse.core.removed import removed  # noqa: E402 (the path comes first)
 from drafthouse.core.table import table  # noqa: E402 (the path comes first)
 
 _GROUP = re.compile(r"# --- (.+)")
@@ -42,13 +46,25 @@ def groups() -> dict[str, dict[str, str]]:
     return found
 
 
+def profile_paths() -> dict[str, Path]:
+    """The file of each profile by name, in order: the shipped ones, and those of one's own."""
+    named: list[str] = []
+    if importlib.util.find_spec("yaml"):
+        from drafthouse.profiles.workspace import every_own_folder  # noqa: PLC0415 (it needs YAML's library)
+
+        named = every_own_folder()
+    found = {path.stem: path for folder in profile_folders(ROOT, named) for path in folder.glob("*.yml")}
+    return dict(sorted(found.items()))
+
+
 def profiles() -> dict[str, dict[str, str]]:
-    """Return hardware, target, method and engine of each profile, by the catalogue's names."""
-    return {
-        path.stem: {name: ((match := fact.search(text)) and match[1]) or "?" for name, fact in _FACTS.items()}
-        for path in sorted((ROOT / "profiles").glob("*.yml"))
-        for text in [path.read_text("utf-8")]
-    }
+    """Hardware, target, method and engine of each profile, by the catalogue's names."""
+    found: dict[str, dict[str, str]] = {}
+    for profile, path in profile_paths().items():
+        text = path.read_text("utf-8", "replace")
+        matches = {name: fact.search(text) for name, fact in _FACTS.items()}
+        found[profile] = {name: match[1] if match else "?" for name, match in matches.items()}
+    return found
 
 
 def help_text(width: int = sys.maxsize) -> str:
@@ -64,7 +80,7 @@ def help_text(width: int = sys.maxsize) -> str:
     for group, targets in groups().items():
         lines += [f"{group}:", *(line for target in targets.items() for line in wrapped(*target)), ""]
     rows = [[name, *(facts[column] for column in _COLUMNS)] for name, facts in profiles().items()]
-    shown = table(["make PROFILE", "hardware", "model", "method", "engine"], rows).splitlines()
+    shown = table(["make PROFILE", "hardware", "model", "method", "engine"], rows, width).splitlines()
     # Not set in: with the longest names they fill a terminal of 100 columns.
     return "\n".join([*lines, "Profiles: set up, serve and measure one", *(line.rstrip() for line in shown)])
 
@@ -73,6 +89,8 @@ def refusal(word: str) -> Problem:
     """Return why ``word`` is no target, with the nearest one."""
     if "/" in word:
         return Problem("no-such-file", f"no file {word}", "an existing file", "correct the path")
+    if gone := removed("target", word) or removed("profile", word) or removed("make variable", word.removesuffix("=")):
+        return gone
     known = sorted({*profiles(), *(name for targets in groups().values() for name in targets)})
     near = nearest(word, known)
     do = f"make {near} (make help shows them all)" if near else "make help"
@@ -82,6 +100,8 @@ def refusal(word: str) -> Problem:
 def main() -> int:
     """Print the help, or the refusal of a word."""
     if len(sys.argv) > 1:
+        if sys.argv[1] in profile_paths():
+            return DONE  # make runs it
         raise DrafthouseError(refusal(sys.argv[1]))
     # A line each through a pipe, for grep.
     print(help_text(shutil.get_terminal_size().columns) if sys.stdout.isatty() else help_text(), flush=True)

@@ -35,6 +35,11 @@ _NOT_RUN = (
 # What tests pin at first use is theirs: neither written to this clone's own record, nor read from it.
 _PINS = tempfile.TemporaryDirectory(prefix="drafthouse-pins-")
 os.environ["DRAFTHOUSE_PINS"] = f"{_PINS.name}/pins.json"
+# Nor do they read profiles of somebody's own.
+os.environ.pop("DRAFTHOUSE_PROFILES", None)
+
+# Tables are as wide as through a pipe, wherever the tests run.
+os.environ["COLUMNS"] = "100"
 
 SILENCE_S = 5.0
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,30 +15,12 @@ import pytest
 
 from drafthouse.core.procfs import commands
 from drafthouse.profiles.workspace import ROOT
+from tests.support.ended import Ended, cpu_seconds
 from tests.support.ports import free_port
 
+__all__ = ["Ended", "cpu_seconds"]
+
 BIN = Path(sys.executable).parent
-
-
-@dataclass
-class Ended:
-    """A playbook that has ended: what it printed, and how long it took in seconds, on the clock and of the CPU."""
-
-    status: int
-    output: str
-    seconds: float
-    cpu_seconds: float = 0.0
-
-    @property
-    def changed(self) -> int:
-        """The number of changed tasks over all hosts, from the recap."""
-        return sum(int(number) for number in re.findall(r"changed=(\d+)", self.output))
-
-    def lines(self, word: str) -> list[str]:
-        """The lines that begin with ``word``."""
-        return [line for line in self.output.splitlines() if line.startswith(f"{word}: ")]
-
-
 Play = Callable[..., Ended]
 
 
@@ -72,12 +51,6 @@ def play_in(clone: Path, inventory: str, playbook: str, words: Iterable[str], va
     )
     print(done.stdout, done.stderr)
     return Ended(done.returncode, done.stdout + done.stderr, time.monotonic() - begun, cpu_seconds() - used)
-
-
-def cpu_seconds() -> float:
-    """What all processes have taken that were waited for: of a playbook here that is Ansible's side and the box's."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def ansible_starts() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 from drafthouse.core.exit_codes import CANNOT_SAY, DONE, FAILED, NOT_HERE, WARNED
 from drafthouse.core.places import ROOT
 from tests.support.llama_box import llama_box
+from tests.support.made_models import own_folder
 
 PROFILE = "cpu-smollm2-ngram"
 BIN = Path(sys.executable).parent
@@ -27,11 +29,12 @@ class Installed:
         self.python, self.folder = environment / "bin" / "python", folder
         self._program = environment / "bin" / "drafthouse"
 
-    def __call__(self, *words: object, code: int | tuple[int, ...] = DONE) -> str:
-        """Run a verb; return what it printed."""
+    def __call__(self, *words: object, code: int | tuple[int, ...] = DONE, **environment: str) -> str:
+        """Run a verb, its ``environment`` changed; return what it printed."""
         theirs = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE", "PYTHON"))}
         done = subprocess.run(
-            [str(self._program), *map(str, words)], cwd=self.folder, env=theirs | {"HOME": str(self.folder / "home")},
+            [str(self._program), *map(str, words)], cwd=self.folder,
+            env=theirs | {"HOME": str(self.folder / "home")} | environment,
             capture_output=True, text=True, check=False, timeout=180,
         )  # fmt: skip
         assert done.returncode in ((code,) if isinstance(code, int) else code), done.stdout + done.stderr
@@ -46,7 +49,7 @@ def drafthouse(tmp_path_factory: pytest.TempPathFactory, figure: Callable[[str],
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = (folder / "dist").glob("*.whl")
     pins = [
-        line.split()[0] for line in (ROOT / "requirements.txt").read_text("utf-8").splitlines() if line[0].isalnum()
+        line.split()[0] for line in (ROOT / "requirements.txt").read_text("utf-8").splitlines() if line[:1].isalnum()
     ]
     (folder / "pins.txt").write_text("\n".join(pins))
     environment = folder / "venv"
@@ -96,11 +99,21 @@ def test_own_profiles_are_found_the_nearest_first(drafthouse: Installed) -> None
     try:
         assert "mine, here" in drafthouse("plan", "mine")
         assert "mine, at home" in drafthouse("plan", "only-drafthouse")
+        # A folder that the environment names goes before both, with entries of its own.
+        team = own_folder(drafthouse.folder / "team")
+        (team / "mine.yml").write_text(text.replace("title: ", "title: the team's "))
+        planned = drafthouse("plan", "mine", DRAFTHOUSE_PROFILES=str(team))
+        assert planned.startswith("mine: the team's ")
+        assert f"profile: {team}/mine.yml, in place of" in " ".join(planned.split())
+        assert "EAGLE-3 head with random weights" in drafthouse(
+            "plan", "cpu-smollm2-vllm-eagle3", DRAFTHOUSE_PROFILES=str(team)
+        )
+        assert "cpu-smollm2-vllm-ngram" in drafthouse("plan", "cpu-smollm2-vllm-eagle3", code=FAILED)
         (near / "mine.yml").write_text("target: [\n")
         assert str(near / "mine.yml") in drafthouse("plan", "mine", code=FAILED)
     finally:
-        for path in [*near.iterdir(), *home.iterdir()]:
-            path.unlink()
+        for folder in (near, home):
+            shutil.rmtree(folder)
 
 
 def test_a_server_is_measured_judged_and_compared(drafthouse: Installed) -> None:
@@ -116,16 +129,20 @@ def test_a_server_is_measured_judged_and_compared(drafthouse: Installed) -> None
                 code=(DONE, WARNED),
             )  # fmt: skip
             assert "tok/s" in said
-    drafthouse("render", PROFILE)
-    arms = [word for arm in ("baseline", "speculative") for word in (f"--{arm}", f"{arm}.json")]
-    resolved = f"build/{PROFILE}/resolved.json"
-    said = drafthouse("report", *arms, "--resolved", resolved, code=(DONE, WARNED, FAILED, CANNOT_SAY))
-    assert "no plots: matplotlib is not installed" in said
-    assert "is from the arm" not in said
-    other = [arms[0], arms[3], arms[2], arms[1]]
-    assert "from other results" in drafthouse("report", *other, "--resolved", resolved, code=FAILED)
-    (page,) = (drafthouse.folder / "reports").rglob("report.html")
-    assert "<svg" not in page.read_text("utf-8")
-    (row,) = json.loads(drafthouse("reports", "--json"))["reports"]
-    assert row["profile"] == PROFILE
-    assert f"A  {PROFILE}" in drafthouse("compare", PROFILE, PROFILE, "--anyway")
+    said = drafthouse("judge", "baseline.json", "speculative.json", code=(DONE, WARNED, FAILED, CANNOT_SAY))
+    assert "Not known from these files" in said
+    assert "paired by id" in said
+
+
+def test_two_files_of_another_client_are_judged_at_once(drafthouse: Installed, figure: Callable[[str], None]) -> None:
+    data = ROOT / "tests" / "real_data" / "inventivehq" / "results_14b.json"
+    shutil.copy(data, drafthouse.folder / "results.json")
+    words = ("judge", "results.json#baseline", "results.json#draft_0_5b")
+    begun = time.monotonic()
+    said = drafthouse(*words, code=CANNOT_SAY)
+    figure(f"judge: {time.monotonic() - begun:.2f} s from the wheel")
+    assert "if the box was quiet: pays: 1.35" in " ".join(said.split())
+    assert "report: page.html" in drafthouse(*words, "--html", "page.html", code=CANNOT_SAY)
+    page = (drafthouse.folder / "page.html").read_text("utf-8")
+    assert "Not known from these files" in page
+    assert "<svg" not in page

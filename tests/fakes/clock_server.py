@@ -40,6 +40,7 @@ class Clock:
     role_chunk: bool = False  # an early chunk with the role and no token, as vLLM and llama.cpp send
     usage: str = "once"  # once | never | twice | zero
     usage_factor: float = 1.0  # what usage says, as a share of the tokens that were made
+    hidden_tokens: int = 0  # tokens that usage counts and that are never sent
     tokenizer: bool = False  # has /tokenize
     one_piece_every: int = 0  # all chunks at once, at the time of the last
     reasoning_tokens: int = 0
@@ -221,10 +222,10 @@ class Connection(asyncio.Protocol):
         if clock.plain:
             document = {"choices": [{"message": {"content": "all at once"}, "finish_reason": "stop"}]}
             return self.send(200, json.dumps(document), "application/json")
-        total = min(clock.tokens, int(request.get("max_tokens", clock.tokens)))
+        total = min(self.length(request), int(request.get("max_tokens", clock.tokens)))
         counts = [clock.tokens_per_chunk] * (total // clock.tokens_per_chunk)
         noise = math.exp(random.Random(f"{clock.seed} {number}").gauss(0.0, clock.noise_sd))
-        interval_s = clock.interval_ms / 1000 * noise
+        interval_s = clock.interval_ms / 1000 * noise * self.slowness(request)
         if turn(clock.one_piece_every):
             now, counts = now + len(counts) * interval_s, [total]
         elif total % clock.tokens_per_chunk:
@@ -271,7 +272,7 @@ class Connection(asyncio.Protocol):
 
     def tokens(self, entry: dict[str, Any], first: int, count: int, total: int) -> None:
         clock = self.state.clock
-        words = "".join(f" w{number}" for number in range(first, first + count))
+        words = self.text(entry["request"], first, count)
         delta: dict[str, Any] = {"content": words}
         if first < clock.reasoning_tokens:
             delta = {clock.reasoning_field: words}
@@ -284,6 +285,15 @@ class Connection(asyncio.Protocol):
         if clock.drafted:
             self.state.drafts += 1
         self.event({"id": "chatcmpl-clock", "object": "chat.completion.chunk", "model": "clock", "choices": [choice]})
+
+    def length(self, request: dict[str, Any]) -> int:
+        return self.state.clock.tokens
+
+    def slowness(self, request: dict[str, Any]) -> float:
+        return 1.0
+
+    def text(self, request: dict[str, Any], first: int, count: int) -> str:
+        return "".join(f" w{number}" for number in range(first, first + count))
 
     def stall(self) -> None:
         """Send nothing more and keep the connection open."""
@@ -302,7 +312,7 @@ class Connection(asyncio.Protocol):
                 last["timings"] |= {"draft_n": steps * clock.drafted, "draft_n_accepted": steps * accepted}
         self.event(last)
         if clock.usage != "never":
-            count = 0 if clock.usage == "zero" else round(total * clock.usage_factor)
+            count = 0 if clock.usage == "zero" else round((total + clock.hidden_tokens) * clock.usage_factor)
             tail: dict[str, Any] = {"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": count}}
             if clock.spec_metrics:
                 histogram = [0] * (clock.drafted + 1)

@@ -31,13 +31,16 @@ BEGAN = 1_790_000_000.0
 # What goes wrong with a request, by its route. The second word: it has its effect, and only the answer is bad.
 _ANY = ("html", "500", "429", "302", "refused", "timeout")
 FAULTS = {
-    "create": (*_ANY, "html after", "500 after", "timeout after", "timeout after", "hollow"),
+    "create": (
+        *_ANY, "429 after", "twice after", "other number after",
+        "html after", "500 after", "timeout after", "timeout after", "hollow",
+    ),
     "attach_key": ("500", "timeout after"),
     "instance": (*_ANY, "hollow", "html after"),
     "instances": (*_ANY, "hollow", *("partial after", "short after", "empty after", "no count after") * 3),
     "destroy": (*_ANY, "404", "404 after", "hollow", "hollow", "html after", "500 after", "timeout after"),
     "*": _ANY,
-}
+}  # fmt: skip
 
 
 class Dead(BaseException):
@@ -166,6 +169,10 @@ class Account:
             given = json.loads(json.dumps(body)) if body is not None else {}
             key = headers["Authorization"].removeprefix("Bearer ")
             status, data, _ = handler._effect(route, number, query, given, key)
+            if kind == "twice" and status == 200:  # a proxy sent it again
+                self.market.again(int(data["new_contract"]))
+            if kind == "other number" and status == 200:
+                data = {**data, "new_contract": self.vast.others[0]}
             self.step()
         return self._answer(kind, status, data)
 

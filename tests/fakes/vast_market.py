@@ -7,6 +7,7 @@ somebody looks at it, so no test waits for a clock.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import operator
 import secrets
@@ -234,6 +235,12 @@ class Market:
         instance = self.add(self._new_row(row, body, disk), owner, life, body)
         instance.offer = number
         return instance
+
+    def again(self, number: int) -> Instance:
+        """Make a second instance of the same request, as where a proxy sends it twice."""
+        first = self.instances[number]
+        row = {**copy.deepcopy(first.row), "id": next(self.numbers), "actual_status": None, "status_msg": ""}
+        return self.add(row, first.owner, Life(), first.body)
 
     def add(self, row: dict[str, Any], owner: str, life: Life | None = None, body: Any = None) -> Instance:
         """Put an instance into the account of ``owner``."""

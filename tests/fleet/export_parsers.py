@@ -25,7 +25,10 @@ def skypilot() -> Callable[[str], None]:
         data = yaml.safe_load(text)
         # As `sky serve up --secret` hands it over; one that stands in the file stays.
         told = [(key, "told-on-the-command-line")] if (data.get("secrets") or {}).get(key) is None else None
-        assert task.from_yaml_config(data, None, told).service is not None
+        post_data = data["service"]["readiness_probe"]["post_data"]
+        service = task.from_yaml_config(data, None, told).service
+        # It fills in variables of the task, and finds none of its own in what it posts.
+        assert service.post_data == json.loads(post_data)
 
     return read
 
@@ -33,7 +36,17 @@ def skypilot() -> Callable[[str], None]:
 def dstack() -> Callable[[str], None]:
     models = importlib.import_module("dstack._internal.core.models.configurations")
     yaml = importlib.import_module("yaml")
-    return lambda text: models.parse_apply_configuration(yaml.safe_load(text))
+    interpolator = importlib.import_module("dstack._internal.utils.interpolator")
+    known = {"run": {"args": "x"}, "secrets": {"HF_TOKEN": "x"}, "env": {"HOME": "x"}}
+    fill = interpolator.VariablesInterpolator(known).interpolate_or_error
+
+    def read(text: str) -> None:
+        parsed = models.parse_apply_configuration(yaml.safe_load(text))
+        # It fills in variables, and finds none of its own in what it starts and posts.
+        for filled in (*parsed.commands, *(probe.body for probe in parsed.probes)):
+            assert fill(filled) == filled
+
+    return read
 
 
 def kubernetes() -> Callable[[str], None]:

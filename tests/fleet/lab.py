@@ -26,6 +26,8 @@ from typing import Any
 import pytest
 import yaml
 
+from drafthouse.addons.fleet.traffic import order_of
+from drafthouse.bench.foreign_traffic import parse_traffic
 from drafthouse.profiles.workspace import ROOT
 from tests.e2e.conftest import BIN, Ended, play
 from tests.support.gateway import real_caddy
@@ -41,7 +43,6 @@ _BOOK = """\
   tags: [always]
   vars:
     _resolved: "{{ drafthouse_profile | combine(drafthouse_run, {'box': drafthouse_box}) }}"
-    _fleet_front: box1
   tasks:
     - name: Gather box facts and resolve the profile
       drafthouse.core.resolve:
@@ -50,11 +51,11 @@ _BOOK = """\
       vars: {box_env_home: "{{ drafthouse_profile.site.home }}"}
     - name: Configure the fleet's key
       ansible.builtin.include_tasks: {file: ROOT/playbooks/tasks/fleet_key.yml, apply: {tags: [always]}}
-      vars: {_fleet_key_file: "{{ hostvars.box1.drafthouse_profile.key_file }}", _fleet_rented: false}
+      vars: {_boxes_are_rented: "{{ drafthouse_run.rented is not none or drafthouse_run.rented_vm }}"}
     - name: Start the arm
       ansible.builtin.include_role: {name: serve, apply: {tags: [always]}}
       vars:
-        serve_resolved: "{{ _resolved | combine({'rented': none}) }}"
+        serve_resolved: "{{ _resolved }}"
         serve_arms: {speculative: 8000}
     - name: Configure the gateway
       ansible.builtin.include_tasks: {file: ROOT/playbooks/tasks/gateway.yml, apply: {tags: [always]}}
@@ -130,6 +131,7 @@ class Stream:
     """A streamed answer as a client saw it."""
 
     status: int = 0
+    asked: float = 0.0
     begun: float | None = None
     text: str = ""
     error: str = ""
@@ -148,6 +150,7 @@ class Lab:
     stranger: Node
     folder: Path
     inventory: Path
+    book: Path
     played: list[Ended] = field(default_factory=list)
 
     def home(self, box: Node) -> Path:
@@ -160,12 +163,14 @@ class Lab:
     def play(self, playbook: str, *words: str, **variables: Any) -> Ended:
         return play(playbook, *words, inventory=str(self.inventory), **variables)
 
-    def command(self, *words: str) -> str:
-        """Run `drafthouse fleet ...` as a person does; return what it printed."""
+    def command(self, *words: str, ansible: tuple[str, ...] = (), status: int = 0) -> str:
+        """Run `drafthouse fleet ...` as a person does, with ``ansible`` after --; what it printed."""
         line = [str(ROOT / "scripts" / "drafthouse"), "fleet", *words, "--inventory", str(self.inventory)]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        line += ["--", *ansible] if ansible else []
+        done = subprocess.run(line, capture_output=True, text=True, timeout=2400, check=False)
+        print(done.stdout[-8000:], done.stderr[-2000:])
+        assert done.returncode == status, done.stdout[-8000:] + done.stderr[-2000:]
+        return done.stdout + done.stderr
 
     def ask(self, tokens: int = 48, key: str = "", stream: Stream | None = None) -> Stream:
         """Ask the front for a stream; never raises for what the network does."""
@@ -178,6 +183,7 @@ class Lab:
             json.dumps(body).encode(),
             {"Authorization": f"Bearer {key or self.key}", "Content-Type": "application/json"},
         )
+        stream.asked = time.monotonic()
         try:
             with urllib.request.urlopen(request, timeout=300, context=trust) as answer:
                 stream.status = answer.status
@@ -203,10 +209,18 @@ class Lab:
         return threads, streams
 
     def made(self, box: Node) -> float:
-        """Return the tokens that a box's engine has made since its start, by its own counter."""
-        script = "import sys; from pathlib import Path; from drafthouse.addons.fleet.replica import *; "
-        script += "print(traffic_of(order_of(Path(sys.argv[1])))['output_tokens'])"
-        return float(box.run("env", f"PYTHONPATH={ROOT}/src", str(BIN / "python"), "-c", script, str(self.home(box))))
+        """The tokens that a box's engine has made since its start, by its own counter."""
+        order = order_of(self.home(box))
+        words = ["curl", "--silent", "--fail", "--header", f"Authorization: Bearer {self.key}"]
+        return parse_traffic(box.run(*words, order["base_url"] + order["metrics_path"]))["output_tokens"]
+
+    def calm(self) -> bool:
+        """Whether every box is ready, and the front remembers no failure of one."""
+        socket = self.home(self.boxes[0]) / "fleet" / "gateway" / "data" / "admin" / "admin.sock"
+        counts = self.boxes[0].run(
+            "curl", "--silent", "--unix-socket", str(socket), "http://127.0.0.1/reverse_proxy/upstreams"
+        )
+        return all(self.ready(box) == 200 for box in self.boxes) and not any(one["fails"] for one in json.loads(counts))
 
     def ready(self, box: Node) -> int:
         """Return what a box's own gateway says at /ready."""
@@ -233,11 +247,11 @@ def until(true: Callable[[], bool], seconds: float = 240) -> None:
 
 @contextmanager
 def fleet(profile: str, overrides: dict[str, Any]) -> Iterator[Lab]:
-    """Two boxes that serve a profile behind a front, and a third host; what was started is stopped at the end."""
+    """Three boxes that serve a profile behind a front, and a fourth host; what was started is stopped at the end."""
     kept = ROOT / ".cache" / "fleet" / profile
     kept.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        one, two, three = stack.enter_context(nodes(3))
+        *boxes, stranger = stack.enter_context(nodes(4))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dhf-")))
         site: dict[str, Any] = {
             "profile": profile,
@@ -247,7 +261,7 @@ def fleet(profile: str, overrides: dict[str, Any]) -> Iterator[Lab]:
             "drafthouse_host": "127.0.0.1",
             "drafthouse_port": PORT,
             "drafthouse_models_dir": str(kept / "models"),
-            "drafthouse_fleet": {"served_name": MODEL, "probe_s": 3},
+            "drafthouse_fleet": {"served_name": MODEL},
             "gateway_binary": real_caddy(),
             "ansible_python_interpreter": str(BIN / "python"),
         }
@@ -263,13 +277,13 @@ def fleet(profile: str, overrides: dict[str, Any]) -> Iterator[Lab]:
             )
         assert once.status == 0, once.output[-4000:]
         hosts = {}
-        for at, node in enumerate((one, two), 1):
+        for at, node in enumerate(boxes, 1):
             home = folder / f"box{at}"
             home.mkdir()
             for name in ("uv", "venv", "engines"):
                 (home / name).symlink_to(kept / "home" / name)
             # vLLM for CPU takes the first core otherwise, on either box, and the two wait for each other.
-            core = {"VLLM_CPU_OMP_THREADS_BIND": str(at - 1), "VLLM_CPU_NUM_OF_RESERVED_CPU": "0"}
+            core = {"VLLM_CPU_OMP_THREADS_BIND": str((at - 1) % 2), "VLLM_CPU_NUM_OF_RESERVED_CPU": "0"}
             words = ["nsenter", "-t", str(node.pid), "-n", "--", "env", *(f"{key}={one}" for key, one in core.items())]
             hosts[f"box{at}"] = {
                 "ansible_host": node.address, "netns_enter": shlex.join(words), "drafthouse_home": str(home),
@@ -282,7 +296,7 @@ def fleet(profile: str, overrides: dict[str, Any]) -> Iterator[Lab]:
         patch.setenv("DRAFTHOUSE_STATE", str(folder / "state"))
         patch.setenv("ANSIBLE_CONNECTION_PLUGINS", str(ROOT / "tests" / "fleet" / "connection"))
         (folder / "state").mkdir()
-        lab = Lab([one, two], three, folder, inventory)
+        lab = Lab(boxes, stranger, folder, inventory, book)
         stack.callback(lab.play, "playbooks/stop.yml")
         lab.played.append(lab.play(f"{book} site.yml", "--tags", "fleet"))
         assert lab.played[0].status == 0, lab.played[0].output[-4000:]

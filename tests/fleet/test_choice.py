@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -21,15 +22,17 @@ from typing import Any
 
 import pytest
 
-from drafthouse.addons.fleet.front import router_entries
-from drafthouse.addons.fleet.replica import DRAINED, SICK, mark
+from drafthouse.addons.fleet.ready import Readiness, answering
 from drafthouse.addons.gateway import Replica, Settings, files, problems
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.files import lay_out
+from drafthouse.core.places import ORDER
 from drafthouse.core.requirement_lines import read_lock
 from drafthouse.host.env_recipe import EnvRecipe
 from drafthouse.host.venv import ensure_env
+from drafthouse.profiles.render import program_entries
 from drafthouse.profiles.workspace import ROOT
+from drafthouse.serving.out_of_traffic import DRAIN, FOLDER, out_file
 from tests.fakes import in_process
 from tests.support.gateway import KEY, TEMPLATES, Gateway, give_key, make_certificate, real_caddy, settings_for, started
 from tests.support.ports import free_port
@@ -38,6 +41,7 @@ pytestmark = pytest.mark.alone  # what is in flight when an engine is killed is 
 
 CHAT = "/v1/chat/completions"
 APART_S = 0.05
+SEEN_S = 3.0  # the front checks every 2 s
 
 
 @dataclass
@@ -72,9 +76,12 @@ class Box:
             return len(json.load(answer)["requests"])
 
     @contextmanager
-    def marked(self, name: str) -> Iterator[None]:
-        file = mark(Path(self.gateway.settings.home), name)
+    def out(self, owner: str) -> Iterator[None]:
+        """The box is out of traffic while the block runs, and the front knows."""
+        file = out_file(Path(self.gateway.settings.home), owner)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("a test\n")
+        time.sleep(SEEN_S)
         try:
             yield
         finally:
@@ -138,6 +145,19 @@ def replica_of(name: str, box: Gateway) -> Replica:
     return Replica(name, "127.0.0.1", box.settings.port, Path(box.certificate).read_text())
 
 
+@contextmanager
+def answers_ready(home: Path, settings: Settings, port: int) -> Iterator[None]:
+    """What answers /ready, as the program on a box does."""
+    (home / FOLDER).mkdir()
+    order = {
+        "base_url": f"http://127.0.0.1:{port}", "health": "/v1/models", "metrics_path": "/metrics", "model": "clock",
+        "key_file": settings.key_file,
+    }  # fmt: skip
+    (home / FOLDER / ORDER).write_text(json.dumps(order))
+    with answering(home, Readiness(home)):
+        yield
+
+
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with ExitStack() as stack:
@@ -146,6 +166,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
             home, port = tmp_path_factory.mktemp(name), free_port()
             settings = replace(settings_for(home, f"127.0.0.1:{port}", real_caddy()), replica=True, health="/v1/models")
             box = Box(stack.enter_context(started(settings)), port)
+            stack.enter_context(answers_ready(home, settings, port))
             box.start()
             stack.callback(box.kill)
             boxes.append(box)
@@ -160,60 +181,23 @@ def _settled(fleet: Fleet) -> None:
     fleet.settled()
 
 
-def test_what_comes_at_once_is_split(fleet: Fleet) -> None:
-    before = [box.asked() for box in fleet.boxes]
-    threads, answers = fleet.ask_many(12)
-    for thread in threads:
-        thread.join(120)
-    assert all(answer.whole for answer in answers), answers
-    assert [box.asked() - one for box, one in zip(fleet.boxes, before, strict=True)] == [6, 6]
-
-
 def test_the_key_is_asked_for_and_nothing_else_is_there(fleet: Fleet) -> None:
     assert fleet.ask("wrong").status == 401
-    assert [fleet.ask(path=path).status for path in ("/metrics", "/pick", "/invocations")] == [404, 404, 404]
+    assert [fleet.ask(path=path).status for path in ("/metrics", "/ready", "/metrics/../v1/x")] == [404, 404, 404]
     assert fleet.ask(said="x" * 1_100_000).status == 413
-
-
-def test_a_killed_engine_costs_its_own_streams_and_no_new_request(fleet: Fleet) -> None:
-    threads, answers = fleet.ask_many(8)
-    time.sleep(0.5)  # the first tokens come after 0.2 s, the last ones after 1.8
-    fleet.boxes[0].kill()
-    try:
-        later, more = fleet.ask_many(6)
-        for thread in [*threads, *later]:
-            thread.join(120)
-        assert all(answer.whole for answer in more), more
-        assert sum(answer.whole for answer in answers) == 4, answers
-        assert all(answer.text for answer in answers if not answer.whole)  # they had begun
-    finally:
-        fleet.boxes[0].start()
-
-
-@pytest.mark.parametrize("name", [DRAINED, SICK])
-def test_a_box_that_takes_no_requests_gets_none_and_loses_none(fleet: Fleet, name: str) -> None:
-    threads, answers = fleet.ask_many(8)
-    time.sleep(0.5)
-    with fleet.boxes[1].marked(name):
-        before = fleet.boxes[1].asked()
-        later, more = fleet.ask_many(6)
-        for thread in [*threads, *later]:
-            thread.join(120)
-        assert fleet.boxes[1].asked() == before
-    assert all(answer.whole for answer in [*answers, *more]), [*answers, *more]
 
 
 def test_without_any_replica_it_says_so_and_waits_for_one_a_while(fleet: Fleet) -> None:
     with ExitStack() as stack:
         for box in fleet.boxes:
-            stack.enter_context(box.marked(DRAINED))
+            stack.enter_context(box.out(DRAIN))
         late = threading.Timer(3, stack.close)
         late.start()
         assert fleet.ask().whole
         late.join()
     with ExitStack() as stack:
         for box in fleet.boxes:
-            stack.enter_context(box.marked(DRAINED))
+            stack.enter_context(box.out(DRAIN))
         answer = fleet.ask()
         assert answer.status in (502, 503)
         assert "error" in json.loads(answer.text)
@@ -230,12 +214,9 @@ def routed(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[F
     ensure_env(EnvRecipe(str(environment), [], lock), str(uv) if uv.exists() else None)
     router = folder / "fleet" / "router"
     port = free_port(4)
-    lay_out(
-        [
-            {"path": str(folder / "fleet"), "mode": "0755"},
-            *router_entries(TEMPLATES, str(router), port, 2, "consistent_hash"),
-        ]
-    )
+    data = {"port": port, "replicas": 2, "policy": "consistent_hash"}
+    entries = program_entries(TEMPLATES, str(router), "fleet/router.sh.j2", data)
+    lay_out([{"path": str(folder / "fleet"), "mode": "0755"}, *entries])
     (router / "venv").symlink_to(environment)
     replicas = [replica_of(name, box.gateway) for name, box in zip("ab", fleet.boxes, strict=True)]
     with started(front_settings(folder, replicas, router_port=port)) as front:
@@ -268,7 +249,7 @@ def test_behind_vllm_router_a_session_stays_with_its_replica(routed: Fleet, tmp_
 @pytest.mark.soak
 def test_behind_vllm_router_a_drained_box_gets_no_request(routed: Fleet) -> None:
     for drained, other in (routed.boxes, reversed(routed.boxes)):
-        with drained.marked(DRAINED):
+        with drained.out(DRAIN):
             time.sleep(6)  # it asks every two seconds
             before = drained.asked()
             assert all(routed.ask(session=session).whole for session in ("one", "two", "three"))
@@ -293,6 +274,29 @@ def test_another_certificate_is_no_replica(fleet: Fleet, tmp_path: Path) -> None
         answer = Fleet(fleet.boxes, front).ask()
     assert answer.status in (502, 503)
     assert fleet.boxes[0].asked() == before
+
+
+def test_only_its_owner_reaches_the_front_s_admin_api(fleet: Fleet) -> None:
+    folder = Path(fleet.front.settings.folder) / "data" / "admin"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(str(folder / "admin.sock"))
+        one.sendall(b"GET /reverse_proxy/upstreams HTTP/1.0\r\n\r\n")
+        text = one.makefile("rb").read()
+    dials = [f"127.0.0.1:{box.gateway.settings.port}" for box in fleet.boxes]
+    assert {upstream["address"] for upstream in json.loads(text.partition(b"\r\n\r\n")[2])} == set(dials)
+
+
+def test_outside_the_box_ready_has_no_reason(fleet: Fleet) -> None:
+    with fleet.boxes[0].out(DRAIN):
+        trust = fleet.boxes[0].gateway.trust()
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", fleet.boxes[0].gateway.settings.port, timeout=60, context=trust
+        )
+        connection.request("GET", "/ready")
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (503, b"")
+        connection.close()
 
 
 def test_neither_key_nor_prompt_is_in_a_log(fleet: Fleet) -> None:

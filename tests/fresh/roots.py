@@ -23,7 +23,6 @@ from tests.hosts.reach import debian_archive, environment, machine_files
 KEPT = ROOT / ".cache" / "fresh"
 # The README's: "You need git, make and Python 3.11 or newer" is these, on Debian.
 PACKAGES = ("git", "make", "python3", "python3-venv", "ca-certificates")
-RELEASES = ("trixie", "bookworm")
 BOOTSTRAP_S = 2700
 LOOK_S = 0.25
 UID = 1000

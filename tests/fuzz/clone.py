@@ -7,7 +7,6 @@ terminal in UTF-8 gives them.
 from __future__ import annotations
 
 import io
-import os
 import resource
 import shutil
 import signal
@@ -19,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
 
 from drafthouse.cli import parser as _clone
 from drafthouse.profiles.workspace import ROOT
@@ -140,8 +138,3 @@ def call(main: Callable[..., int], arguments: Sequence[str], stdin: bytes = b"")
         sys.argv, sys.stdin, sys.stdout, sys.stderr = kept
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
     return Ended(code, _text(out), _text(err), raised, time.process_time() - begun, grown * 1024)
-
-
-def without_environment(names: Sequence[str]) -> dict[str, Any]:
-    """Return this process' environment without the variables that would lead a program elsewhere."""
-    return {key: value for key, value in os.environ.items() if key not in names}

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ansible.errors import AnsibleError
@@ -27,8 +28,8 @@ from ansible_collections.drafthouse.core.plugins.action.served_history import Ac
 from drafthouse.cli import (
     bench,
     compare,
-    compare_schedule,
     destroy,
+    judge,
     plan,
     profiles,
     prune,
@@ -50,9 +51,10 @@ from drafthouse.serving.releases import damaged_releases, keep_release
 from drafthouse.tuning.journal import Journal
 from drafthouse.tuning.types import OK, Candidate, Outcome, Task
 from tests.fakes.vast_server import KEY, Running
+from tests.fuzz import foreign
 from tests.fuzz.clone import make_clone, moved_to
 from tests.fuzz.mutations import JSON, LINES, TEXT, YAML, mutated
-from tests.support.report_builders import full_report_input, keep, make_ladder
+from tests.support.report_builders import full_report_input, keep
 
 Main = Callable[..., int]
 #: How many cases each class of inputs gets, in parts of a thousand.
@@ -68,6 +70,7 @@ SHARES = {
     "journal": 20,
     "ledger": 20,
     "box": 30,
+    "foreign": 350,
 }
 #: These draw a page with plots, which takes a second each: fewer of them where time is short.
 SLOW = ("results",)
@@ -107,7 +110,9 @@ class Case:
 class Workspace:
     """A clone with reports, results, a journal, a ledger and a box's home, all of them good."""
 
-    def __init__(self, folder: Path, vast: Running) -> None:
+    def __init__(self, folder: Path, vast: Running, address: str) -> None:
+        """``address``: of a server that answers with what `foreign.lay_down` wrote."""
+        self.address = address
         self.root = make_clone(folder / "clone")
         self.folder = folder
         os.environ |= {
@@ -121,6 +126,7 @@ class Workspace:
             self._ledger()
             self._home()
             self._prompts()
+        foreign.lay_down(folder)
         self.good = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
 
     # --- good input -----------------------------------------------------------------------------------------------
@@ -130,7 +136,6 @@ class Workspace:
         resolved = {**resolved_profile(_PROFILE, site_of_inventory("local")), **made}
         for name, data in (("baseline", base), ("speculative", spec), ("resolved", resolved), ("ladder", ladder)):
             (self.folder / f"{name}.json").write_text(to_json(data), "utf-8")
-        (self.folder / "switched.json").write_text(to_json(make_ladder(seed=4)), "utf-8")
         self.reports = self.folder / "reports"
         self.kept = [
             keep(self.reports, date, ladder=made_ladder, prompts=4)
@@ -295,18 +300,14 @@ class Workspace:
         return self._of(rng, "suites", file, kind, bench.main, *words)
 
     def _case_results(self, rng: random.Random) -> Case:
-        names = ("baseline", "speculative", "resolved", "ladder")
+        names = ("baseline", "speculative")
         if rng.random() < 0.3:
             folder = self.kept[0]
             file = folder / rng.choice(("report.json", "baseline.json", "speculative.json"))
             return self._of(rng, "results", file, JSON, report.main, "--again", folder)
-        if rng.random() < 0.3:
-            file = self.folder / rng.choice(("ladder.json", "switched.json"))
-            both = self.folder / "ladder.json", self.folder / "switched.json"
-            return self._of(rng, "results", file, JSON, compare_schedule.main, *both)
         file = self.folder / f"{rng.choice(names)}.json"
-        words = [word for name in names for word in (f"--{name}", self.folder / f"{name}.json")]
-        return self._of(rng, "results", file, JSON, report.main, *words, "--reports", self.folder / "made")
+        words = [self.folder / f"{name}.json" for name in names]
+        return self._of(rng, "results", file, JSON, judge.main, *words)
 
     def _case_compare(self, rng: random.Random) -> Case:
         file = rng.choice(self.kept) / rng.choice(("report.json", "baseline.json", "speculative.json"))
@@ -355,6 +356,11 @@ class Workspace:
     def _case_ledger(self, rng: random.Random) -> Case:
         return self._of(rng, "ledger", self.ledger, LINES, destroy.main, "--list")
 
+    def _case_foreign(self, rng: random.Random) -> Case:
+        name, file, form, main, words = foreign.case(rng, self.folder, self.address, self.reports)
+        # A hub, an engine and a provider are named by their address, a model by its folder.
+        return replace(self._of(rng, name, file, form, main, *words), refusals=())
+
     def _case_box(self, rng: random.Random) -> Case:
         served = self.home / "served"
         way = rng.randrange(4)
@@ -394,8 +400,9 @@ def ansible_main() -> int:
         for host in inventory.get_hosts():
             variables = manager.get_vars(host=host)
             # No task, no connection: up to its look at the box the action needs neither.
-            resolve = Resolve(None, None, None, loader, Templar(loader=loader, variables=variables), None)
-            ours = resolve._ours(variables)
+            task = SimpleNamespace(args={})
+            resolve = Resolve(task, None, None, loader, Templar(loader=loader, variables=variables), None)
+            ours = resolve._ours(variables, {})
             resolve._resolve({"profile": _PROFILE, **ours})
             _deadline(ours)
     except AnsibleError as error:

@@ -19,9 +19,11 @@ from pathlib import Path
 
 from drafthouse.core.exit_codes import FAILED, MEANINGS, NOT_HERE
 from tests.fakes.vast_server import vast_server
+from tests.fuzz import foreign
 from tests.fuzz.clone import Ended, call, moved_to
 from tests.fuzz.inputs import SHARES, SLOW, Case, Workspace
 from tests.fuzz.mutations import MARK
+from tests.support.hostile_server import served
 
 #: CPU seconds and memory that a case may take.
 LONGEST_S, MOST_BYTES = 30.0, 600_000_000
@@ -64,23 +66,25 @@ def _wrong_words(case: Case, ended: Ended) -> str | None:
     """Return what a refusal does not say: where, found, needed, do, code."""
     if "ansible: " in ended.out or "usage: " in ended.err:
         return None  # their own words
-    if case.main.__module__ == "drafthouse.cli.report" and "report: " in ended.out:
-        return None  # a verdict: `invalid`
-    if case.main.__name__ == "ansible_main" and re.search(
-        "^where: (site: |profile$|drafthouse_|overrides|profiles/)", ended.err, re.MULTILINE
+    if case.main.__module__ in ("drafthouse.cli.judge", "drafthouse.cli.report") and "invalid" in ended.out:
+        return None  # a verdict
+    if case.kind == "catalogue" and re.search(r"^where: .*, as \S+\.yaml of the \w+ arm: ", ended.err, re.MULTILINE):
+        return None  # what an engine's entry says stands in the file that a profile renders
+    if case.kind == "inventory" and re.search(
+        r"^where: (\S+/inventory/\w+: )?(site: |profile$|drafthouse_|overrides|profiles/)", ended.err, re.MULTILINE
     ):
         return None  # which of an inventory's files a variable is from, Ansible does not tell
-    if case.main.__module__ == "drafthouse.cli.compare_schedule" and ": " in ended.out:
-        return None  # an answer: the switch does not do what was hoped for
     if case.main.__module__ == "drafthouse.cli.compare" and (ended.out or ended.code == NOT_HERE):
         return None  # a comparison, with a regression
+    if case.main.__name__ == "bench_main" and "did not succeed" in ended.out:
+        return None  # of the requests, each with its reason
     if case.main.__module__ == "drafthouse.cli.bench" and "Cannot connect to host 127.0.0.1:9" in ended.err:
         return None
     missing = [word for word in ("found: ", "needed: ", "do: ", "code: ") if word not in ended.text]
     if missing:
         return f"a refusal without {', '.join(missing)}"
     places = re.findall(r"^where: (.*)$", ended.text, re.MULTILINE)
-    if case.file and not any(name in place for place in places for name in case.refusals):
+    if case.refusals and case.file and not any(name in place for place in places for name in case.refusals):
         return f"a refusal that does not name the file, but {places[:2]}"
     return None
 
@@ -103,8 +107,9 @@ def series(
     """Run a case of each of ``kinds`` in this one process, and yield what broke. The same seed gives the same cases."""
     environment = dict(os.environ)
     try:
-        with vast_server() as vast:
-            workspace = Workspace(folder, vast)
+        answers = type("Of", (foreign.Answers,), {"folder": folder / "served"})
+        with vast_server() as vast, served(answers) as address:
+            workspace = Workspace(folder, vast, address)
             with moved_to(workspace.root):
                 for number, kind in enumerate(kinds):
                     if only not in (None, number):

@@ -1,7 +1,7 @@
 """What is rendered for every profile, as it stands in review. `make golden` writes it anew.
 
-What serves is kept of all profiles, a file each: the scripts and engine configurations of its arms. The rest is kept of
-four that differ most, and looked at by its properties for all of them.
+What serves is kept of all profiles, a file each: the scripts and engine configurations of its arms. Everything else is
+kept in the files of four that differ most, and looked at by its properties for all of them.
 """
 
 from __future__ import annotations
@@ -33,34 +33,30 @@ def files(resolved: dict[str, Any]) -> dict[str, str]:
     return profiles.rendered(resolved["profile"])
 
 
-def golden(profile: str) -> dict[str, str]:
-    """What is kept of a profile, by its path below this folder."""
+def golden(profile: str) -> str:
+    """The text that is kept of a profile: its files one behind the other, each under its path."""
     files = profiles.rendered(profile)
-    started = [path for path in files if path.endswith(("/serve.sh", ".yaml")) and not path.endswith("/compose.yaml")]
-    kept = {f"{profile}.txt": "\n".join(f"==> {path} <==\n{files[path]}" for path in started)}
+    kept = [path for path in files if path.endswith(("/serve.sh", ".yaml")) and not path.endswith("/compose.yaml")]
     if profile in WHOLE:
-        kept |= {f"{profile}/{path}": text for path, text in files.items() if path not in started}
-    return kept
+        kept += [path for path in files if path not in kept]
+    return "\n".join(f"==> {path} <==\n{files[path]}" for path in kept)
 
 
 @pytest.mark.parametrize("profile", profiles.PROFILES)
 def test_as_in_review(profile: str) -> None:
-    for name, text in golden(profile).items():
-        path = FOLDER / name
-        if WRITE:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, "utf-8")
-        assert path.is_file(), f"{name} is new: make golden, and look at it"
-        assert text == path.read_text("utf-8")
+    path, text = FOLDER / f"{profile}.txt", golden(profile)
+    if WRITE:
+        path.write_text(text, "utf-8")
+    assert path.is_file(), f"{path.name} is new: make golden, and look at it"
+    assert text == path.read_text("utf-8")
 
 
 def test_nothing_is_kept_that_is_rendered_no_more() -> None:
-    kept = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*") if path.is_file() and "__" not in str(path)}
-    now = {name for profile in profiles.PROFILES for name in golden(profile)}
-    for name in kept - now - {Path(__file__).name} if WRITE else ():
-        (FOLDER / name).unlink()
+    kept = {path.stem for path in FOLDER.glob("*.txt")}
+    for name in kept - set(profiles.PROFILES) if WRITE else ():
+        (FOLDER / f"{name}.txt").unlink()
         kept.remove(name)
-    assert kept == now | {Path(__file__).name}
+    assert kept == set(profiles.PROFILES)
 
 
 def test_every_file_is_one_of_its_kind(files: dict[str, str], resolved: dict[str, Any]) -> None:

@@ -152,9 +152,10 @@ def _level1(box: Box, hardware: str, capability: str, keeper: Keeper, clock: Clo
     }
     keeper.keep({"level1.json": head})
     words = ["-e", f"drafthouse_engine_program={built.program}"]
-    # Without a network the box's environment comes from the luggage, as from a bundle.
+    # Without a network the box's environment comes from the luggage.
     if not box["packages"]:
-        words += ["-e", f"drafthouse_bundle={unpacked / 'box.tar'}", "-e", "box_env_with_uv=false"]
+        words += ["-e", f"drafthouse_find_links={unpacked / 'box'}", "-e", "drafthouse_offline=true"]
+        words += ["-e", "box_env_with_uv=false"]
     home = ROOT / str(site_of_inventory("local")["home"])
     place = Place(tuple(words), home, WORK)
 

@@ -19,7 +19,7 @@ from drafthouse.bench.machine_types import GpuFacts, GpuMeasured
 from drafthouse.bench.nvml import Unreadable, open_nvml
 from drafthouse.core.documents import Json
 from drafthouse.core.errors import one_problem
-from drafthouse.host.box_facts import listed_gpus
+from drafthouse.host.box_facts import GPU_FIELDS, listed_gpus
 from drafthouse.host.driver.facts import read_driver
 from drafthouse.host.nvidia_smi import SmiAnswer, listed, query, read_smi, rows
 
@@ -51,13 +51,6 @@ class Load(TypedDict):
     during: list[GpuMeasured]
 
 
-class Level0(TypedDict):
-    """Everything that level 0 found; ``wrong`` are the checks that failed."""
-
-    load: Load
-    wrong: list[str]
-
-
 def masked(text: str) -> str:
     """Return an answer without UUIDs, serial numbers and bus addresses: a number in turn stands for each UUID."""
     known: dict[str, str] = {}
@@ -70,9 +63,8 @@ def masked(text: str) -> str:
 
 def smi_fixtures() -> dict[str, Json]:
     """Return real answers of nvidia-smi, as our readers ask for them, with what they read out of them."""
-    box = ("name", "memory.total", "driver_version", "compute_cap", "uuid")
     found: dict[str, Json] = {}
-    for name, fields in {"box": box, "driver": ("name", "driver_version"), "state": STATE}.items():
+    for name, fields in {"box": GPU_FIELDS, "driver": ("name", "driver_version"), "state": STATE}.items():
         found[f"smi-{name}"] = _fixture(fields, query(*fields))
     done = _ended(["nvidia-smi", "-L"])
     found["smi-list"] = {

@@ -1,11 +1,13 @@
 """Level 1: llama.cpp built on the box serves random weights through site.yml, and what it shows is held against theory.
 
-Profiles and models are the lane's own: they are written to profiles/ before and removed afterwards.
+Profiles and models are the lane's own: they stand in a folder of their own while it runs.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +18,9 @@ from typing import TypedDict
 import yaml
 
 from drafthouse.core.errors import one_problem
-from drafthouse.core.places import ROOT, own_models
+from drafthouse.core.places import PROFILES_VARIABLE, ROOT
 from drafthouse.report.archive import Kept, folders, read_kept
 from drafthouse.report.evidence import measured_of
-from drafthouse.report.share import Known
 from tests.gpu.clock import Clock
 from tests.gpu.models import SYNTHETIC
 
@@ -29,7 +30,6 @@ _SPEED_WITHIN = 0.15
 _STOP_S = 120.0
 #: The command, in this Python.
 DRAFTHOUSE = (sys.executable, str(ROOT / "scripts" / "drafthouse"))
-_NOBODY = Known({}, {}, frozenset(), frozenset(), frozenset())
 
 
 @dataclass(frozen=True)
@@ -136,23 +136,22 @@ def profile(
 
 @contextmanager
 def installed(entries: Mapping[str, str], profiles: Mapping[str, str]) -> Iterator[None]:
-    """Put models and profiles of the lane where the clone finds them; take them away at the end.
-
-    What a killed lane has left goes first.
-    """
-    for folder in (own_models(ROOT), ROOT / "profiles"):
-        for left in folder.glob("gpu-lane-*.yml"):
-            left.unlink()
-    files = {own_models(ROOT) / f"{name}.yml": text for name, text in entries.items()}
-    files |= {ROOT / "profiles" / f"{name}.yml": text for name, text in profiles.items()}
-    try:
-        for path, text in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        yield
-    finally:
-        for path in files:
-            path.unlink(missing_ok=True)
+    """Have what is started meanwhile find models and profiles of the lane, in a folder beside the shipped profiles."""
+    before = os.environ.get(PROFILES_VARIABLE)
+    with tempfile.TemporaryDirectory(prefix="drafthouse-gpu-lane-") as made:
+        folder = Path(made)
+        (folder / "catalog" / "local").mkdir(parents=True)
+        for name, text in entries.items():
+            (folder / "catalog" / "local" / f"{name}.yml").write_text(text)
+        for name, text in profiles.items():
+            (folder / f"{name}.yml").write_text(text)
+        os.environ[PROFILES_VARIABLE] = os.pathsep.join(filter(None, (before, made)))
+        try:
+            yield
+        finally:
+            os.environ.pop(PROFILES_VARIABLE)
+            if before is not None:
+                os.environ[PROFILES_VARIABLE] = before
 
 
 def run(name: str, place: Place, clock: Clock, more: Sequence[str] = (), *, stop_after: bool = True) -> Kept:
@@ -180,10 +179,10 @@ def figures(kept: Kept, cost: float | None = None) -> Run:
     tokens = method["num_speculative_tokens"]
     speedup = kept.report["verdict"]["speedup"]
     rate = kept.report["acceptance"]["overall"]["rate"]
-    found = speedup["median"] if speedup else None
+    found = speedup["gain"] if speedup else None
     chance = per_token(rate, tokens) if rate is not None else None
     own_cost = cost_of(found, chance, tokens) if found and chance is not None else None
-    memory = measured_of(kept, _NOBODY, "")
+    memory = measured_of(kept, "")
     return {
         "profile": kept.report["profile"],
         "tokens": tokens,

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
-from drafthouse.addons.watchdog.journal import FOLDER, JOURNAL, ORDER, STATE, Line, Order, read_state
+from drafthouse.addons.watchdog.journal import FOLDER, JOURNAL, STATE, Line, Order, read_state
 from drafthouse.addons.watchdog.run import SAVE_S
+from drafthouse.core.places import ORDER
 from drafthouse.operate.checks.finding import FAIL, OK, WARN
 from drafthouse.report.archive import Kept
 from tests.gpu.clock import Clock
@@ -111,7 +112,7 @@ def sweep_of(kept: Kept) -> Sweep:
                 arm: measured["output_throughput"] if measured else None
                 for arm, measured in (("baseline", row["baseline"]), ("speculative", row["speculative"]))
             },
-            "speedup": row["speedup"]["median"] if row["speedup"] else None,
+            "speedup": row["speedup"]["gain"] if row["speedup"] else None,
             "verdict": row["word"],
         }
         for row in load["rows"]

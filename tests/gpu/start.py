@@ -40,15 +40,12 @@ def main() -> int:
 
 def from_luggage(packed: Path, environment: Path, folder: Path) -> None:
     """Make the controller's environment from the luggage alone."""
-    from drafthouse.operate.offline_bundle import unpack
-
     manifest = luggage.unpack(packed, folder)
     ours = f"{sys.version_info.major}.{sys.version_info.minor}"
     if manifest["python"] != ours:
         sys.exit(f"the luggage is for Python {manifest['python']}, this is {ours}: pack it with --python {ours}")
-    unpack(folder / "box.tar", folder / "box", lambda event: None, "wheels/")
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-    wheels = sorted([*(folder / "controller").glob("*.whl"), *(folder / "box" / "wheels").glob("*.whl")])
+    wheels = sorted([*(folder / "controller").glob("*.whl"), *(folder / "box").glob("*.whl")])
     luggage.install(environment, [str(wheel) for wheel in wheels])
     (environment / "bin" / "drafthouse").symlink_to("../../scripts/drafthouse")
 

@@ -30,7 +30,8 @@ _FACTS: Evidence = {
 def test_its_steps_run_and_leave_evidence(built: Built, unpacked: Path, tmp_path: Path) -> None:
     settings = {
         "drafthouse_engine_program": str(built.program),
-        "drafthouse_bundle": str(unpacked / "box.tar"),
+        "drafthouse_find_links": str(unpacked / "box"),
+        "drafthouse_offline": True,
         "box_env_with_uv": False,
         "drafthouse_home": str(tmp_path / "home"),
         "drafthouse_models_dir": str(tmp_path / "models"),

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,53 +95,6 @@ def test_nothing_is_found_where_all_is_well(doctor: Doctor, home: Path, figure: 
     figure(f"doctor: {sum(check['status'] == 'ok' for check in checks.values())} checks are well on this machine")
 
 
-@contextmanager
-def changed(path: Path, text: str | None) -> Iterator[None]:
-    """A file with another text, or gone, until the block ends."""
-    kept, mode = path.read_bytes(), path.stat().st_mode
-    path.unlink()
-    if text is not None:
-        path.write_text(text)
-    try:
-        yield
-    finally:
-        path.write_bytes(kept)
-        path.chmod(mode)
-
-
-@pytest.mark.soak
-def test_several_faults_are_each_found_by_name_with_what_to_do(doctor: Doctor, home: Path, port: int) -> None:
-    key = home / "home/secrets/api_key"
-    # Other tests keep theirs beside those of this profile.
-    asked_for = wanted(PROFILE, "local", home=str(home / "home"), models_dir=str(home / "models"))
-    weights = Path(asked_for["weights"][-1]["path"])
-    kept = weights.stat()
-    key.chmod(0o644)
-    os.utime(weights, ns=(kept.st_atime_ns, kept.st_mtime_ns + 1_000_000_000))
-    try:
-        # The other arm's port, where the next measurement would fail.
-        with socket.create_server(("127.0.0.1", port + 1)):
-            status, checks = doctor()
-    finally:
-        key.chmod(0o600)
-        os.utime(weights, ns=(kept.st_atime_ns, kept.st_mtime_ns))
-    changed_weights = next(name for name in checks if name.startswith("weights ") and checks[name]["status"] == "fail")
-    assert (status, ills(checks)) == (2, {"API key", "ports from inside", changed_weights})
-    assert "mode 0644" in checks["API key"]["found"]
-    assert "chmod 600" in checks["API key"]["do"]
-    assert weights.name in checks[changed_weights]["found"]
-    assert f"port {port + 1} is taken (pid {os.getpid()}: " in checks["ports from inside"]["found"]
-
-
-@pytest.mark.soak
-def test_another_key_than_the_servers(doctor: Doctor, home: Path) -> None:
-    with changed(home / "home/secrets/api_key", "another-key-of-forty-letters-0123456789\n"):
-        (home / "home/secrets/api_key").chmod(0o600)
-        status, checks = doctor(doctor_parts=["server"])
-    assert (status, ills(checks)) == (2, {"engine answers"})
-    assert "401" in checks["engine answers"]["found"]
-
-
 @pytest.mark.soak
 def test_another_profile_than_the_one_that_serves(doctor: Doctor, variables: Any) -> None:
     done = asked(
@@ -198,16 +149,6 @@ def test_a_bare_home(bare: Any, tmp_path: Path) -> None:
     nowhere = asked("--inventory", "laptop")
     assert nowhere.returncode == 2
     assert "found: no inventory 'laptop'" in nowhere.stderr
-
-
-@pytest.mark.soak
-def test_wrong_words(bare: Any) -> None:
-    wrong = asked("--json", "--profile", PROFILE, **bare, doctor_parts=["wheights"])
-    (check,) = json.loads(wrong.stdout)["checks"]
-    assert (wrong.returncode, check["do"]) == (2, "write 'weights'")
-    none = asked("--profile", "no-such-profile", **bare)
-    assert none.returncode == 2
-    assert "no profile 'no-such-profile'" in none.stderr
 
 
 def test_a_box_that_is_away_is_a_check_too(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.addons.gateway import certificate_file
+from drafthouse.addons.gateway_door import certificate_file
 from drafthouse.core.box_archive import archive_file
 from tests.e2e.conftest import Ended, Play
 from tests.support.gateway import real_caddy

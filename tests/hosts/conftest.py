@@ -50,3 +50,11 @@ def rental(lab: Lab) -> Iterator[Host]:
 def peer(lab: Lab) -> Iterator[Host]:
     """A machine beside the boxes."""
     yield from _started(lab, "peer")
+
+
+@pytest.fixture(scope="module")
+def image(lab: Lab) -> Iterator[str]:
+    """The engine's image, where a bare machine can pull it."""
+    registry = lab.start("registry")
+    yield lab.publish_engine(registry)
+    registry.remove()

@@ -1,7 +1,5 @@
 """What a converged run costs while hosts are added: rented boxes in containers, 1, 2, 4 ... 32 of them at once.
 
-    PYTHONPATH=src:. python -m tests.hosts.growth docs      (a table, and docs/growth.svg; needs root and Docker)
-
 One box goes the whole way with the small weights and an engine that computes nothing
 (`tests/fakes/stand_in_engine.py`): engines of 32 boxes on these cores would be most of what is measured. The others are
 copies of it, with its host name, as results belong to a box. So what is measured is Ansible: SSH, tasks, modules, and
@@ -10,9 +8,6 @@ the doctor's few requests.
 
 from __future__ import annotations
 
-import argparse
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -91,49 +86,3 @@ def measured(
         costs.append(Cost(many, ended.seconds, ended.cpu_seconds))
         say(f"growth: {many} converged: {ended.seconds:.0f} s, {costs[-1].each:.2f} CPU s here for each")
     return costs
-
-
-def plot(costs: Sequence[Cost], file: Path) -> None:
-    """Draw wall time and CPU seconds for each box, over the number of boxes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, 3.2), layout="constrained")
-    sizes = [cost.boxes for cost in costs]
-    drawn = (
-        ("controller CPU seconds for each box", [cost.each for cost in costs]),
-        ("wall seconds for each box", [cost.seconds / cost.boxes for cost in costs]),
-    )
-    for axes, (title, values) in zip(figure.subplots(1, 2), drawn, strict=True):
-        axes.plot(sizes, values, marker="o")
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(sizes, [str(size) for size in sizes])
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("boxes in one converged run")
-        axes.set_title(title, fontsize=10)
-        axes.grid(alpha=0.3)
-    figure.savefig(file, metadata={"Date": None})
-
-
-def table(costs: Sequence[Cost]) -> str:
-    """Return the figures as docs/hosts.md has them."""
-    rows = [f"| {cost.boxes} | {cost.seconds:.0f} | {cost.cpu_seconds:.0f} | {cost.each:.2f} |" for cost in costs]
-    return "\n".join(["| boxes | seconds | CPU seconds of the controller | for each box |", "|---|---|---|---|", *rows])
-
-
-def main() -> None:
-    """Measure, print, plot."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where growth.svg is written")
-    parser.add_argument("--sizes", type=lambda text: [int(word) for word in text.split(",")], default=SIZES)
-    given = parser.parse_args()
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as make does
-    with Lab() as lab, tempfile.TemporaryDirectory() as folder:
-        reports = Path(folder)
-        with copies(lab, max(given.sizes), reports) as boxes:
-            costs = measured(lab, boxes, reports, given.sizes)
-    print(table(costs))
-    plot(costs, given.folder / "growth.svg")
-
-
-if __name__ == "__main__":
-    main()

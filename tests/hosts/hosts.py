@@ -14,8 +14,6 @@ import io
 import json
 import os
 import random
-import re
-import resource
 import secrets
 import shlex
 import shutil
@@ -40,6 +38,9 @@ from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.profiles.workspace import ROOT
 from tests.hosts.images import CACHE, Images, Say
 from tests.hosts.reach import nameservers
+from tests.support.ended import Ended, cpu_seconds
+
+__all__ = ["Ended"]
 
 BIN = Path(sys.executable).parent
 CGROUPS = Path("/sys/fs/cgroup")
@@ -98,30 +99,6 @@ KINDS = {
     "peer": Kind("peer"),
     "registry": Kind("registry", _REGISTRY, ports=(REGISTRY_PORT,)),
 }
-
-
-@dataclass
-class Ended:
-    """A playbook that has ended: what it printed, how long it took, and what it cost this machine (seconds)."""
-
-    status: int
-    output: str
-    seconds: float
-    cpu_seconds: float = 0.0
-
-    @property
-    def tasks(self) -> int:
-        """The number of tasks that were not skipped."""
-        return self.output.count("\nTASK [")
-
-    @property
-    def changed(self) -> int:
-        """The number of changed tasks over all hosts, from the recap."""
-        return sum(int(number) for number in re.findall(r"changed=(\d+)", self.output))
-
-    def lines(self, word: str) -> list[str]:
-        """The lines that begin with ``word``."""
-        return [line for line in self.output.splitlines() if line.startswith(f"{word}: ")]
 
 
 class CommandFailed(AssertionError):
@@ -474,7 +451,10 @@ class Lab:
         variables: dict[str, Any] = {"benchmark_wait_s": 0}
         if like:
             variables |= yaml.safe_load((ROOT / "inventory" / like / "group_vars" / "all.yml").read_text("utf-8"))
-        variables |= group_vars or {}
+        given = dict(group_vars or {})
+        if like and "profile" in given:  # in place of the one that the inventory names
+            given["drafthouse_profile"] = given.pop("profile")
+        variables |= given
         (folder / "group_vars").mkdir()
         (folder / "group_vars" / "all.yml").write_text(yaml.safe_dump(variables), "utf-8")
         return folder
@@ -494,7 +474,7 @@ class Lab:
     def play(self, playbook: str, inventory: Path, *words: str, timeout: float = PLAY_S, **variables: Any) -> Ended:
         """Run a playbook from the clone's root with extra variables, as a person does."""
         command, environment = play_words(playbook, inventory, *words, **variables)
-        began, used = time.monotonic(), _cpu_seconds()
+        began, used = time.monotonic(), cpu_seconds()
         done = subprocess.run(
             command,
             cwd=ROOT,
@@ -506,7 +486,7 @@ class Lab:
             check=False,
         )
         print(done.stdout, done.stderr)
-        return Ended(done.returncode, done.stdout + done.stderr, time.monotonic() - began, _cpu_seconds() - used)
+        return Ended(done.returncode, done.stdout + done.stderr, time.monotonic() - began, cpu_seconds() - used)
 
     def _remove_all(self) -> None:
         with ThreadPoolExecutor(4) as several:
@@ -536,12 +516,6 @@ def play_words(playbook: str, inventory: Path, *words: str, **variables: Any) ->
         "ANSIBLE_NOCOLOR": "1",
     }
     return command, environment
-
-
-def _cpu_seconds() -> float:
-    """Return what the children of this process that have ended used of the CPU."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def cgroup_binds() -> list[str]:

@@ -21,8 +21,9 @@ import pytest
 
 from drafthouse.profiles.workspace import ROOT
 from tests.hosts.hosts import Ended, Host, Lab
-from tests.hosts.test_kills import SETTINGS, Job, awaited, descendants, end, holder
+from tests.hosts.test_kills import PATIENCE_S, SETTINGS, Job, descendants, end, holder
 from tests.support.tales import TALES
+from tests.support.waiting import until
 
 # A box of its own, measured whole; every day the same code runs with little servers (tests/unit/test_put_back.py).
 pytestmark = pytest.mark.soak
@@ -291,7 +292,7 @@ def killed_while_it_measures(served: Served, log: Path) -> Iterator[None]:
     job = served.job
     overrides = {**job.variables["overrides"], "serve": {"context": 1024}}
     with job.running(log, overrides=overrides) as process:
-        awaited(lambda: process.poll() is not None or holder(job, "benchmark.lock"), "measurement")
+        until(lambda: process.poll() is not None or holder(job, "benchmark.lock"), "measurement", PATIENCE_S)
         assert process.poll() is None, log.read_text()[-3000:]
         family = descendants(process.pid)
         process.kill()
@@ -305,7 +306,7 @@ def test_a_killed_run_leaves_the_old_server_answering(
     """Nobody runs anything: the box hears no more of the run, and takes its server back."""
     with killed_while_it_measures(served, tmp_path / "log"):
         # What is measured answers at its port, too: it is back when the box has noted it, behind its answer.
-        seconds = awaited(
+        seconds = until(
             lambda: "no sign of life" in served.history()[-1]["why"], "old server", served.start_s + GRACE_S
         )
     assert served.tokens() > 0
@@ -340,8 +341,8 @@ def test_the_box_starts_with_the_old_server_after_a_kill(
 ) -> None:
     with killed_while_it_measures(served, tmp_path / "log"):
         up = served.box.restart()
-        seconds = awaited(served.tokens, "old server", served.start_s + GRACE_S)
-    awaited(lambda: len(served.engines()) == 1, "end of the others", GRACE_S)
+        seconds = until(served.tokens, "old server", served.start_s + GRACE_S)
+    until(lambda: len(served.engines()) == 1, "end of the others", GRACE_S)
     assert served.history()[-1]["release"] == served.release
     again = served.job.run()
     assert (again.status, again.changed) == (0, 0), again.output[-3000:]
@@ -384,7 +385,7 @@ def test_the_history_is_shown(served: Served) -> None:
 
 def test_a_container_that_was_put_back_comes_back_with_the_box(served: Served) -> None:
     served.box.restart()
-    awaited(served.tokens, "server after the restart", served.start_s + GRACE_S)
+    until(served.tokens, "server after the restart", served.start_s + GRACE_S)
     assert len(served.engines()) == 1
 
 
@@ -411,7 +412,7 @@ def process_box(first: Callable[..., Served]) -> Served:
 
 def test_a_process_comes_back_with_the_box(process_box: Served, figure: Callable[[str], None]) -> None:
     up = process_box.box.restart()
-    seconds = awaited(process_box.tokens, "server after the restart", process_box.start_s + GRACE_S)
+    seconds = until(process_box.tokens, "server after the restart", process_box.start_s + GRACE_S)
     assert process_box.box.exec("systemctl", "is-active", "drafthouse-serve").stdout.strip() == "active"
     again = process_box.job.run()
     assert (again.status, again.changed) == (0, 0), again.output[-3000:]
@@ -421,7 +422,7 @@ def test_a_process_comes_back_with_the_box(process_box: Served, figure: Callable
 def test_a_process_that_a_killed_run_left_away_comes_back_with_the_box(process_box: Served, tmp_path: Path) -> None:
     with killed_while_it_measures(process_box, tmp_path / "log"):
         process_box.box.restart()
-        awaited(process_box.tokens, "old server", process_box.start_s + GRACE_S)
+        until(process_box.tokens, "old server", process_box.start_s + GRACE_S)
     assert len(process_box.engines()) == 1
     assert process_box.history()[-1]["release"] == process_box.release
 

@@ -192,8 +192,8 @@ def test_a_contradiction_is_refused_and_all_are_named(box: Host, run: Run) -> No
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ('{\n  "labels": ["a"]\n  "debug": true\n}\n', "line 3 column 3"),
-        ('{\n  "a": "\xe4"\n'.encode("latin-1"), "line 2 column 9"),
+        ('{\n  "labels": ["a"]\n  "debug": true\n}\n', "line 3, column 3"),
+        ('{\n  "a": "\xe4"\n'.encode("latin-1"), "line 2, column 9"),
     ],
 )
 def test_a_file_that_is_not_json_is_not_touched(box: Host, run: Run, text: str | bytes, place: str) -> None:
@@ -201,8 +201,7 @@ def test_a_file_that_is_not_json_is_not_touched(box: Host, run: Run, text: str |
     before, engine = hash_of(box), engine_process(box)
     ended = run(box)
     assert ended.status != 0
-    assert place in ended.lines("found")[0]
-    assert f"where: {FILE}" in ended.output
+    assert f"where: {FILE}: {place}" in ended.output
     assert (hash_of(box), engine_process(box)) == (before, engine)
     assert box.run("ls", "/etc/docker").stdout.split() == ["daemon.json"]
 
@@ -230,7 +229,7 @@ def test_an_engine_that_does_not_come_back_gets_its_file_back(
     assert "the old file is back and the engine runs" in ended.lines("do")[0]
     assert hash_of(box) == before
     assert info(box)["Driver"] != "zfs"
-    assert "pending" not in box.run("cat", RECORD, check=False).stdout
+    assert "before" not in box.run("cat", RECORD, check=False).stdout
     figure(
         f"container_engine: an engine that does not start: old file back and engine running after {ended.seconds:.0f} s"
     )
@@ -330,7 +329,7 @@ import glob, os, signal, sys, time
 end = time.monotonic() + 120
 while time.monotonic() < end:
     try:
-        if '"pending"' in open({RECORD!r}).read():
+        if '"before"' in open({RECORD!r}).read():
             break
     except OSError:
         pass
@@ -363,9 +362,9 @@ def test_a_run_killed_between_file_and_restart_is_brought_to_its_end(box: Host, 
     killer.join()
     assert killed == ["killed\n"]
     assert ended.status != 0
-    assert '"pending"' in box.run("cat", RECORD).stdout
+    assert '"before"' in box.run("cat", RECORD).stdout
     again = run(box, container_engine_settings=wish)
-    assert '"pending"' not in box.run("cat", RECORD).stdout
+    assert '"before"' not in box.run("cat", RECORD).stdout
     if "live-restore" in wish:
         assert (again.status, info(box)["LiveRestoreEnabled"]) == (0, True)
         assert run(box, container_engine_settings=wish).changed == 0

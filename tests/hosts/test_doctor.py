@@ -27,6 +27,7 @@ from drafthouse.profiles.workspace import ROOT
 from tests.hosts.hosts import Host, Lab
 from tests.hosts.test_firewall import tiny_image
 from tests.support.tales import BESIDE_OTHERS
+from tests.support.waiting import until
 
 PROFILE, GPU_PROFILE = "cpu-smollm2-ngram", "rtx6000-qwen-eagle3"
 OVERRIDES: dict[str, Any] = {"runtimes": ["docker"], **BESIDE_OTHERS}
@@ -177,13 +178,6 @@ def named(checks: dict[str, dict[str, str]], name: str) -> dict[str, str]:
     return max(found, key=lambda check: ["not here", "ok", "warn", "fail"].index(check["status"]))
 
 
-def awaited(true: Callable[[], Any], seconds: float, what: str) -> None:
-    began = time.monotonic()
-    while not true():
-        assert time.monotonic() - began < seconds, f"no {what} after {seconds} s"
-        time.sleep(0.5)
-
-
 # --- a workstation that serves ----------------------------------------------------------------------
 
 
@@ -193,13 +187,6 @@ def hosts(lab: Lab) -> Iterator[dict[str, Host]]:
     yield made
     for host in made.values():
         host.remove()
-
-
-@pytest.fixture(scope="module")
-def image(lab: Lab) -> Iterator[str]:
-    registry = lab.start("registry")
-    yield lab.publish_engine(registry)
-    registry.remove()
 
 
 @pytest.fixture(scope="module")
@@ -250,12 +237,12 @@ def planted(box: Host, fault: Fault, words: Mapping[str, str]) -> Iterator[None]
     box.exec("sh", "-c", told(fault.plant, words), timeout=120)
     try:
         if fault.served and not fault.away:
-            awaited(lambda: answers(box), READY_S, "server with the fault")
+            until(lambda: answers(box), "server with the fault", READY_S, 0.5)
         yield
     finally:
         box.exec("sh", "-c", told(fault.heal, words), timeout=120)
         if fault.served:
-            awaited(lambda: answers(box), ANSWER_S, "server behind the fault")
+            until(lambda: answers(box), "server behind the fault", ANSWER_S, 0.5)
 
 
 def test_nothing_is_found_on_a_well_workstation(
@@ -425,7 +412,7 @@ if [ "$loaded" != "$library" ]; then
   exit 18
 fi
 case "$*" in
-  *memory.total*) echo "$(cat /opt/made/name), 97887, $library, 12.0, GPU-made" ;;
+  *memory.total*) echo "$(cat /opt/made/name), 97887, $library, 12.0, GPU-made, [N/A]" ;;
   *name,driver_version*) echo "$(cat /opt/made/name), $library" ;;
   -L) echo "GPU 0: $(cat /opt/made/name) (UUID: GPU-made)" ;;
 esac

@@ -23,7 +23,6 @@ from tests.hosts.hosts import Ended, Host, Lab
 
 SYS, PROC = "/opt/box/sys", "/run/box/proc"
 UBUNTU24 = 'ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04.3 LTS (simulated: Debian 12)"\n'
-UBUNTU22 = 'ID=ubuntu\nVERSION_ID="22.04"\nPRETTY_NAME="Ubuntu 22.04.5 LTS (simulated: Debian 12)"\n'
 UBUNTU25 = 'ID=ubuntu\nVERSION_ID="25.04"\nPRETTY_NAME="Ubuntu 25.04 (simulated: Debian 12)"\n'
 UBUNTU_KERNEL, DEBIAN_KERNEL = "6.8.0-31-generic", "6.1.0-37-amd64"
 # Lines of `lspci -nn -D` from public reports (an RTX 4090 passed to a virtual machine; an H100 host; a server's BMC).
@@ -31,7 +30,6 @@ LSPCI_4090 = (
     "0000:01:00.0 VGA compatible controller [0300]: NVIDIA Corporation AD102 [GeForce RTX 4090] [10de:2684] (rev a1)\n"
     "0000:01:00.1 Audio device [0403]: NVIDIA Corporation AD102 High Definition Audio Controller [10de:22ba] (rev a1)\n"
 )
-LSPCI_H100 = "0000:06:00.0 3D controller [0302]: NVIDIA Corporation GH100 [H100 SXM5 80GB] [10de:2330] (rev a1)\n"
 LSPCI_BMC = (
     "0000:02:00.0 VGA compatible controller [0300]: ASPEED Technology, Inc. ASPEED Graphics Family [1a03:2000]\n"
 )
@@ -393,17 +391,6 @@ def test_ours_is_taken_away_by_name(bookworm: Box, play: Play, tmp_path: Path) -
     assert (again.status, again.changed) == (0, 0), again.output
     bookworm.install("nvidia-open-580", repository="ubuntu")
     refused(play(bookworm, book=book), "was installed before Drafthouse")
-
-
-@pytest.mark.soak
-def test_h100_on_ubuntu_22_04(bookworm: Box, play: Play) -> None:
-    """Seen by lspci alone; without a screen's packages."""
-    bookworm.fresh(UBUNTU22, lspci=LSPCI_H100)
-    done = play(bookworm, nvidia_driver_compute_only=True)
-    assert done.status == 0, done.output
-    assert {"libnvidia-compute-580", "nvidia-dkms-580-open", "nvidia-utils-580"} <= set(bookworm.installed())
-    assert "nvidia-open-580" not in bookworm.installed()
-    assert "H100 80GB HBM3 (SXM)" in done.output
 
 
 @pytest.mark.parametrize("release", ["bookworm", pytest.param("trixie", marks=pytest.mark.soak)])

@@ -167,13 +167,6 @@ def test_what_is_no_setting_is_refused(role: Role) -> None:
 
 
 @pytest.mark.soak
-def test_every_setting_that_will_not_do_is_said(role: Role) -> None:
-    done = role(gateway_upstream="0.0.0.0:8000", gateway_max_body_mb=0)
-    assert done.status == 2
-    assert done.lines("where") == ["where: gateway_upstream", "where: gateway_max_body_mb"]
-
-
-@pytest.mark.soak
 def test_a_port_that_is_taken_is_said(first: Ended, role: Role) -> None:
     with socket.socket() as other:
         other.bind(("", 0))
@@ -196,6 +189,30 @@ def test_stopped_it_keeps_its_certificate(first: Ended, role: Role) -> None:
     presented(again)
 
 
+def test_other_addresses_make_another_certificate_of_the_same_key(first: Ended, role: Role, home: Path) -> None:
+    tls = home / "gateway/tls"
+    key, before = (tls / "key.pem").read_bytes(), (tls / "certificate.pem").read_bytes()
+    moved = {"gateway_addresses": ["198.51.100.9"]}
+    foreseen = role("--check", "--diff", **moved)
+    assert foreseen.status == 0, foreseen.output
+    assert "+subjectAltName = DNS:localhost, IP:127.0.0.1, IP:198.51.100.9" in foreseen.output
+    assert (tls / "certificate.pem").read_bytes() == before
+    done = role(**moved)
+    assert done.status == 0, done.output
+    after = (tls / "certificate.pem").read_bytes()
+    assert after != before and (tls / "key.pem").read_bytes() == key
+    # Either that is lost is made again; another key takes another certificate.
+    for lost in ("certificate.pem", "key.pem"):
+        (tls / lost).unlink()
+        again = role(**moved)
+        assert again.status == 0, again.output
+        assert presented(again)[1] == ssl.PEM_cert_to_DER_cert((tls / "certificate.pem").read_text())
+    assert (tls / "key.pem").read_bytes() != key
+    assert (role(**moved).changed, sorted(path.name for path in tls.iterdir())) == (
+        0, ["certificate.pem", "key.pem", "request.cnf"],
+    )  # fmt: skip
+
+
 def test_absent_leaves_nothing(first: Ended, role: Role, home: Path) -> None:
     done = role(gateway_state="absent")
     assert done.status == 0, done.output
@@ -213,19 +230,18 @@ def test_an_inventory_asks_for_it_and_asks_no_more(
     monkeypatch.setenv("DRAFTHOUSE_STATE", str(tmp_path / "state"))
     home = tmp_path_factory.mktemp("h")  # short: the supervisor's socket lies below it, and may have 107 characters
     give_key(home, KEY)
-    (home / "venv").symlink_to(sys.prefix)
-    real = Path(real_caddy())
     given: dict[str, Any] = {
         "drafthouse_home": str(home),
         "drafthouse_models_dir": str(tmp_path / "models"),
         "drafthouse_port": engine.port,
         "drafthouse_gateway_port": free_port(),
-        "gateway_binary": str(real),
     }
     done = play("site.yml --tags gateway", drafthouse_gateway="true", **given)
     assert done.status == 0, done.output
     assert f"gateway of localhost: https://127.0.0.1:{given['drafthouse_gateway_port']}/v1" in done.output
     presented(done)
+    # From its lock, in an environment of its own.
+    assert (home / "caddy" / "bin" / "caddy").is_file()
     try:
         stopped = play("playbooks/stop.yml", drafthouse_gateway="true", **given)
         assert stopped.status == 0, stopped.output

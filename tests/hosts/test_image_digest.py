@@ -20,10 +20,8 @@ from typing import Any
 
 import pytest
 
-from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.pins import read_pins
 from drafthouse.host.docker import image_digest
-from drafthouse.operate import bundle_make
 from drafthouse.profiles.workspace import ROOT
 from tests.e2e.conftest import Ended, play
 from tests.hosts.hosts import engine
@@ -120,9 +118,10 @@ def pins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fetch(folder: Path, name: str, *words: str, **more: Any) -> Ended:
-    """Play the one task that a site.yml fetches an image with."""
+    """Play the one task that a site.yml fetches an image with; the variable `offline` as there."""
     playbook = folder / "fetch.yml"
-    task = {"name": "Fetch", "drafthouse.core.image": {"name": name}}
+    wished = {"name": name, "offline": "{{ offline | default(false) }}"}
+    task = {"name": "Fetch", "drafthouse.core.image": wished}
     playbook.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [task]}]))
     return play(str(playbook), *words, **more)
 
@@ -177,15 +176,14 @@ def test_a_pinned_tag_is_pulled_by_its_digest(name: str, pins: Path, tmp_path: P
     assert found.digests == (digest,)
 
 
-def test_a_bundle_pins_its_image_too(name: str, pins: Path, tmp_path: Path) -> None:
-    first = image_digest.in_registry(name)
-    bundle_make.save_image(name, tmp_path / "engine.tar", lambda line: None, pins)
-    assert read_pins(pins).images == {name: first}
-    # What comes out of the bundle has no registry: it is known by its own id.
-    forget(name)
-    docker("load", "--quiet", "--input", str(tmp_path / "engine.tar"))
+def test_an_image_that_was_loaded_is_the_pinned_one_and_offline_none_is_pulled(
+    name: str, pins: Path, tmp_path: Path
+) -> None:
     assert fetch(tmp_path, name).status == 0
+    docker("image", "save", "--output", str(tmp_path / "engine.tar"), name)
     forget(name)
-    publish(name, b"second")
-    with pytest.raises(DrafthouseError, match="in its registry"):
-        bundle_make.save_image(name, tmp_path / "engine.tar", lambda line: None, pins)
+    refused = fetch(tmp_path, name, offline=True)
+    assert refused.lines("code") == ["code: image-not-offline"]
+    # What was loaded has no registry: it is known by its own id.
+    docker("image", "load", "--quiet", "--input", str(tmp_path / "engine.tar"))
+    assert (fetch(tmp_path, name, offline=True).status, fetch(tmp_path, name).changed) == (0, 0)

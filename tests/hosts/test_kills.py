@@ -9,7 +9,6 @@ import random
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +19,12 @@ import pytest
 from drafthouse.profiles.workspace import ROOT
 from tests.hosts.hosts import Ended, Host, Lab, play_words
 from tests.support.tales import TALES
+from tests.support.waiting import until
 
 PROFILE = "cpu-smollm2-ngram"
 SEED = 4
 ONE_KILL, TEN_KILLS = 1, 10
-LOOK_S, PATIENCE_S = 0.2, 1800
+PATIENCE_S = 1800
 # Prints {path: what it is} of everything that we put on a box. Left out is what tells of moments and not of a state:
 # results, logs, process ids, how long a start took, what served when, compiled Python and times.
 STATE = r"""
@@ -165,14 +165,6 @@ def end(pids: set[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def awaited(true: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> float:
-    began = time.monotonic()
-    while not true():
-        assert time.monotonic() - began < seconds, f"no {what} after {seconds:.0f} s"
-        time.sleep(LOOK_S)
-    return time.monotonic() - began
-
-
 def task_of(log: Path) -> str:
     """Return the last task that a run had shown: one that had begun and changed nothing yet may not be."""
     tasks = re.findall(r"^TASK \[(.*)\]", log.read_text("utf-8", "replace"), re.MULTILINE)
@@ -248,7 +240,7 @@ def kill_and_converge(
             end(family)
     assert again.status == 0, again.output[-3000:]
     assert "Traceback" not in again.output
-    awaited(lambda: not job.jobs(), "end of the killed run's steps", 60)
+    until(lambda: not job.jobs(), "end of the killed run's steps", 60)
     state = job.state()
     different = {path: (expected.get(path), state.get(path)) for path in expected.keys() ^ state.keys()}
     different |= {
@@ -329,7 +321,7 @@ def test_what_a_killed_run_left_measuring_is_ended_by_the_next(
     job = undisturbed("workstation-docker").job
     log = tmp_path / "log"
     with job.running(log, remeasure=True) as process:
-        awaited(lambda: process.poll() is not None or holder(job, "benchmark.lock"), "measurement")
+        until(lambda: process.poll() is not None or holder(job, "benchmark.lock"), "measurement", PATIENCE_S)
         orphan = holder(job, "benchmark.lock")
         family = descendants(process.pid)
         process.kill()
@@ -364,7 +356,7 @@ def test_a_step_that_is_ended_on_the_box_says_so(
     """TERM is what a newer run sends; KILL is what the kernel does when memory runs out."""
     job, log = undisturbed("workstation-docker").job, tmp_path / "log"
     with job.running(log, "site.yml --tags experiment", remeasure=True) as process:
-        awaited(lambda: process.poll() is not None or holder(job, "benchmark.lock"), "measurement")
+        until(lambda: process.poll() is not None or holder(job, "benchmark.lock"), "measurement", PATIENCE_S)
         job.box.exec("kill", f"-{number}", str(holder(job, "benchmark.lock")))
         assert process.wait(PATIENCE_S) != 0
     lines = log.read_text().splitlines()

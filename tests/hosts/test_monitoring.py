@@ -241,6 +241,19 @@ def test_nothing_listens_beyond_loopback(box: Box) -> None:
     assert set(ours.values()) == {"127.0.0.1"}
 
 
+def test_the_packages_own_units_never_start(box: Box) -> None:
+    listened = {int(line.split()[1]) for line in box.host.exec("python3", "-c", LISTEN).stdout.splitlines()}
+    assert not {9090, 9100, 9115} & listened
+    for package in (
+        "prometheus",
+        "prometheus-blackbox-exporter",
+        *(["prometheus-node-exporter"] if box.is_workstation else []),
+    ):
+        unit = f"/etc/systemd/system/{package}.service"
+        assert box.host.exec("readlink", unit).stdout.strip() == "/dev/null"
+        assert box.host.exec("dpkg-query", "-W", "-f", "${db:Status-Abbrev}", package).stdout.strip() == "ii"
+
+
 @pytest.mark.soak
 def test_it_listens_elsewhere_only_behind_our_firewall(box: Box, lab: Lab) -> None:
     if not box.is_workstation:

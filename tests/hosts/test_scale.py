@@ -29,9 +29,7 @@ def boxes(lab: Lab) -> Iterator[list[Host]]:
 
 
 @pytest.fixture
-def inventory(lab: Lab, boxes: list[Host]) -> Iterator[Path]:
-    registry = lab.start("registry")
-    image = lab.publish_engine(registry)
+def inventory(lab: Lab, boxes: list[Host], image: str) -> Path:
     variables = {
         "profile": "cpu-smollm2-ngram",
         "overrides": OVERRIDES,
@@ -39,8 +37,7 @@ def inventory(lab: Lab, boxes: list[Host]) -> Iterator[Path]:
         "container_engine_source": "distribution",
         "container_engine_settings": {"insecure-registries": [image.partition("/")[0]]},
     }
-    yield lab.inventory(boxes, group_vars=variables, like="workstation")
-    registry.remove()
+    return lab.inventory(boxes, group_vars=variables, like="workstation")
 
 
 @pytest.mark.soak

@@ -18,6 +18,7 @@ from tests.hosts.hosts import Ended, Host, Lab
 from tests.support.canaries import LETTERS, Canaries, Watched, canary, environment, left_behind, on_the_box
 from tests.support.tales import TALES
 from tests.support.verdicts import consistent
+from tests.support.waiting import until
 
 # Every day a rented box goes this way in tests/vast.
 pytestmark = pytest.mark.soak
@@ -100,15 +101,6 @@ def engines(box: Host) -> dict[int, str]:
     return processes(box, "bin/llama-server --model")
 
 
-def awaited(true: Callable[[], Any], seconds: float, what: str) -> float:
-    """Wait until ``true`` is; return after how many seconds."""
-    began = time.monotonic()
-    while not true():
-        assert time.monotonic() - began < seconds, f"no {what} after {seconds} s"
-        time.sleep(0.2)
-    return time.monotonic() - began
-
-
 def tokens(box: Host) -> int:
     """Ask the served model something; return the number of tokens that it answered, 0 where nobody answers."""
     done = box.run("python3", "-", stdin=ASK, check=False)
@@ -130,10 +122,10 @@ def measured(box: Host, site: Play, watched: Watched, figure: Callable[[str], No
     """From nothing to a report; while it measures, sshd goes away under it."""
     with watched, ThreadPoolExecutor(1) as background:
         running = background.submit(site, "site.yml")
-        awaited(lambda: running.done() or processes(box, MEASURING), MEASURING_S, "measurement that runs")
+        until(lambda: running.done() or processes(box, MEASURING), "measurement that runs", MEASURING_S, 0.2)
         before, job = engines(box), processes(box, MEASURING)
         drop_ssh(box)
-        awaited(lambda: processes(box, "^sshd: /usr/sbin/sshd"), START_S, "sshd")
+        until(lambda: processes(box, "^sshd: /usr/sbin/sshd"), "sshd", START_S, 0.2)
         # Neither hung from the connection.
         assert job, running.result()
         assert engines(box) == before
@@ -188,12 +180,10 @@ def test_it_is_served_by_our_supervisor_on_loopback_alone(measured: Ended, box: 
 def test_a_killed_engine_is_back_by_itself(measured: Ended, box: Host, figure: Callable[[str], None]) -> None:
     (before,) = engines(box)
     # One that dies in its first seconds is an error to show; it counts as started after them.
-    awaited(
-        lambda: int(box.exec("ps", "-o", "etimes=", "-p", str(before)).stdout) > STARTED_S, START_S, "started engine"
-    )
+    until(lambda: int(box.exec("ps", "-o", "etimes=", "-p", str(before)).stdout) > STARTED_S, "engine", START_S, 0.2)
     box.exec("kill", "-KILL", str(before))
-    awaited(lambda: before not in engines(box), START_S, "end of the engine")
-    seconds = awaited(lambda: tokens(box), BACK_S, "answer after kill -9 of the engine")
+    until(lambda: before not in engines(box), "end of the engine", START_S, 0.2)
+    seconds = until(lambda: tokens(box), "answer after kill -9 of the engine", BACK_S, 0.2)
     assert list(engines(box)) != [before]
     figure(f"rental, kill -9 of the engine to the next answer: {seconds:.1f} s")
 

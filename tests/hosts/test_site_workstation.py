@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,6 +20,7 @@ from tests.hosts.hosts import Ended, Host, Lab
 from tests.support.catalogue import table
 from tests.support.tales import TALES
 from tests.support.verdicts import consistent
+from tests.support.waiting import until
 
 PROFILE = "cpu-smollm2-ngram"
 # The demo's own weights, which are made on the box. One thread: engines of other tests are beside it.
@@ -53,18 +56,9 @@ Play = Callable[..., Ended]
 
 
 @pytest.fixture(scope="module")
-def box(lab: Lab) -> Iterator[Host]:
+def box(workstation: Host) -> Host:
     """A freshly installed machine."""
-    host = lab.start("workstation")
-    yield host
-    host.remove()
-
-
-@pytest.fixture(scope="module")
-def allowed(lab: Lab) -> Iterator[Host]:
-    host = lab.start("peer")
-    yield host
-    host.remove()
+    return workstation
 
 
 @pytest.fixture(scope="module")
@@ -75,24 +69,16 @@ def stranger(lab: Lab) -> Iterator[Host]:
 
 
 @pytest.fixture(scope="module")
-def image(lab: Lab) -> Iterator[str]:
-    """The engine's image, where a bare machine can pull it."""
-    registry = lab.start("registry")
-    yield lab.publish_engine(registry)
-    registry.remove()
-
-
-@pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("reports")
 
 
 @pytest.fixture(scope="module")
-def variables(image: str, allowed: Host) -> dict[str, Any]:
+def variables(image: str, peer: Host) -> dict[str, Any]:
     """What the operator of this machine writes into the inventory."""
     return {
         "profile": PROFILE,
-        "drafthouse_allow_cidrs": [f"{allowed.ip4}/32", f"{allowed.ip6}/128"],
+        "drafthouse_allow_cidrs": [f"{peer.ip4}/32", f"{peer.ip6}/128"],
         "drafthouse_engine_image": image,
         "container_engine_source": "distribution",
         "container_engine_settings": {"insecure-registries": [image.partition("/")[0]]},
@@ -180,15 +166,6 @@ def addresses(box: Host) -> dict[str, str]:
     return {"IPv4": box.ip4, "IPv6": f"[{box.ip6}]"}
 
 
-def awaited(true: Callable[[], Any], seconds: float, what: str) -> float:
-    """Wait until ``true`` is; return after how many seconds."""
-    began = time.monotonic()
-    while not true():
-        assert time.monotonic() - began < seconds, f"no {what} after {seconds} s"
-        time.sleep(0.5)
-    return time.monotonic() - began
-
-
 def inspected(box: Host, name: str = SERVED) -> dict[str, Any]:
     data: list[dict[str, Any]] = json.loads(box.run("docker", "inspect", name).stdout)
     return data[0]
@@ -230,20 +207,20 @@ def test_the_whole_way_ends_with_a_verdict(measured: Ended, reports: Path, box: 
 
 
 def test_allowed_ones_are_served_over_both_families(
-    serving: Ended, box: Host, allowed: Host, figure: Callable[[str], None]
+    serving: Ended, box: Host, peer: Host, figure: Callable[[str], None]
 ) -> None:
     key = api_key(box)
     for family, address in addresses(box).items():
-        status, answer, seconds = asked(allowed, address, key)
+        status, answer, seconds = asked(peer, address, key)
         assert status == 0, family
         tokens = answer["usage"]["completion_tokens"]
         assert tokens > 0
         figure(f"workstation, asked from an allowed host over {family}: {tokens} tokens in {seconds:.2f} s")
 
 
-def test_allowed_ones_need_the_key(serving: Ended, box: Host, allowed: Host) -> None:
+def test_allowed_ones_need_the_key(serving: Ended, box: Host, peer: Host) -> None:
     for address in addresses(box).values():
-        assert asked(allowed, address, "wrong")[0] == 22  # curl: an HTTP error
+        assert asked(peer, address, "wrong")[0] == 22  # curl: an HTTP error
 
 
 def test_others_get_no_answer(serving: Ended, box: Host, stranger: Host) -> None:
@@ -298,6 +275,15 @@ def test_what_runs_is_what_render_shows(serving: Ended, box: Host, variables: di
             assert box.run("cat", f"{HOME}/serve/{PROFILE}/{arm}/{file['path']}").stdout == file["content"]
 
 
+def test_an_outsider_finds_what_each_role_left(serving: Ended, box: Host, lab: Lab) -> None:
+    where = f"--hosts=paramiko://{box.user}@{box.ip4}:{box.port}"
+    ways = [f"--ssh-config={lab.ssh_config}", f"--ssh-identity-file={lab.key}"]
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/outside", where, *ways]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout.splitlines()[-1]
+
+
 def test_the_container_is_limited_and_comes_back(serving: Ended, box: Host, image: str) -> None:
     settings = inspected(box)
     limits = settings["HostConfig"]
@@ -306,6 +292,8 @@ def test_the_container_is_limited_and_comes_back(serving: Ended, box: Host, imag
     assert limits["LogConfig"] == {"Type": "json-file", "Config": {"max-size": "20m", "max-file": "3"}}
     assert not limits["Privileged"]
     mounts = {mount["Source"]: mount["RW"] for mount in settings["Mounts"]}
+    (cache,) = [source for source in mounts if source.startswith(f"{HOME}/cache/")]
+    assert mounts.pop(cache)
     assert mounts == {
         f"{HOME}/serve/{PROFILE}/speculative": False, MODELS: False, f"{HOME}/secrets/api_key": False,
     }  # fmt: skip
@@ -313,15 +301,15 @@ def test_the_container_is_limited_and_comes_back(serving: Ended, box: Host, imag
 
 
 def test_the_health_check_sees_the_engine(serving: Ended, box: Host, figure: Callable[[str], None]) -> None:
-    seconds = awaited(lambda: inspected(box)["State"]["Health"]["Status"] == "healthy", HEALTHY_S, "healthy container")
+    seconds = until(lambda: inspected(box)["State"]["Health"]["Status"] == "healthy", "healthy one", HEALTHY_S, 0.5)
     figure(f"workstation, container healthy after another {seconds:.0f} s")
 
 
-def test_the_engine_is_back_by_itself(serving: Ended, box: Host, allowed: Host, figure: Callable[[str], None]) -> None:
+def test_the_engine_is_back_by_itself(serving: Ended, box: Host, peer: Host, figure: Callable[[str], None]) -> None:
     before = inspected(box)
     key = api_key(box)
     box.run("kill", "-9", str(before["State"]["Pid"]))
-    seconds = awaited(partial(answers, allowed, box.ip4, key), BACK_S, "engine that is back")
+    seconds = until(partial(answers, peer, box.ip4, key), "engine that is back", BACK_S, 0.5)
     after = inspected(box)
     assert after["Id"] == before["Id"]
     assert after["RestartCount"] == before["RestartCount"] + 1
@@ -330,13 +318,13 @@ def test_the_engine_is_back_by_itself(serving: Ended, box: Host, allowed: Host, 
 
 
 def test_the_machine_is_back_behind_its_firewall(
-    serving: Ended, box: Host, allowed: Host, stranger: Host, figure: Callable[[str], None]
+    serving: Ended, box: Host, peer: Host, stranger: Host, figure: Callable[[str], None]
 ) -> None:
     key = api_key(box)
     up = box.restart()
     began = time.monotonic()
     for address in addresses(box).values():
-        awaited(partial(answers, allowed, address, key), BACK_S, "engine that is back")
+        until(partial(answers, peer, address, key), "engine that is back", BACK_S, 0.5)
     figure(f"workstation, answers {time.monotonic() - began:.0f} s after it is up again, which took {up:.0f} s")
     for address in addresses(box).values():
         assert asked(stranger, address, key, REFUSED_S)[0] == 28
@@ -398,6 +386,8 @@ def test_teardown_leaves_what_is_not_ours(
     ended = site("playbooks/teardown.yml")
     assert ended.status == 0, ended.output[-3000:]
     figure(f"workstation, teardown: {ended.seconds:.0f} s")
+    for what in ("-e images=true", "-e container_engine=true", "-e weights=true"):
+        assert f"{what} removes it" in ended.output
     left = different(bare, state(box))
     # Nothing is gone; packages that stay have changed files of the distribution's, such as /etc/group.
     assert [line for line in left if line.startswith("- ") and not re.match("- [0-9a-f]{32} ", line)] == []
@@ -427,7 +417,8 @@ def test_teardown_of_the_container_engine_by_name(measured: Ended, box: Host, si
     box.run("docker", "rm", "-f", "mine")
     assert site("playbooks/teardown.yml", container_engine=True).status == 0
     assert box.run("sh", "-c", "command -v dockerd docker", check=False).stdout == ""
-    left = box.run("find", "/etc/apt", "/etc/needrestart", "-name", "*drafthouse*", check=False).stdout.split()
+    places = ("/etc/apt", "/etc/needrestart", "/etc/docker")
+    left = box.run("find", *places, "-name", "*drafthouse*", check=False).stdout.split()
     assert left == []
     again = site("playbooks/teardown.yml", container_engine=True)
     assert (again.status, again.changed) == (0, 0), again.output

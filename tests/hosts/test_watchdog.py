@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from drafthouse.core.box_archive import archive_file
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.hosts.test_kills import SETTINGS
 from tests.support.tales import TALES
+from tests.support.waiting import until
 
 PROFILE = "cpu-smollm2-ngram"
 WATCHDOG = {"mode": "restart", "every_s": 1}
@@ -29,13 +28,6 @@ def pids(box: Host) -> list[str]:
 def journal(box: Host, home: str) -> list[dict[str, Any]]:
     text = box.exec("cat", f"{home}/watchdog/journal.jsonl").stdout
     return [json.loads(line) for line in text.splitlines()]
-
-
-def awaited(true: Callable[[], Any], what: str) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end, f"no {what}"
-        time.sleep(0.5)
 
 
 @pytest.fixture(scope="module", params=sorted(SETTINGS))
@@ -64,11 +56,12 @@ def box(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempP
 
 def test_one_of_them_watches(box: Any) -> None:
     host, home, _ = box
-    awaited(lambda: len(pids(host)) == 1, "watchdog")
+    until(lambda: len(pids(host)) == 1, "watchdog", PATIENCE_S, 0.5)
     assert journal(host, home)[0]["code"] == "watching"
     order = json.loads(host.exec("cat", f"{home}/watchdog/order.json").stdout)
     assert order["points"]
-    awaited(lambda: host.exec("test", "-s", f"{home}/watchdog/state.json", check=False).returncode == 0, "state")
+    kept = ("test", "-s", f"{home}/watchdog/state.json")
+    until(lambda: host.exec(*kept, check=False).returncode == 0, "state", PATIENCE_S, 0.5)
 
 
 def test_a_second_run_changes_nothing(box: Any) -> None:
@@ -83,7 +76,7 @@ def test_a_killed_one_comes_back(box: Any) -> None:
     host, _, _ = box
     before = pids(host)
     host.exec("kill", "-9", *before)
-    awaited(lambda: pids(host) and pids(host) != before, "new watchdog")
+    until(lambda: pids(host) and pids(host) != before, "new watchdog", PATIENCE_S, 0.5)
 
 
 def test_it_comes_back_with_a_workstation(box: Any) -> None:
@@ -93,8 +86,8 @@ def test_it_comes_back_with_a_workstation(box: Any) -> None:
     assert host.exec("systemctl", "is-enabled", "drafthouse-watchdog").stdout.strip() == "enabled"
     before = len(journal(host, home))
     host.restart()
-    awaited(lambda: len(pids(host)) == 1, "watchdog after the restart")
-    awaited(lambda: len(journal(host, home)) > before, "line of the journal")
+    until(lambda: len(pids(host)) == 1, "watchdog after the restart", PATIENCE_S, 0.5)
+    until(lambda: len(journal(host, home)) > before, "line of the journal", PATIENCE_S, 0.5)
 
 
 def test_it_changes_the_arm_and_back_in_the_boxs_own_runtime(box: Any, tmp_path: Path) -> None:
@@ -102,7 +95,7 @@ def test_it_changes_the_arm_and_back_in_the_boxs_own_runtime(box: Any, tmp_path:
     host, home, _ = box
     program = (
         "import sys; from pathlib import Path; from drafthouse.addons.watchdog.switch import serve; "
-        "serve(Path(sys.argv[1]), 'restart', sys.argv[2], 'test')"
+        "serve(Path(sys.argv[1]), sys.argv[2], 'test')"
     )
     for phase, arm in (("off", "baseline"), ("trial", "speculative")):
         host.exec(
@@ -113,7 +106,7 @@ def test_it_changes_the_arm_and_back_in_the_boxs_own_runtime(box: Any, tmp_path:
         assert (last["event"], last["arm"]) == ("switched", arm)
         assert len(host.exec("pgrep", "-f", "bin/llama-server.* --model").stdout.split()) == 1
     # It was changed behind its back: it sees that, and leaves the server alone.
-    awaited(lambda: any(line["code"] == "restarted" for line in journal(host, home)), "word of it")
+    until(lambda: any(line["code"] == "restarted" for line in journal(host, home)), "word of it", PATIENCE_S, 0.5)
 
 
 def test_absent_leaves_nothing(box: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.analysis.verdict_text import THRESHOLD
+from drafthouse.analysis.words import THRESHOLD
 from tests.fakes.crossover_server import Law, crossover_server, known_crossover
 from tests.support.break_even import compared, crossed, measured
 

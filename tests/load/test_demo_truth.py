@@ -6,7 +6,6 @@ level of its own; what the profile asks is sent by the real client, kept, put to
 
 from __future__ import annotations
 
-import json
 import math
 import multiprocessing
 import random
@@ -19,19 +18,10 @@ from typing import Any
 
 import pytest
 
-from drafthouse.analysis.verdict_text import PAYS
-from drafthouse.experiment import loop
-from drafthouse.experiment.judge_rounds import judge_rounds
-from drafthouse.experiment.loop import measure_one_step, result_file
+from drafthouse.analysis.words import PAYS
 from drafthouse.experiment.more_rounds import Decision
-from drafthouse.experiment.round_results import keep_decision, put_together
-from drafthouse.profiles.result_key import measured_key
-from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
-from drafthouse.prompts.suite_file import suites_file, suites_text
-from drafthouse.report.data.build import lasting
-from drafthouse.serving.runtimes import State
-from tests.fakes.clock_server import Running, clock_server
-from tests.support.kept import look
+from tests.fakes.clock_server import clock_server
+from tests.truth.live import Arms, decided, profile_for
 
 pytestmark = [pytest.mark.soak, pytest.mark.alone]
 
@@ -50,11 +40,8 @@ TOKENS_A_CHUNK = 3
 Figure = Callable[[str], None]
 
 
-class Servers:
-    """The two arms, as a runtime that keeps no log; a fresh start is a new level and new noise."""
-
-    def __init__(self, running: dict[str, Running]) -> None:
-        self.running = running
+class Servers(Arms):
+    """The two arms; a fresh start is a new level and new noise."""
 
     def start(self, gain: float, seed: int) -> None:
         chance = random.Random(seed)
@@ -63,56 +50,6 @@ class Servers:
             level = math.exp(chance.gauss(0.0, START_SD))
             interval_ms = TPOT_MS * tokens / faster * level
             server.change(interval_ms=interval_ms, noise_sd=NOISE_SD, seed=chance.randrange(1 << 30))
-
-    def state(self, arm: str) -> State:
-        return State(True, 1.0)
-
-    def stop(self, arm: str) -> None:
-        raise AssertionError(f"{arm} was to be measured again")
-
-    def mark(self, arm: str) -> str:
-        return ""
-
-    def printed(self, arm: str, since: str = "") -> str:
-        return ""
-
-    def log_name(self, arm: str) -> str:
-        return arm
-
-
-def demo(folder: Path, servers: Servers) -> Any:
-    """Return the demo's profile as it is, resolved for a box whose arms are these servers."""
-    resolved: Any = resolved_profile(PROFILE, site_of_inventory("local"))
-    resolved["site"]["home"] = str(folder)
-    resolved["target"]["served_name"] = "clock"
-    ports = {arm: int(server.base_url.rpartition(":")[2]) for arm, server in servers.running.items()}
-    experiment = resolved["experiment"]
-    experiment["turns"] = [ports]
-    for step in experiment["steps"]:
-        step["arms"] = ports
-    (folder / "key").write_text("key\n")
-    path = Path(suites_file(str(folder), resolved["suites"]))
-    path.parent.mkdir()
-    path.write_text(suites_text(resolved["suites"]), "utf-8")
-    more = {"result_dir": str(folder), "key_file": str(folder / "key"), "suites_file": str(path)}
-    return {**resolved, **more, "key": measured_key(resolved)}
-
-
-def decided(folder: Path, servers: Servers, gain: float, seed: int) -> Decision:
-    """Measure one demo to its end; return what was decided last."""
-    resolved = demo(folder, servers)
-    missing: Any = look(resolved)
-    while True:
-        for step in missing["steps"]:
-            servers.start(gain, 1000 * seed + int(step["number"]))
-            measure_one_step(resolved, step, 60.0, lambda event, important=False: None)
-        costs = put_together(resolved, missing["last"])
-        arms = ("baseline", "speculative")
-        results: Any = {arm: json.loads(result_file(resolved, arm).read_text("utf-8")) for arm in arms}
-        note = judge_rounds(lasting(resolved), results, costs)
-        missing = keep_decision(resolved, note)
-        if not missing["steps"]:
-            return note
 
 
 def begin_together(others: Barrier) -> None:
@@ -124,15 +61,14 @@ def told(folder: Path, gain: float, number: int) -> Decision:
     """Run one demo against servers of its own; return what was decided last."""
     clock: dict[str, Any] = {"ttft_ms": 20, "interval_ms": TPOT_MS, "tokens_per_chunk": 1, "metrics": "llamacpp"}
     drafting = {**clock, "tokens_per_chunk": TOKENS_A_CHUNK, "drafted": 8}
-    folder.mkdir()
     with (
         clock_server(**clock) as baseline,
         clock_server(**drafting) as speculative,
         pytest.MonkeyPatch.context() as patch,
     ):
         servers = Servers({"baseline": baseline, "speculative": speculative})
-        patch.setattr(loop, "runtime_of", lambda name, home: servers)
-        return decided(folder, servers, gain, number)
+        resolved = profile_for(PROFILE, folder, servers)
+        return decided(resolved, servers, patch, lambda step: servers.start(gain, 1000 * number + step))
 
 
 @pytest.mark.parametrize(("gain", "least", "most"), [(1.0, 0, 0), (1.5, DEMOS - 1, DEMOS)])

@@ -13,8 +13,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.fakes.clock_server import Running, clock_server
 from tests.unit.cli.test_bench import BENCH
 from tests.unit.cli.test_bench import program as bench
@@ -191,37 +189,3 @@ def test_the_table_grows_in_a_terminal() -> None:
     assert text.count("\x1b[J") >= 2
     assert text.rstrip().endswith("\x1b[J")
     assert said.startswith("at once")
-
-
-def test_a_server_that_is_gone_is_an_error(tmp_path: Path) -> None:
-    with clock_server() as server:
-        pass
-    from drafthouse.bench.sweep import recovery as ladder_watch
-
-    assert ladder_watch.AWAY_S > 60
-    out = tmp_path / "out.json"
-    process = started(server, "--ladder", "1", "--result", str(out))
-    wait_for(out, 1, process)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
-    (step,) = steps_of(out)
-    assert (step["status"], step["ended_by"], step["completed"]) == ("broken", "died", 0)
-
-
-@pytest.mark.parametrize(
-    ("argv", "code", "said"),
-    [
-        (["--ladder", "4,2"], 2, "4, 2: each must be above the one before"),
-        (["--ladder", "1", "--rate", "1"], 2, "not allowed with argument"),
-        (["--rate", "fast"], 2, "'fast' is no list of rates"),
-        (["--time", "0"], 2, "0 is not above 0"),
-        (["--time", "nan"], 2, "nan is not above 0"),
-        (["--ladder", "1,2", "--max-concurrency", "4"], 2, "found: 4 together with --ladder or --rate"),
-        (["--ladder", "1,2", "--old-columns"], 2, "code: conflicting-options"),
-    ],
-)
-def test_options_that_do_not_fit(argv: list[str], code: int, said: str) -> None:
-    done = bench("--base-url", "http://127.0.0.1:1", "--model", "m", *argv)
-    assert done.returncode == code
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr

@@ -120,7 +120,8 @@ def test_the_out_of_memory_killer_is_named_and_the_step_measured_again(
         eater = eaten(box, group, stays=False)
         kept = box.measured()
         eater.join(120)
-    (note,) = kept["notes"]
+    # What eats the memory may take so much of a processor that the step is measured once more for that.
+    (note,) = [note for note in kept["notes"] if " died " in note]
     figure(note)
     assert note.startswith(
         "round 1: baseline died (killed by signal 9 (SIGKILL), by the kernel's out-of-memory killer ("

@@ -163,8 +163,8 @@ def test_a_port_in_use_is_named(home: Path, model: str) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        lines = refuse(home, "-m", model, "--port", str(port)).splitlines()
-    assert f"llama-server: --port {port}: already in use on 127.0.0.1" in lines
+        said = refuse(home, "-m", model, "--port", str(port))
+    assert f"llama-server: --port {port}: already in use on 127.0.0.1\n" in said
 
 
 def test_it_serves_with_a_key_that_no_process_list_shows(home: Path, model: str, tmp_path: Path) -> None:

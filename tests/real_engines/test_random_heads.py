@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from drafthouse.weights.demo.recipes import gguf_to_hf, random_head
-from tests.support.catalogue import table
-from tests.support.engines import engine_home, packaged_weights
+from tests.support.engines import engine_home
+from tests.support.made_models import converted, entries, random_head
 
 # Both are asked of the engine in a process of its own: this interpreter has no vLLM.
 CONFIGURED = """
@@ -44,7 +43,7 @@ if __name__ == "__main__":
     }
     print("TOLD " + json.dumps(told), flush=True)
 """
-# Kind -> the catalogue's model that is made, the most that it drafts at once here, and how vLLM calls the head.
+# Kind -> the entry of the model that is made, the most that it drafts at once here, and how vLLM calls the head.
 KINDS = {
     "eagle3": ("smollm2-135m-eagle3-random", 3, "Eagle3LlamaForCausalLM"),
     "dflash": ("smollm2-135m-dflash-random", 7, "DFlashDraftModel"),
@@ -58,16 +57,14 @@ def python() -> str:
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory, python: str) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "smollm2-135m-hf"
-    gguf_to_hf(str(packaged_weights("smollm2-135m-q4")), str(folder), python)
-    return folder
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return converted(tmp_path_factory.mktemp("models") / "smollm2-135m-hf")
 
 
 @pytest.fixture(scope="module")
-def heads(tmp_path_factory: pytest.TempPathFactory, python: str, target: Path) -> dict[str, Path]:
+def heads(tmp_path_factory: pytest.TempPathFactory, target: Path) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("heads")
-    return {kind: Path(random_head(kind, str(target), str(folder / kind), python).path) for kind in KINDS}
+    return {kind: random_head(kind, target, folder / kind) for kind in KINDS}
 
 
 def speculation(kind: str, target: Path, head: Path) -> tuple[str, dict[str, Any]]:
@@ -110,8 +107,8 @@ def test_vllm_serves_with_each_and_accepts_nothing(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_catalogue_describes_what_is_made(kind: str, heads: dict[str, Path]) -> None:
-    entry, file = table("models")[KINDS[kind][0]], heads[kind] / "model.safetensors"
+def test_the_entry_describes_what_is_made(kind: str, heads: dict[str, Path]) -> None:
+    entry, file = entries()[KINDS[kind][0]], heads[kind] / "model.safetensors"
     assert file.stat().st_size == entry["weight_bytes"]
     config = json.loads((heads[kind] / "config.json").read_text("utf-8"))
     assert config.get("draft_vocab_size", config.get("vocab_size")) == entry["vocab"]

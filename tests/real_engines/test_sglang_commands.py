@@ -15,7 +15,6 @@ from drafthouse.core.yaml_documents import read_yaml
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.flag_lists import FOLDER
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
-from drafthouse.translate.another import in_words_of
 from drafthouse.translate.flags import load_flags
 from drafthouse.translate.translator import translate
 from tests.support.engines import check_home
@@ -148,11 +147,3 @@ def test_translated_commands_pass() -> None:
     )
     assert set(said.values()) == {"ok"}
     assert len(said) == 2
-
-
-def test_vllms_profiles_in_its_words_pass() -> None:
-    others = {name: one for name, one in HOUSE.profiles.items() if one["engine"] == "vllm"}
-    made = {name: in_words_of("sglang", one, HOUSE, baseline=False) for name, one in others.items()}
-    assert len(made) > 20
-    said = verdicts(NEWEST, {name: flat(found.command)[3:] for name, found in made.items()})
-    assert {name: text for name, text in said.items() if text != "ok"} == {}

@@ -1,6 +1,6 @@
 """The real vLLM with a schedule by batch size: it drafts for one request, and for a batch above the switch it does not.
 
-The schedule is tried as it is offered: through the profile's overrides, and by the counters of the running server.
+The option is given as a profile gives it, in `speculation.options`, and judged by the counters of the running server.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from drafthouse.weights.demo.recipes import gguf_to_hf
 from tests.real_engines.vllm_servers import vllm_server
 from tests.support.engines import engine_home, packaged_weights
-from tests.support.ladders import KIND, known_ladder
-from tests.support.loosely import fill, offer
+from tests.support.ladders import KIND
 
 pytestmark = pytest.mark.alone
 
 PROFILE = "cpu-smollm2-vllm-ngram"
 OPTION = "num_speculative_tokens_per_batch_size"
+ROWS = [[1, 1, 8], [2, 4, 0]]
 TOKENS = 32
 
 
@@ -35,15 +35,6 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = engine_home("vllm") / "bin" / "python"
     gguf_to_hf(str(packaged_weights("smollm2-135m-q4")), str(folder), str(python))
     return folder
-
-
-def schedule() -> Any:
-    """Return what is offered for a ladder that pays for one user and costs from two on."""
-    ladder = known_ladder({1: 1.5, 2: 0.9, 4: 0.8})
-    profile = resolved_profile(PROFILE, site_of_inventory("local"))
-    profile |= {"batch_schedule": {"option": OPTION, "form": "rows", "why": None}}
-    profile["experiment"] |= {"kinds": [KIND]}
-    return offer({**ladder, "crossover": fill(ladder, 500)}, profile)
 
 
 def copying(number: int) -> Ask:
@@ -71,14 +62,13 @@ async def drafted(base_url: str, first: int, level: int) -> float:
 
 @pytest.mark.soak
 def test_vllm_drafts_below_the_switch_and_not_above(target: Path, figure: Callable[[str], None]) -> None:
-    offered = schedule()
-    assert offered["offered"] == [[1, 1, 8], [2, 4, 0]]
-    speculation = resolved_profile(PROFILE, site_of_inventory("local"), offered["overrides"])["method"]["settings"]
-    assert speculation[OPTION] == offered["offered"]
+    overrides: Any = {"speculation": {"options": {OPTION: ROWS}}}
+    speculation = resolved_profile(PROFILE, site_of_inventory("local"), overrides)["method"]["settings"]
+    assert speculation[OPTION] == ROWS
     with vllm_server(target, speculation) as base_url:
         alone = asyncio.run(drafted(base_url, 0, 1))
         four = asyncio.run(drafted(base_url, 10, 4))
-    figure(f"vLLM with {offered['offered']}: {alone:.1f} draft tokens a request alone, {four:.1f} among four")
+    figure(f"vLLM with {ROWS}: {alone:.1f} draft tokens a request alone, {four:.1f} among four")
     assert alone > 0
     # As the last of a batch ends the others are one: a little is drafted then.
     assert four < alone / 3

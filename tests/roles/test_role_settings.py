@@ -30,5 +30,5 @@ def test_all_of_them_at_once_and_before_anything_is_gathered() -> None:
 def test_no_role_is_included_without_either_check() -> None:
     """site.yml leaves Ansible's own out, since its first task has looked at all roles by then."""
     site = (ROOT / "site.yml").read_text("utf-8")
-    assert site.index("drafthouse.core.role_settings") < site.index("rolespec_validate: false")
+    assert site.index("drafthouse.core.resolve") < site.index("rolespec_validate: false")
     assert all((role / "meta" / "argument_specs.yml").is_file() for role in ROLES)

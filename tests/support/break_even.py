@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from drafthouse.analysis.break_even import Counts, Point, cost_at, counts_of, gain_of
-from drafthouse.analysis.verdict_text import THRESHOLD
+from drafthouse.analysis.words import THRESHOLD
 from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
 from drafthouse.bench.spec_metrics import acceptance, difference, read_counters
 from tests.support.ladders import KIND, make_ladder, make_step

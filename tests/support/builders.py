@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import random
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -61,6 +62,10 @@ def make_resolved(
             "rounds": rounds,
             "schedule": "interleaved",
             "temperatures": [0.0],
+            "prompts_per_kind": {},
+            "anchors": 8,
+            "fresh": 0,
+            "gates_at_once": 1,
         },
         "arms": arms,
         "expectation": {"speedup": 2.9, "acceptance": 0.9},
@@ -85,7 +90,9 @@ def make_request(
 ) -> Any:
     group = kind if temperature == 0 else f"{kind}@{temperature:g}"
     if text is None:
-        text = " ".join([f"The answer to {prompt_id}, as always."] * (1 + output_tokens // 8))
+        # The same in both arms, and nothing in it twice.
+        words = [zlib.crc32(f"{prompt_id} {number}".encode()) for number in range(1 + output_tokens // 2)]
+        text = " ".join(f"{word:x}" for word in words)
     elif text:
         # A token is a byte at least.
         output_tokens = min(output_tokens, len(text.encode()))

@@ -1,4 +1,4 @@
-"""A client under load, whichever it is: pinned to one core, with what it used, against a server of known clock."""
+"""Our client under load: pinned to one core, with what it used, against a server of known clock."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def known_clock(load: Load, core: int) -> Iterator[Running]:
         yield server
 
 
-def pinned(words: Sequence[str], core: int, timeout_s: float = 300.0, **environment: str) -> Used:
+def pinned(words: Sequence[str], core: int, timeout_s: float = 300.0) -> Used:
     """Run a command on one core until it ends well, and return what it used.
 
     Of this process alone: what the kernel says of all children together would hold the server's as well.
@@ -63,7 +63,6 @@ def pinned(words: Sequence[str], core: int, timeout_s: float = 300.0, **environm
             ["taskset", "--cpu-list", str(core), *words],
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **environment},
         )
         deadline, memory_mb = time.monotonic() + timeout_s, 0.0
         while True:
@@ -122,7 +121,7 @@ def off(read: float, true: float) -> float:
 
 
 def told(name: str, result: dict[str, Any], used: Used) -> str:
-    """Return one client's figures as a line."""
+    """The client's figures as a line."""
     return (
         f"{name}: TTFT {result['median_ttft_ms']:.1f} ms (500), TPOT {result['median_tpot_ms']:.3f} ms (20), "
         f"{used.cpu_s:.1f} CPU s, {used.memory_mb:.0f} MB"

@@ -83,6 +83,7 @@ def well(resolved: Any) -> Any:
             "loaded": {"version": DRIVER, "open": True}, "module_on_disk": DRIVER, "packages": packages,
         },
         "unattended_upgrades": True,
+        "kernel_log": [],
         "environment": {"made": True, "python": True, "error": "", "image": "", "versions": {}},
         "docker": {
             "error": "", "version": "28.5.1", "runtimes": ["io.containerd.runc.v2", "nvidia", "runc"],

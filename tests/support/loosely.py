@@ -10,13 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from drafthouse.analysis import (
-    batch_k_schedule,
     break_even_results,
     cost,
     crossover,
     legacy_metrics,
     output_equality,
-    rounds,
     verdict,
 )
 from drafthouse.operate.checks import registry
@@ -28,14 +26,12 @@ agreed: Callable[..., Any] = crossover.agreed
 compare_outputs: Callable[..., Any] = output_equality.compare_outputs
 points_of_ladder: Callable[..., Any] = break_even_results.points_of_ladder
 old_tables: Callable[..., Any] = legacy_metrics.old_tables
-offer: Callable[..., Any] = batch_k_schedule.offer
 costs: Callable[..., Any] = cost.costs
 bandwidth_share: Callable[..., Any] = cost.bandwidth_share
 cost_table: Callable[..., Any] = cost.cost_table
 cost_rows: Callable[..., Any] = cost.cost_rows
 memory_used: Callable[..., Any] = cost.memory_used
 saving_of: Callable[..., Any] = cost.saving_of
-wants_more: Callable[..., Any] = rounds.wants_more
 preflight_problems: Callable[..., Any] = registry.preflight_problems
 current: Callable[..., Any] = releases.current
 read_history: Callable[..., Any] = history.read_history

@@ -1,4 +1,4 @@
-"""The commands in the pages for people, as they stand behind a prompt, and what of them a test runs.
+"""The commands in the pages for people, which are copied as they stand, and what of them a test runs.
 
 A verb of `drafthouse` is run by the test that `examples.py` names. What is no verb stands here.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
 #: By its first words: the file that runs it. It holds the word behind the colon, where one is given.
 RUN_BY: dict[str, str] = {
     ".ci/run": ".github/workflows/ci.yml:.ci/run",
+    ".venv/bin/pip download": "tests/e2e/test_offline.py:pip download",
     ".venv/bin/pytest": ".ci/run:make",
     "ansible-inventory -i vastai": "tests/vast/test_inventory.py:ansible-inventory",
     "ansible-playbook site.yml -i inventory/workstation": "tests/hosts/test_site_workstation.py:site.yml",
@@ -19,6 +19,7 @@ RUN_BY: dict[str, str] = {
     "ansible-playbook site.yml -i workstation": "tests/hosts/test_site_workstation.py:site.yml",
     "curl -s http://127.0.0.1:8000": "tests/unit/report/test_connection.py:curl",
     "curl -s http://127.0.0.1:9490": "tests/hosts/test_monitoring.py:/api/v1/alerts",
+    "export PIP_NO_INDEX": "tests/e2e/test_offline.py:export PIP_NO_INDEX",
     "make gpu-luggage": "tests/unit/gpu/test_luggage.py:luggage",
     "make monitoring-check": "tests/unit/addons/test_monitoring_check.py:monitoring_check",
     "make sbom": "tests/unit/cli/test_sbom.py:sbom",
@@ -26,9 +27,9 @@ RUN_BY: dict[str, str] = {
     "make test": ".ci/run:lanes",
     "make test-gpu": "tests/unit/gpu/test_level0.py:level0",
     "make truth": "tests/unit/analysis/test_truth.py:table",
+    "make venv": "tests/e2e/test_offline.py:make venv",
     "make venv-dev": ".ci/run:make venv-dev",
     "make wheel": "tests/e2e/test_wheel.py:hatchling",
-    "python -m tests.hosts.growth docs": "tests/hosts/test_scale.py:growth",
     "tail -n1 /opt/drafthouse/watchdog/journal.jsonl": "tests/health/test_watchdog.py:journal",
 }
 #: What no test runs, and why: a program of the reader's own.
@@ -40,18 +41,15 @@ NOT_RUN = {
     "read -rs VAST_API_KEY": "the shell's own",
     "ssh -L": "OpenSSH's own; make tunnel is tested",
 }
-_BLOCK = re.compile(r"^```(?:console|sh|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# What a reader types is `sh`; somebody else's script is `bash`, output `text`.
+_TYPED = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _SET = re.compile(r"^(?:[A-Z_]+=\S*\s+)+")
 
 
-def commands_of(page: Path) -> list[str]:
-    """Return the commands behind a prompt in a page's blocks, without comments and settings of the environment."""
-    found = []
-    for block in _BLOCK.findall(page.read_text("utf-8")):
-        lines = block.replace("\\\n", " ").splitlines()
-        typed = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-        found += [_SET.sub("", re.sub(r"\s+#\s.*$", "", line)).strip() for line in typed]
-    return found
+def commands_of(page: str) -> list[str]:
+    """Return the commands that a page has its reader type, without settings of the environment."""
+    lines = [line.strip() for block in _TYPED.findall(page) for line in block.replace("\\\n", " ").splitlines()]
+    return [_SET.sub("", line) for line in lines if line and not line.startswith("#")]
 
 
 def verb_words(command: str) -> list[str] | None:

@@ -100,7 +100,6 @@ def make_ladder(
             for kind in kinds
             for level in levels
         ],
-        "schedule": None,
     }
     return with_crossover(ladder)
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from drafthouse.analysis.user_clock import slower_to_answer
-from drafthouse.analysis.verdict_text import CANNOT_SAY, DOES_NOT_PAY, PAYS
+from drafthouse.analysis.words import CANNOT_SAY, DOES_NOT_PAY, PAYS
 
 
 def consistent(report: Mapping[str, Any]) -> str:
@@ -20,17 +19,18 @@ def consistent(report: Mapping[str, Any]) -> str:
     assert verdict["reasons"]
     assert word in verdict["sentence"]
     ahead = speedup is not None and speedup["low"] > verdict["threshold"]
-    # Of a short answer the wait for its first token is a large part.
-    slow = slower_to_answer(verdict["user_clock"], verdict["threshold"])
+    seconds = verdict["seconds"]
+    less = seconds is not None and seconds["low"] > 1.0 and min(seconds["by_temperature"].values()) > 1.0
     if word == PAYS:
         assert ahead, speedup
-        assert not slow, slow
+        assert less, seconds
         assert not verdict["wrong_output"]
-        # What the baseline differs from itself does not reach as far as the effect.
+        # What the baseline differs from itself stands in the sentence where it reaches as far as the lower bound.
         reach = max(control["high"], 1 / control["low"]) if control else 1.0
-        assert reach < speedup["median"], (control, speedup)
+        assert speedup["low"] > reach or "the range of the baseline against itself" in verdict["said"]
     if word == DOES_NOT_PAY:
-        assert verdict["wrong_output"] or slow or not ahead, speedup
+        small = speedup is not None and speedup["high"] < 1.10
+        assert verdict["wrong_output"] or small or (seconds and seconds["high"] < 1.0), speedup
     if word == CANNOT_SAY:
-        assert "noisy" in verdict["said"], verdict["said"]
+        assert verdict["next_round"], verdict["said"]
     return str(word)

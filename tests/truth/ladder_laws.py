@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from drafthouse.analysis.verdict_text import PAYS, THRESHOLD
+from drafthouse.analysis.words import PAYS, THRESHOLD
 from drafthouse.prompts.load_levels import doubled
 from tests.support.ladders import KIND, Gain, simulated
 from tests.support.loosely import fill
@@ -94,8 +94,9 @@ def differing_prompts(seed: int, ladders: int = 40, numbers: Sequence[int] = (10
     for prompts in numbers:
         truth: Any = {"prompts": prompts, "liking_sd": 0.3, "start_sd": START_SD}
         found = counted(pays_alone, seed, ladders, doubled(16), crossing_at(8), **truth)
+        least = math.ceil(0.95 * ladders)
         law = f"1.8 alone, prompts differ by 30 %, {prompts} of them"
-        rows.append(Row(law, "pays for one user", found, ladders, "all", found == ladders))
+        rows.append(Row(law, "pays for one user", found, ladders, f"at least {least}", found >= least))
     return rows
 
 

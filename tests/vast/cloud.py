@@ -9,7 +9,7 @@ import re
 import secrets
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -187,15 +187,6 @@ class Cloud:
         """Return what the watch over a box's deadline has written there."""
         text = self.boxes[number].exec("cat", f"{WATCH}/journal.jsonl", check=False).stdout
         return [json.loads(line)["what"] for line in text.splitlines()]
-
-
-def awaited(true: Callable[[], object], what: str, seconds: float = PATIENCE_S) -> float:
-    """Wait until it is true; return the seconds that it took."""
-    began = time.monotonic()
-    while not true():
-        assert time.monotonic() - began < seconds, f"no {what} after {seconds:.0f} s"
-        time.sleep(0.2)
-    return time.monotonic() - began
 
 
 def recap(output: str, host: str) -> dict[str, int]:

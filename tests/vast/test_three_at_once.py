@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.hosts.hosts import Host
-from tests.vast.cloud import HOME, PROFILE, WATCH, Cloud, awaited, recap
+from tests.support.waiting import until
+from tests.vast.cloud import HOME, PATIENCE_S, PROFILE, WATCH, Cloud, recap
 
 # Where a box is half-way: its arms are put in place, after its engine and weights; or it measures, and Ansible follows.
 IN_PLACE = ("test", "-e", f"{HOME}/serve/{PROFILE}/speculative/serve.sh")
@@ -31,7 +32,7 @@ def test_three_at_once_and_one_dies(cloud: Cloud, when: tuple[str, ...], figure:
     third = numbers[-1]
 
     def die() -> None:
-        awaited(lambda: is_so(cloud.boxes[third], when), "third box that is half-way")
+        until(lambda: is_so(cloud.boxes[third], when), "third box that is half-way", PATIENCE_S)
         cloud.dies(third)
 
     dying = threading.Thread(target=die, daemon=True)
@@ -65,7 +66,7 @@ def test_three_at_once_and_one_dies(cloud: Cloud, when: tuple[str, ...], figure:
     soon = int(time.time()) + SOON_S
     play = cloud.play("site.yml --tags host", "--limit", f"vast-{numbers[0]}", drafthouse_deadline=soon)
     assert "this box destroys itself in" in play.output, play.output[-3000:]
-    late = awaited(lambda: numbers[0] not in cloud.vast.instances, "end at the deadline", 60)
+    late = until(lambda: numbers[0] not in cloud.vast.instances, "end at the deadline", 60)
     assert time.time() >= soon - 1
     used = {asked.key for asked in cloud.vast.asked if asked.route == "destroy"}
     assert used and cloud.vast.key not in used

@@ -14,7 +14,8 @@ from drafthouse.cloud.vast.local_state import kept_key
 from drafthouse.profiles.workspace import ROOT
 from tests.support.canaries import Canaries, Watched, left_behind, on_the_box
 from tests.support.verdicts import consistent
-from tests.vast.cloud import HF_TOKEN, HOME, PROFILE, Cloud, awaited
+from tests.support.waiting import until
+from tests.vast.cloud import HF_TOKEN, HOME, PROFILE, Cloud
 
 Figure = Callable[[str], None]
 
@@ -29,8 +30,10 @@ def test_from_an_offer_to_a_report_to_nothing_billing(cloud: Cloud, figure: Figu
         number = cloud.rent()
         figure(f"rented: make rent {time.monotonic() - began:.0f} s (a container that starts at once)")
         watched.also("container's key", cloud.vast.market.instances[number].container_key)
+        # Whoever answers later with another host key is refused.
+        assert (cloud.state / "known_hosts").read_text().startswith(f"vast-{number} ssh-")
         # The watch runs before anything of ours came over SSH.
-        awaited(lambda: "armed" in cloud.journal(number), "watch over the deadline", 30)
+        until(lambda: "armed" in cloud.journal(number), "watch over the deadline", 30)
 
         site = cloud.play("site.yml", drafthouse_gateway=True)
         assert site.status == 0, site.output[-3000:]

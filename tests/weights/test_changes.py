@@ -1,11 +1,11 @@
-"""What changes between two runs, at the hub or on the disk; and other ways to ask: check mode, offline, two at once."""
+"""What changes between two runs, at the hub or on the disk; progress and streams as a run shows them; two at once.
+
+What a repository in place is otherwise (check mode, offline, the hub's cache) is in test_snapshot.py.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,16 +16,13 @@ from tests.weights.cases import BIG
 from tests.weights.harness import (
     FIRST,
     OTHER,
-    ROOT,
     SECOND,
     Job,
     a_model,
     assert_never_wrong,
     assert_right,
-    clean_environment,
     done,
     in_words,
-    lying,
     note_of,
     safetensors,
     total,
@@ -83,21 +80,6 @@ def test_a_file_changed_on_the_disk(tmp_path: Path, row: Row) -> None:
         row("a file changed on the disk after it was verified", said(mended.notes), in_words(dest, a_model()))
 
 
-def test_every_byte_is_read_when_told_to(tmp_path: Path) -> None:
-    """A bit that fell over changes no stamp: only reading finds it."""
-    dest = tmp_path / "m"
-    with hub_server(Hub(a_model())) as hub:
-        assert Job(hub, dest).run().returned == 0
-        found = (dest / FIRST).stat()
-        flip(dest / FIRST)
-        os.utime(dest / FIRST, ns=(found.st_atime_ns, found.st_mtime_ns))
-        assert Job(hub, dest).run().result["changed"] is False
-        read = Job(hub, dest, {"verify": True}).run()
-        assert read.returned == 0, read.text
-        assert read.result["changed"] is True
-        assert_right(dest, a_model())
-
-
 def test_a_file_that_was_lost(tmp_path: Path) -> None:
     dest = tmp_path / "m"
     with hub_server(Hub(a_model())) as hub:
@@ -106,34 +88,6 @@ def test_a_file_that_was_lost(tmp_path: Path) -> None:
         before = hub.sent
         assert Job(hub, dest).run().returned == 0
         assert hub.sent - before == len(data_of(a_model()[SECOND]))
-        assert_right(dest, a_model())
-
-
-def test_check_mode_tells_and_touches_nothing(tmp_path: Path) -> None:
-    dest = tmp_path / "m"
-    with hub_server(Hub(a_model())) as hub:
-        told = Job(hub, dest, {"ignore": ["original/*"]}, check_mode=True).run()
-        assert told.returned == 0, told.text
-        assert told.result["changed"] is True
-        assert told.result["bytes_fetched"] == total(a_model()) - 3
-        assert "would fetch 5.5 MB of org/model" in said(told.notes)
-        assert not dest.exists()
-        assert hub.sent == 0
-
-
-def test_what_is_counted(tmp_path: Path) -> None:
-    dest = tmp_path / "m"
-    with hub_server(Hub(a_model())) as hub:
-        result = Job(hub, dest, {"revision": "unresolved", "allow": ["*.safetensors"]}).run().result
-        assert lying(dest) == {FIRST, SECOND}
-        assert result["commit"] == COMMIT
-        assert result["bytes_fetched"] == hub.sent
-        assert result["bytes_skipped"] == 0
-        assert f"revision: {COMMIT}" in said(result["notes"])
-        assert result["rate"] > 0
-        assert result["seconds"] > 0
-        more = Job(hub, dest).run().result
-        assert more["bytes_skipped"] == result["bytes_fetched"]
         assert_right(dest, a_model())
 
 
@@ -152,23 +106,6 @@ def test_progress_and_the_number_of_streams(tmp_path: Path) -> None:
     assert any(event.get("eta_s", 0) > 0 for event in events)
 
 
-def test_offline(tmp_path: Path) -> None:
-    dest = tmp_path / "m"
-    with hub_server(Hub(a_model())) as hub:
-        nothing = Job(hub, dest, {"offline": True}).run()
-        assert nothing.returned == 1
-        assert "offline, and nothing verified as" in nothing.problems
-        assert Job(hub, dest).run().returned == 0
-        asked = len(hub.asked)
-        there = Job(hub, dest, {"offline": True}).run()
-        assert (there.returned, there.result["changed"]) == (0, False)
-        (dest / SECOND).unlink()
-        missing = Job(hub, dest, {"offline": True}).run()
-        assert missing.returned == 1
-        assert f"is missing {SECOND}" in missing.problems
-        assert len(hub.asked) == asked
-
-
 def test_two_at_once_do_not_spoil_each_other(tmp_path: Path) -> None:
     dest = tmp_path / "m"
     with hub_server(Hub(a_model(), rate=4_000_000)) as hub:
@@ -179,44 +116,6 @@ def test_two_at_once_do_not_spoil_each_other(tmp_path: Path) -> None:
         for one in ended:
             assert one.returned == 0 or "another run is downloading into the same folder" in one.problems
         assert_right(dest, a_model())
-
-
-def test_the_hubs_own_cache(tmp_path: Path) -> None:
-    """Other tools find it there: the library itself, offline."""
-    cache = tmp_path / "hub"
-    with hub_server(Hub(a_model())) as hub:
-        placed = Job(hub, cache, {"hub_cache": True, "revision": "main"}).run()
-        assert placed.returned == 0, placed.text
-        assert Job(hub, cache, {"hub_cache": True, "revision": "main"}).run().result["changed"] is False
-        text = "import sys, huggingface_hub as h; print(h.snapshot_download('org/model', cache_dir=sys.argv[1]))"
-        environment = clean_environment(tmp_path / "hf") | {"HF_HUB_OFFLINE": "1"}
-        found = subprocess.run(
-            [sys.executable, "-c", text, str(cache)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=ROOT,
-        )
-        assert found.returncode == 0, found.stderr
-        snapshot = Path(found.stdout.strip())
-        assert snapshot.name == COMMIT
-        assert_never_wrong(snapshot, a_model())
-        for name, content in a_model().items():
-            assert (snapshot / name).read_bytes() == data_of(content)
-
-
-def test_a_planted_cache_folder_is_not_swept(tmp_path: Path) -> None:
-    """What another tool of this user has under way elsewhere is none of ours."""
-    theirs = tmp_path / "theirs" / "huggingface" / "download"
-    theirs.mkdir(parents=True)
-    (theirs / "x.incomplete").write_bytes(b"keep\n")
-    dest = tmp_path / "m"
-    dest.mkdir()
-    (dest / ".cache").symlink_to(tmp_path / "theirs")
-    with hub_server(Hub(a_model())) as hub:
-        Job(hub, dest).run()
-    assert (theirs / "x.incomplete").read_bytes() == b"keep\n"
 
 
 def flip(path: Path) -> None:

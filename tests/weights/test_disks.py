@@ -11,6 +11,7 @@ import pytest
 
 from tests.fakes.hub_contents import Content
 from tests.fakes.hub_server import ALWAYS, Fault, Hub, hub_server
+from tests.support.waiting import until
 from tests.weights.cases import BIG
 from tests.weights.harness import (
     FIRST,
@@ -70,7 +71,7 @@ def test_a_disk_that_fills_up_meanwhile(small_disk: SmallDisk, row: Row) -> None
         hub.faults[FIRST] = [Fault(ALWAYS, rate=BIG / 4)]
         begun = time.monotonic()
         child = Job(hub, dest, SMALL_MARGIN).start()
-        wait_for(lambda: hub.sent_of[FIRST] > BIG // 8)
+        until(lambda: hub.sent_of[FIRST] > BIG // 8, "first bytes", 120, 0.01)
         with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
             while True:
                 file.write(bytes(4096))
@@ -104,7 +105,7 @@ def test_an_inode_table_that_fills_up_meanwhile(small_disk: SmallDisk, row: Row)
         hub.faults["*"] = [Fault(ALWAYS, rate=200)]  # a second for each, eight at a time
         begun = time.monotonic()
         child = Job(hub, dest, SMALL_MARGIN).start()
-        wait_for(lambda: hub.streams > 0)
+        until(lambda: hub.streams > 0, "first stream", 120, 0.01)
         with pytest.raises(OSError, match="No space"):
             for number in range(300):
                 (room / f"filler{number}").touch()
@@ -128,11 +129,3 @@ def test_a_read_only_folder(small_disk: SmallDisk, row: Row) -> None:
         assert_clear(ended, room / "m")
         assert hub.sent == 0
         row("a read-only folder", ended.problems, in_words(room / "m", a_model()))
-
-
-def wait_for(true: Callable[[], bool], seconds: float = 120) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Weights from elsewhere, through the whole of it: a bundle where no hub is, a folder that has only a part."""
+"""Weights from elsewhere, through the whole of it: a folder where no hub is, a folder that has only a part."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drafthouse.operate.bundle_make import weights_members
-from drafthouse.operate.offline_bundle import unpack, write_bundle
 from drafthouse.profiles.workspace import ROOT
 from tests.fakes.hub_server import COMMIT, Hub, hub_server
 
@@ -52,20 +49,13 @@ def put(hub: Hub, models: Path, there: Path | None = None, offline: bool = False
     return result
 
 
-def quiet(event: Mapping[str, Any]) -> None:
-    """Tell nobody."""
-
-
 @pytest.mark.parametrize("revision", [COMMIT, "unresolved"])
-def test_from_the_hub_into_a_bundle_to_a_box_without_a_hub(tmp_path: Path, revision: str) -> None:
-    fetched, models = tmp_path / "fetched", tmp_path / "box" / "models"
+def test_from_a_mounted_folder_to_a_box_without_a_hub(tmp_path: Path, revision: str) -> None:
+    mount, models = tmp_path / "mount", tmp_path / "box" / "models"
     with hub_server(Hub(dict(FILES))) as hub:
-        assert put(hub, fetched, revision=revision)["changed"] is True
-    members = weights_members([fetched / "org-model"], fetched)
-    write_bundle(tmp_path / "bundle.tar", members, {}, quiet)
-    unpack(tmp_path / "bundle.tar", tmp_path / "box" / "bundle", quiet)
+        assert put(hub, mount, revision=revision)["changed"] is True
     nobody = Hub({}, url=NOWHERE)
-    done = put(nobody, models, tmp_path / "box" / "bundle" / "weights", offline=True, revision=revision)
+    done = put(nobody, models, mount, offline=True, revision=revision)
     assert done.get("changed") is True, done
     assert (models / "org-model" / "model.safetensors").read_bytes() == SHARD
     assert put(nobody, models, offline=True, revision=revision)["changed"] is False  # the second run needs no place

@@ -96,13 +96,6 @@ def test_a_head_in_four_bits_is_refused_from_its_shards_header(tmp_path: Path, n
     assert not (tmp_path / "m").exists()
 
 
-def test_one_file_without_an_index(tmp_path: Path) -> None:
-    with hub_server(Hub({"model.safetensors": safetensors(BODY)})) as hub:
-        assert code(put(hub, tmp_path / "m")) == "builtin-head-not-exported"
-    with hub_server(Hub({"model.safetensors": safetensors({**BODY, **HEAD})})) as hub:
-        assert put(hub, tmp_path / "m")["changed"]
-
-
 def test_a_broken_index_is_the_publishers_and_is_refused(tmp_path: Path) -> None:
     with hub_server(Hub({**sharded(HEAD), INDEX: b'{"weight_map": '})) as hub:
         result = put(hub, tmp_path / "m")

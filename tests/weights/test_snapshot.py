@@ -115,14 +115,6 @@ def test_what_an_older_version_of_ours_fetched_is_verified_and_not_fetched(tmp_p
 # --- wrong bytes ----------------------------------------------------------------------------------------------
 
 
-def test_wrong_bytes_once_are_fetched_once_more(tmp_path: Path) -> None:
-    with hub_server(Hub(FILES, faults={"sub/model.safetensors": [Fault(wrong_at=5)]})) as hub:
-        done = put(hub, tmp_path / "m")
-    assert done["bytes_fetched"] == SIZE + SHARD.size
-    assert "came with sha256" in done["notes"][0]
-    assert tree(tmp_path / "m") == RIGHT
-
-
 @pytest.mark.parametrize("name", ["sub/model.safetensors", "config.json"])
 def test_wrong_bytes_twice_fail_with_both_hashes(tmp_path: Path, name: str) -> None:
     with hub_server(Hub(FILES, faults={name: [Fault(times=ALWAYS, wrong_at=1)]})) as hub:

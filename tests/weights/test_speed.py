@@ -19,7 +19,6 @@ from drafthouse.weights.integrity import Note, digest, verified, write_note
 from drafthouse.weights.snapshot import Wish
 from tests.fakes.hub_contents import Content, Zeros, sha256_of
 from tests.fakes.hub_server import COMMIT, Hub, hub_server
-from tests.weights.compare_downloaders import certificate
 from tests.weights.harness import ROOT, Job, clean_environment, note_of
 
 pytestmark = pytest.mark.alone
@@ -39,6 +38,15 @@ print(time.monotonic() - begun)
 def in_memory() -> Iterator[Path]:
     with TemporaryDirectory(dir="/dev/shm", prefix="drafthouse-test-") as folder:
         yield Path(folder)
+
+
+def certificate(folder: Path) -> Path:
+    """Make a certificate for loopback, and its key, in one file."""
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=loopback"]
+    also = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key"), "-out", str(folder / "pem")]
+    subprocess.run([*words, *also], check=True, capture_output=True)
+    (folder / "pem").open("a").write((folder / "key").read_text())
+    return folder / "pem"
 
 
 @pytest.mark.parametrize(("way", "each"), [("http", 96 * MIB), ("https", 48 * MIB)])

@@ -1,9 +1,10 @@
-"""One file into its part: everything that goes wrong on a line, against a server that does it, and Xet for real."""
+"""One file into its part: what goes wrong on a line, against a server that does it, and Xet for real.
+
+Further faults of a line, through the whole module, are the cases of test_faults.py.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import os
 import resource
 import signal
 import threading
@@ -76,27 +77,6 @@ def test_it_goes_on_behind_what_is_there(tmp_path: Path) -> None:
     assert line.hub.cdn_asked == [f"{NAME} bytes=1234567-{SIZE - 1}"]
 
 
-@pytest.mark.parametrize("reset", [False, True])
-def test_a_line_that_is_cut_at_every_tenth(tmp_path: Path, reset: bool) -> None:
-    cuts = [Fault(cut_at=SIZE * tenth // 10, reset=reset) for tenth in range(1, 10)]
-    line = line_with(tmp_path, *cuts)
-    with hub_server(line.hub):
-        line.fetch(patience=Patience(tries=12, first_s=0.01, longest_s=0.02))
-    assert line.right
-    # A reset takes what lies in the kernel with it, up to all of the try; what was written is never fetched again.
-    assert line.hub.sent <= SIZE * (2 if reset else 1)
-
-
-def test_a_stall_is_cut_and_gone_on_from(tmp_path: Path) -> None:
-    line = line_with(tmp_path, Fault(stall_at=1_000_000), Fault(stall_at=2_000_000))
-    with hub_server(line.hub):
-        begun = time.monotonic()
-        line.fetch(stall_s=0.5)
-        assert time.monotonic() - begun >= 1.0
-    assert line.right
-    assert line.hub.sent <= SIZE + 2 * (128 << 10)  # what was read and not yet written
-
-
 def test_a_stall_that_does_not_end_says_so(tmp_path: Path) -> None:
     line = line_with(tmp_path, Fault(times=ALWAYS, stall_at=1_000_000))
     with (
@@ -115,14 +95,6 @@ def test_a_slow_line_is_no_stall(tmp_path: Path) -> None:
     assert line.right
 
 
-def test_an_address_of_the_cdn_that_has_expired_is_asked_for_again(tmp_path: Path) -> None:
-    line = line_with(tmp_path, Fault(status=403))
-    with hub_server(line.hub):
-        line.fetch()
-    assert line.right
-    assert len([path for path in line.hub.asked if "/resolve/" in path]) == 2
-
-
 @pytest.mark.parametrize("at", [NAME, f"resolve:{NAME}"])
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_server_in_trouble(tmp_path: Path, at: str, status: int) -> None:
@@ -132,23 +104,6 @@ def test_a_server_in_trouble(tmp_path: Path, at: str, status: int) -> None:
     assert line.right
 
 
-@pytest.mark.parametrize("at", [NAME, f"resolve:{NAME}"])
-def test_retry_after_holds_all_streams(tmp_path: Path, at: str) -> None:
-    line = line_with(tmp_path, Fault(status=503, retry_after="1"), at=at)
-    shared = Shared()
-    with hub_server(line.hub):
-        begun = time.monotonic()
-        line.fetch(shared=shared)
-        assert time.monotonic() - begun >= 1
-    assert line.right
-
-
-def test_a_pause_too_long_ends_it(tmp_path: Path) -> None:
-    line = line_with(tmp_path, Fault(times=ALWAYS, status=429, retry_after="7200"))
-    with hub_server(line.hub), pytest.raises(DrafthouseError, match=r"HTTP 429.*retry after 7200 s"):
-        line.fetch()
-
-
 def test_a_server_without_ranges_costs_bytes_but_not_the_file(tmp_path: Path) -> None:
     line = line_with(tmp_path, Fault(no_range=True))
     line.part.write_bytes(DATA[:2_000_000])
@@ -156,22 +111,6 @@ def test_a_server_without_ranges_costs_bytes_but_not_the_file(tmp_path: Path) ->
         assert line.fetch() == SIZE
     assert line.right
     assert line.told == SIZE - 2_000_000
-
-
-@pytest.mark.parametrize("off", [-1000, 1000])
-def test_a_length_that_is_not_true(tmp_path: Path, off: int) -> None:
-    line = line_with(tmp_path, Fault(length_off=off))
-    with hub_server(line.hub):
-        line.fetch()
-    assert line.right
-
-
-def test_a_part_that_is_longer_than_the_file(tmp_path: Path) -> None:
-    line = Line(tmp_path)
-    line.part.write_bytes(b"x" * (SIZE + 1))
-    with hub_server(line.hub):
-        line.fetch()
-    assert line.right
 
 
 def test_a_file_that_the_server_has_shorter(tmp_path: Path) -> None:
@@ -232,15 +171,6 @@ def test_a_proxy_of_the_environment_is_used(tmp_path: Path, monkeypatch: pytest.
 
 
 # --- the disk ---------------------------------------------------------------------------------------------
-
-
-def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
-    line, victim = Line(tmp_path), tmp_path / "victim"
-    victim.write_bytes(b"precious")
-    line.part.symlink_to(victim)
-    with hub_server(line.hub), pytest.raises(DrafthouseError, match="found: a symbolic link"):
-        line.fetch()
-    assert victim.read_bytes() == b"precious"
 
 
 def test_a_part_that_is_somebody_elses_file_too_is_let_alone(tmp_path: Path) -> None:
@@ -309,17 +239,6 @@ def test_xet_can_be_left_out(stored: Line) -> None:
         stored.fetch(xet=False)
     assert stored.right
     assert stored.hub.sent == SIZE
-
-
-def test_xet_that_does_not_work_is_left_for_plain_http(stored: Line) -> None:
-    stored.hub.xet_store = "local:///nowhere/at/all"
-    shared = Shared()
-    with hub_server(stored.hub):
-        stored.fetch(shared=shared)
-    assert stored.right
-    assert stored.hub.sent == SIZE
-    assert shared.xet_off.is_set()
-    assert "model.safetensors did not come over Xet" in stored.said[0]
 
 
 class HangingSession:
@@ -391,9 +310,3 @@ def test_the_longest_pause_counts() -> None:
     brake.hold(10)
     brake.hold(1)
     assert 9 < brake.left() <= 10
-
-
-def test_the_data_of_these_tests() -> None:
-    assert len(DATA) == SIZE
-    assert len(hashlib.sha256(DATA).hexdigest()) == 64
-    assert os.path.sep == "/"

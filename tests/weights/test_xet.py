@@ -13,7 +13,6 @@ import pytest
 
 from tests.fakes.hub_contents import data_of
 from tests.fakes.hub_server import Fault, Hub, hub_server
-from tests.weights.cases import BIG, PART
 from tests.weights.harness import FIRST, SECOND, Job, a_model, assert_right, in_words, total
 
 Row = Callable[[str, str, str], None]
@@ -51,26 +50,6 @@ def test_xet_that_works(hub: Hub, tmp_path: Path, row: Row) -> None:
         assert hub.sent == small(hub)  # the shards came from the store
         assert done.result["bytes_fetched"] == total(hub.files)
         row("Xet that works", "the right files", in_words(tmp_path / "m", hub.files))
-
-
-def test_a_part_is_continued_by_xet(hub: Hub, tmp_path: Path) -> None:
-    """Whoever brought the first half, HTTP or Xet: the other one goes on."""
-    part = tmp_path / "m" / PART
-    part.parent.mkdir(parents=True)
-    part.write_bytes(data_of(hub.files[FIRST])[: BIG // 2])
-    with hub_server(hub):
-        done = Job(hub, tmp_path / "m").run()
-        assert done.returned == 0, done.text
-        assert_right(tmp_path / "m", hub.files)
-        assert hub.sent == small(hub)
-        assert done.result["bytes_fetched"] == total(hub.files) - BIG // 2
-
-
-def test_xet_switched_off(hub: Hub, tmp_path: Path) -> None:
-    with hub_server(hub):
-        done = Job(hub, tmp_path / "m", {"xet": False}).run()
-        assert done.returned == 0, done.text
-        assert hub.sent == total(hub.files)
 
 
 def test_xet_without_its_store(hub: Hub, tmp_path: Path, row: Row) -> None:

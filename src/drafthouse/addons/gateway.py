@@ -20,15 +20,13 @@ from ..core.errors import DrafthouseError, Problem
 from ..core.forms import HOST
 from ..profiles.gateway_settings import _LABEL, PORT_WITH_A_NAME, name_problems
 from ..profiles.render import render_file
-from .gateway_door import NAME, door_folder
+from .gateway_door import NAME, admin_socket, certificate_file, door_folder, ready_socket
 
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import File, Folder
 
-#: Where a replica's gateway gives its engine's counters to those who have the key; /metrics itself is nobody's.
-METRICS = "/fleet/metrics"
-#: Where a fleet's front asks for a replica: as /ready, but for no answer at all where the box takes no requests.
-PICK = "/pick"
+_BUSY = "too many requests at once; try again"
+_BUSY_FLEET = "no box takes requests at this moment; try again"
 _UPSTREAM = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):[0-9]{1,5}")
 _EMAIL = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9.-]+")
 _ADDRESS = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._/-]*)?")
@@ -61,8 +59,7 @@ class Settings:
     ``max_body_mb``, ``body_timeout_s``: how large a request may be, and how many seconds its body may take to arrive;
     ``max_requests``: how many the engine is given at once, of all clients together.
     ``hold_s``: how long requests are held while the watchdog has the door closed (`addons/watchdog/switch.py`); 0: no
-    door. ``replica``: it tells a fleet's front whether the box takes requests (`addons/fleet/replica.py`).
-    ``metrics``: the path of the engine's counters, which it then gives to those who have the key, at `METRICS`.
+    door. ``replica``: it tells a fleet's front whether the box takes requests (`addons/fleet/ready.py`).
 
     With ``replicas`` it is that front: ``policy`` is how Caddy chooses one; with a ``router_port`` the router that
     listens there on loopback chooses, and each replica has a port for it, from the second one behind that on.
@@ -84,7 +81,6 @@ class Settings:
     digest: str = ""
     hold_s: int = 0
     replica: bool = False
-    metrics: str = ""
     replicas: tuple[Replica, ...] = ()
     policy: str = "least_conn"
     router_port: int = 0
@@ -115,13 +111,12 @@ def problems(settings: Settings) -> list[Problem]:
         "write 127.0.0.1:8000",
     )
     check(bool(_PATH.fullmatch(settings.health)), "gateway_health", settings.health, "a path, such as /health")
-    shown = not settings.metrics or bool(_PATH.fullmatch(settings.metrics))
-    check(shown, "gateway_metrics", settings.metrics, "a path, such as /metrics, or nothing")
     check(0 <= settings.hold_s <= 86_400, "gateway_hold_s", settings.hold_s, "seconds, from 0 to 86400")
-    door = f"{door_folder(settings.home)}/pass.sock"
-    fits = not settings.hold_s or len(door) <= _SOCKET_CHARACTERS
+    sockets = [f"{door_folder(settings.home)}/pass.sock"] if settings.hold_s else []
+    sockets += [ready_socket(settings.home)] if settings.replica else []
+    sockets += [admin_socket(settings.home)] if settings.replicas else []
     check(
-        fits,
+        all(len(path) <= _SOCKET_CHARACTERS for path in sockets),
         "gateway_home",
         settings.home,
         f"a shorter path: a socket's path is limited to {_SOCKET_CHARACTERS} characters",
@@ -165,8 +160,8 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
         "door_open": _word(f"unix/{door_folder(settings.home)}/open"),
         "door_socket": _word(f"unix/{door_folder(settings.home)}/pass.sock"),
         "door_folder": door_folder(settings.home),
-        "pick": PICK,
-        "counters": METRICS,
+        "ready_socket": _word(f"unix/{ready_socket(settings.home)}"),
+        "admin_socket": _word(f"unix/{admin_socket(settings.home)}"),
         "pool": _word(f"{folder}/replicas.pem"),
         "max_files": 2 * settings.max_requests + _MORE_FILES,
         "errors": {
@@ -174,19 +169,20 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
             404: error_body("only /v1/ and /health are served here", refused, "not_found"),
             413: error_body(limit, refused, "request_too_large"),
             502: error_body("the engine does not answer; it may still be starting", "server_error", "engine_away"),
-            503: error_body("too many requests at once; try again", "server_error", "overloaded"),
+            503: error_body(_BUSY_FLEET if settings.replicas else _BUSY, "server_error", "overloaded"),
         },
         "other_error": error_body("{http.error.status_text}", "server_error", None),
     }
-    template = "gateway/Caddyfile.fleet.j2" if settings.replicas else "gateway/Caddyfile.j2"
-    rendered = [render_file(templates, template, f"{folder}/Caddyfile", "0644", data)]
+    rendered = [render_file(templates, "gateway/Caddyfile.j2", f"{folder}/Caddyfile", "0644", data)]
     if settings.replicas:
         pool = "".join(sorted({one.certificate.strip() + "\n" for one in settings.replicas}))
         rendered.append({"path": f"{folder}/replicas.pem", "mode": "0644", "content": pool})
     # A changed script is a changed program, which supervisord starts again: so it names all that it reads.
     data["digest"] = f"Caddyfile {definition(rendered)}, {settings.digest}"
     rendered.append(render_file(templates, "gateway/serve.sh.j2", f"{folder}/serve.sh", "0755", data))
-    inside = ("data", "logs", "data/door") if settings.hold_s or settings.replica else ("data", "logs")
+    inside = ["data", "logs"]
+    inside += ["data/door"] if settings.hold_s or settings.replica else []
+    inside += ["data/admin"] if settings.replicas else []
     folders: list[Folder] = [{"path": folder, "mode": "0755"}]
     folders += [{"path": f"{folder}/{name}", "mode": "0700"} for name in inside]
     return [*folders, *rendered]
@@ -205,11 +201,6 @@ def _word(text: str) -> str:
 def script_of(home: str) -> str:
     """Return the script that starts the gateway: where it lies, there is or was one."""
     return f"{home}/{NAME}/serve.sh"
-
-
-def certificate_file(home: str) -> str:
-    """Return where the certificate lies that was made on the box."""
-    return f"{home}/{NAME}/tls/certificate.pem"
 
 
 def alternative_names(addresses: Sequence[str]) -> list[str]:

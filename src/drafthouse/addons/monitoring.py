@@ -18,13 +18,11 @@ from ..core.errors import DrafthouseError, Problem
 from ..profiles.container import MONITORING_LABEL
 from ..profiles.monitoring_settings import _LOOPBACK, _NOT_IN_A_PATH, near
 from ..profiles.render import render_file, yaml_block
-from . import fleet_monitoring
 from .grafana import DATASOURCE, UID, dashboard
 from .monitoring_ready import ENGINE, GATEWAY, GPU, HEALTH, NODE
 from .prometheus_rules import Limits, Pace, Watched, duration, recorded, rules_file
 
 if TYPE_CHECKING:
-    from drafthouse.addons.fleet_monitoring import Fleet
     from drafthouse.core.documents import Json
     from drafthouse.profiles.container import Container
     from drafthouse.profiles.resolved_types import File, Folder, Monitoring, Ports
@@ -74,7 +72,7 @@ class Settings:
 
     ``wished`` is what `monitoring_of` returned; ``keeper`` holds the programs running: systemd or supervisor.
     ``binaries``: program -> path on the box. ``digest`` stands for these and for the key, which systemd hands over at
-    the start: when it changes, the programs are started again. ``fleet``: the replicas behind this box, of a front.
+    the start: when it changes, the programs are started again.
     """
 
     home: str
@@ -87,7 +85,6 @@ class Settings:
     pace: Pace = field(default_factory=Pace)
     limits: Limits = field(default_factory=Limits)
     images: Mapping[str, str] = field(default_factory=dict)
-    fleet: Fleet | None = None
 
     @property
     def folder(self) -> str:
@@ -126,7 +123,6 @@ def problems(settings: Settings) -> list[Problem]:
         if (path or at == "monitoring_home" or _needs_key(settings))
         and (not path.startswith("/") or _NOT_IN_A_PATH & set(path))
     ]
-    found += fleet_monitoring.problems(settings.fleet) if settings.fleet else []
     pace = settings.pace
     if pace.interval_s < 1 or pace.window_s < 2 * pace.interval_s or pace.hold_s < 10:
         found.append(
@@ -179,8 +175,7 @@ def files(templates: Path, settings: Settings) -> MonitoringFiles:
 def _folders(settings: Settings) -> list[Folder]:
     """Return the folders, each before what lies in it; the programs of systemd and containers are other users."""
     folder = settings.folder
-    unpacked = {Path(path).parent for path in settings.binaries.values() if path.startswith(f"{folder}/bin/")}
-    seen = [folder, f"{folder}/bin", *sorted(map(str, unpacked)), f"{folder}/programs"]
+    seen = [folder, f"{folder}/programs"]
     seen += [f"{folder}/programs/{name}" for name in settings.wished["programs"]]
     seen += [f"{folder}/grafana", f"{folder}/grafana/boards"]
     if settings.wished["grafana"]:
@@ -194,7 +189,7 @@ def _hash(texts: Iterable[str]) -> str:
 
 
 def _needs_key(settings: Settings) -> bool:
-    return bool((settings.wished["key"] and settings.wished["dialect"]) or settings.fleet)
+    return bool(settings.wished["key"] and settings.wished["dialect"])
 
 
 def _key_file(settings: Settings) -> str:
@@ -217,8 +212,6 @@ def _configuration(templates: Path, settings: Settings) -> list[File]:
         rules,
         _written(settings, "blackbox.yml", blackbox(settings)),
     ]
-    if settings.fleet:
-        written += fleet_monitoring.files(templates, settings.folder, settings.fleet, settings.pace, settings.limits)
     if wished["gpu"]:
         lines = "".join(f"{name}, gauge, {says}\n" for name, says in _DCGM_FIELDS)
         written.append({"path": f"{settings.folder}/dcgm.csv", "mode": "0644", "content": lines})
@@ -233,11 +226,7 @@ def _configuration(templates: Path, settings: Settings) -> list[File]:
 
 def prometheus(settings: Settings) -> dict[str, Json]:
     """Return Prometheus's configuration."""
-    wished, interval, fleet = settings.wished, duration(settings.pace.interval_s), settings.fleet
-    trust = fleet_monitoring.trust_file(settings.folder)
-    exporter = f"{_LOOPBACK}:{wished['ports']['blackbox']}"
-    replicas = fleet_monitoring.scraped(fleet, trust, _key_file(settings), exporter) if fleet else []
-    more = [f"{settings.folder}/fleet_rules.yml"] if fleet else []
+    wished, interval = settings.wished, duration(settings.pace.interval_s)
     found: dict[str, Json] = {
         "global": {
             "scrape_interval": interval,
@@ -245,8 +234,8 @@ def prometheus(settings: Settings) -> dict[str, Json]:
             "evaluation_interval": interval,
             "external_labels": {"box": settings.box},
         },
-        "rule_files": [f"{settings.folder}/rules.yml", *more],
-        "scrape_configs": [*(_scraped(settings, job) for job in jobs(wished)), *replicas],
+        "rule_files": [f"{settings.folder}/rules.yml"],
+        "scrape_configs": [_scraped(settings, job) for job in jobs(wished)],
     }
     if wished["alertmanager"]:
         found["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [wished["alertmanager"]]}]}]}
@@ -277,7 +266,7 @@ def _target(job: str, address: str, profile: str = "") -> dict[str, Json]:
 
 def blackbox(settings: Settings) -> Json:
     """Return the blackbox exporter's configuration: how each of its modules asks."""
-    wished, fleet = settings.wished, settings.fleet
+    wished = settings.wished
     modules: dict[str, Json] = {
         HEALTH: {
             "prober": "http",
@@ -291,8 +280,6 @@ def blackbox(settings: Settings) -> Json:
         if wished["gateway"]["name"]:
             tls["server_name"] = wished["gateway"]["name"]
         modules[GATEWAY] = {"prober": "tcp", "timeout": "5s", "tcp": {"tls": True, "tls_config": tls}}
-    if fleet:
-        modules |= fleet_monitoring.asked_ready(fleet, fleet_monitoring.trust_file(settings.folder))
     return {"modules": modules}
 
 

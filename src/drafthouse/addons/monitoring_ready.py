@@ -15,8 +15,6 @@ from ..core.http import opener
 
 # The jobs that Prometheus scrapes. `health` asks the engine's path for it, through the blackbox exporter.
 ENGINE, HEALTH, NODE, GPU, GATEWAY = "engine", "health", "node", "gpu", "gateway"
-# At a fleet's front: every replica's /ready, through the blackbox exporter too.
-FLEET = "fleet_ready"
 _ASK_EVERY_S = 0.5
 _ASK_S = 10.0
 _DO = {
@@ -25,7 +23,6 @@ _DO = {
     NODE: "read the log of the node exporter",
     GPU: "read `docker logs drafthouse-dcgm`; nvidia-smi on the box shows whether the driver works",
     GATEWAY: "read the log of the blackbox exporter",
-    FLEET: "read the log of the blackbox exporter",
 }
 #: The status and the text of an answer; raises OSError where there is none.
 Ask = Callable[[str], "tuple[int, str]"]

@@ -40,8 +40,6 @@ class Limits:
     hot: float = 0.1  # of the time
     power: float = 0.9  # of the time; a GPU at work may well run at its power limit
     certificate_days: int = 7  # Caddy renews when a third of a certificate's life is left
-    apart: float = 0.25  # below the median of a fleet's replicas
-    apart_drafts: int = 100  # of a replica in a window, before its acceptance is compared
 
 
 #: By the name of the engine whose counters they are.

@@ -32,7 +32,7 @@ CAUSES = (
 
 
 def acceptance_findings(speculative: ArmResult, resolved: ResolvedProfile) -> list[AcceptanceFinding]:
-    """Return what the whole run's counters say against the draft; nothing where they do not tell, or told too little.
+    """What the whole run's counters say against the draft; nothing where they do not tell, or told too little.
 
     A lookup is left out: it drafts no further than what it found, and where it finds nothing it costs nothing.
     """
@@ -40,55 +40,40 @@ def acceptance_findings(speculative: ArmResult, resolved: ResolvedProfile) -> li
     drafts = counter_of(speculative, "drafts")
     if method.get("kind") == "lookup" or (drafts is not None and drafts < LEAST_DRAFTS):
         return []
-    collapsed = _collapsed(speculative)
     length = speculative.get("spec_decode_acceptance_length")
     if length is not None and length <= DEAD_LENGTH:
-        return [
-            {
-                "code": DEAD,
-                "said": f"dead head: {length:.3f} tokens per step, where 1 means that no draft token is accepted",
-                "do": f"usual causes: {'; '.join(CAUSES)}",
-            }
-        ]
+        said = f"dead head: {length:.3f} tokens per step, where 1 means that no draft token is accepted"
+        return [{"code": DEAD, "said": said, "do": f"usual causes: {'; '.join(CAUSES)}"}]
+    found = _collapsed(speculative)
     rates = list(speculative.get("spec_decode_per_position_acceptance_rates") or [])
     useful = next((at for at, rate in enumerate(rates) if rate <= NOTHING_ACCEPTED), len(rates))
-    if drafts is None or not 0 < useful < len(rates):
-        return collapsed
-    return [
-        *collapsed,
-        {
-            "code": TOO_DEEP,
-            "said": f"K too deep: from draft position {useful + 1} on, at most {NOTHING_ACCEPTED:.0%} is accepted, "
-            f"with K={method.get('num_speculative_tokens', len(rates))}",
-            "do": f"set num_speculative_tokens: {useful}; a one-layer head may not be made for more",
-        },
-    ]
+    if drafts is not None and 0 < useful < len(rates):
+        asked = method.get("num_speculative_tokens", len(rates))
+        least = f"at most {NOTHING_ACCEPTED:.0%} is accepted"
+        said = f"K too deep: from draft position {useful + 1} on, {least}, with K={asked}"
+        do = f"set num_speculative_tokens: {useful}; a one-layer head may not be made for more"
+        found.append({"code": TOO_DEEP, "said": said, "do": do})
+    return found
 
 
 def _collapsed(speculative: ArmResult) -> list[AcceptanceFinding]:
-    """Return a finding where less is accepted the longer a conversation is: its parts are groups of their own."""
+    """A finding where less is accepted the longer a conversation is: its parts are groups of their own."""
     lengths: dict[str, list[int]] = {}
     for request in requests_of(speculative):
         if (gate := request.get("gate")) and gate.get("name") == TALK:
             lengths.setdefault(str(request.get("group")), []).append(request.get("input_tokens") or 0)
-    groups = speculative.get("groups") or {}
-    parts = sorted(
-        ((median(tokens), groups[name]) for name, tokens in lengths.items() if name in groups), key=lambda part: part[0]
-    )
-    told = [
-        (tokens, rate)
-        for tokens, part in parts
-        if (counter_of(part, "draft_tokens") or 0) >= LEAST_DRAFTED
-        and (rate := part.get("spec_decode_acceptance_rate")) is not None
-    ]
-    if len(told) < 2 or told[-1][1] >= COLLAPSED * told[0][1]:
+    parts = []
+    for name, group in (speculative.get("groups") or {}).items():
+        rate = group.get("spec_decode_acceptance_rate")
+        enough = (counter_of(group, "draft_tokens") or 0) >= LEAST_DRAFTED
+        if name in lengths and enough and rate is not None:
+            parts.append((median(lengths[name]), rate))
+    parts.sort(key=lambda part: part[0])
+    if len(parts) < 2 or parts[-1][1] >= COLLAPSED * parts[0][1]:
         return []
-    over = ", ".join(f"{rate:.0f} % at {tokens:,.0f} tokens" for tokens, rate in told)
-    return [
-        {
-            "code": COLLAPSES,
-            "said": f"acceptance collapses as a conversation grows: {over}",
-            "do": "usual causes: a draft with a shorter context or a different RoPE scaling than the target, a sliding "
-            "window in the draft, a draft cache that is not kept between turns",
-        }
-    ]
+    over = ", ".join(f"{rate:.0f} % at {tokens:,.0f} tokens" for tokens, rate in parts)
+    do = (
+        "usual causes: a draft with a shorter context or a different RoPE scaling than the target, a sliding "
+        "window in the draft, a draft cache that is not kept between turns"
+    )
+    return [{"code": COLLAPSES, "said": f"acceptance collapses as a conversation grows: {over}", "do": do}]

@@ -14,11 +14,17 @@ from ..prompts.suite_types import Gate, JsonSchema
 RIGHT, WRONG, OPEN = "right", "wrong", "open"
 """What an answer can be; open: it was cut off by the output length before it could be told."""
 
+_WORSE = (RIGHT, OPEN, WRONG)
 _SHOWN_CHARACTERS = 120
 
 
+def worse(known: tuple[str, str] | None, state: tuple[str, str]) -> tuple[str, str]:
+    """The worse of two states of a prompt's answers, the known one where they are alike."""
+    return state if known is None or _WORSE.index(state[0]) > _WORSE.index(known[0]) else known
+
+
 def check_answer(request: Request) -> tuple[str, str]:
-    """Return what an answer is by the gate of its request (right, wrong, open), and why when it is not right."""
+    """What an answer is by the gate of its request (right, wrong, open), and why when it is not right."""
     if gave_nothing(request):
         return WRONG, str(request.get("error") or f"HTTP {request.get('http_status')}")
     gate = request.get("gate")
@@ -28,15 +34,18 @@ def check_answer(request: Request) -> tuple[str, str]:
     return check(request, gate)
 
 
-def _check_json(request: Request, gate: Gate) -> tuple[str, str]:
+def _check_value(text: str, schema: JsonSchema, request: Request) -> tuple[str, str]:
+    """What a JSON text is by a schema."""
     try:
-        value = read_json(str(request.get("text") or ""))
-    except Unfinished as error:
-        return (OPEN if was_cut(request) else WRONG), f"{error}: {short(request.get('text'))}"
+        problem = why_not(read_json(text), schema)
     except ValueError as error:
-        return WRONG, f"{error}: {short(request.get('text'))}"
-    problem = why_not(value, gate.get("schema") or {})
+        undecided = isinstance(error, Unfinished) and was_cut(request)
+        return OPEN if undecided else WRONG, f"{error}: {short(text)}"
     return (WRONG, problem) if problem else (RIGHT, "")
+
+
+def _check_json(request: Request, gate: Gate) -> tuple[str, str]:
+    return _check_value(str(request.get("text") or ""), gate.get("schema") or {}, request)
 
 
 def _check_tools(request: Request, gate: Gate) -> tuple[str, str]:
@@ -47,7 +56,7 @@ def _check_tools(request: Request, gate: Gate) -> tuple[str, str]:
         # Without a tool that must be called, text is an answer too; whether both arms call, `outputs` tells.
         return (OPEN if was_cut(request) or not wanted else WRONG), said
     for call in calls:
-        state, why = _check_call(call, gate.get("tools") or {}, was_cut(request))
+        state, why = _check_call(call, gate.get("tools") or {}, request)
         if state != RIGHT:
             return state, why
     if wanted and wanted not in [call.get("name") for call in calls]:
@@ -55,21 +64,13 @@ def _check_tools(request: Request, gate: Gate) -> tuple[str, str]:
     return RIGHT, ""
 
 
-def _check_call(call: ToolCall, tools: Mapping[str, JsonSchema], cut: bool) -> tuple[str, str]:
+def _check_call(call: ToolCall, tools: Mapping[str, JsonSchema], request: Request) -> tuple[str, str]:
     name, text = str(call.get("name")), str(call.get("arguments") or "")
     if name not in tools:
         return WRONG, f"called {name!r}, which is not one of the tools"
-    try:
-        # Nothing at all is how some servers write a call without arguments.
-        arguments = read_json(text or "{}")
-    except Unfinished as error:
-        return (OPEN if cut else WRONG), f"{name}: {error}: {short(text)}"
-    except ValueError as error:
-        return WRONG, f"{name}: {error}: {short(text)}"
-    if not isinstance(arguments, dict):
-        return WRONG, f"{name}: the arguments are not an object: {short(text)}"
-    problem = why_not(arguments, dict(tools[name]))
-    return (WRONG, f"{name}: {problem}") if problem else (RIGHT, "")
+    # Nothing at all is how some servers write a call without arguments.
+    state, why = _check_value(text or "{}", {**tools[name], "type": "object"}, request)
+    return state, f"{name}: {why}" if why else ""
 
 
 def _check_needle(request: Request, gate: Gate) -> tuple[str, str]:
@@ -92,11 +93,11 @@ _CHECKS: dict[str, Callable[[Request, Gate], tuple[str, str]]] = {
 
 
 def was_cut(request: Request) -> bool:
-    """Tell whether an answer ends where its output length did."""
+    """Whether an answer ends where its output length did."""
     return request.get("finish_reason") == "length"
 
 
 def short(text: object) -> str:
-    """Return the beginning of a text, on one line, for a sentence."""
+    """The beginning of a text, on one line, for a sentence."""
     words = " ".join(str(text or "").split())
     return f"{words[:_SHOWN_CHARACTERS]}…" if len(words) > _SHOWN_CHARACTERS else words or "(nothing)"

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..bench.result_types import ArmResult, Request
-from ..bench.samples import requests_of, whole_prompt
+from ..bench.samples import whole_prompt
 from ..core.format import count
+from .measured import in_groups
 from .paired_tests import losses_chance
 
 #: Below this chance among equal arms, prompts that are no longer answered are lost to speculation.
@@ -18,29 +19,29 @@ LOST_CHANCE = 0.01
 
 
 def thought_of(request: Request) -> str:
-    """Return what the model thought before it answered."""
+    """What the model thought before it answered."""
     return str(request.get("reasoning_text") or "")
 
 
 def answer_of(request: Request) -> str:
-    """Return what the model answered: its text, and its tool calls."""
+    """What the model answered: its text, and its tool calls."""
     # The id of a call is drawn anew for each answer, so it is left out.
     calls = "".join(f"\n{call.get('name')}({call.get('arguments')})" for call in request.get("tool_calls") or [])
     return f"{request.get('text') or ''}{calls}"
 
 
 def whole_text(request: Request) -> str:
-    """Return all that the model said, thinking and calls included: the arms must agree in that as well."""
+    """All that the model said, thinking and calls included: the arms must agree in that as well."""
     return thought_of(request) + answer_of(request)
 
 
 def is_answered(request: Request) -> bool:
-    """Tell whether there is an answer at all, and not thoughts alone."""
+    """Whether there is an answer at all, and not thoughts alone."""
     return bool(answer_of(request).strip())
 
 
 def answers_lost(baseline: Iterable[Request], speculative: Iterable[Request]) -> str | None:
-    """Return in words that prompts which the baseline answers get thoughts alone, at any temperature; None if not."""
+    """The sentence that prompts which the baseline answers get thoughts alone, at any temperature; None if not."""
     ours, theirs = (_answered_prompts(requests) for requests in (baseline, speculative))
     both = [prompt for prompt in ours if prompt in theirs]
     lost = [prompt for prompt in both if ours[prompt] and not theirs[prompt]]
@@ -54,7 +55,7 @@ def answers_lost(baseline: Iterable[Request], speculative: Iterable[Request]) ->
 
 
 def _answered_prompts(requests: Iterable[Request]) -> dict[tuple[str, str], bool]:
-    """Return which prompts of an arm were answered, in one round at least."""
+    """Which prompts of an arm were answered, in one round at least."""
     found: dict[tuple[str, str], bool] = {}
     for request in requests:
         if request.get("status") == "ok":
@@ -64,17 +65,13 @@ def _answered_prompts(requests: Iterable[Request]) -> dict[tuple[str, str], bool
 
 
 def unanswered(results: Mapping[str, ArmResult], groups: Sequence[str]) -> list[str]:
-    """Return a sentence where the baseline answered no prompt of some groups: no work was measured."""
-    requests = [
-        r for r in requests_of(results["baseline"]) if r.get("status") == "ok" and str(r.get("group")) in groups
-    ]
+    """A sentence where the baseline answered no prompt of some groups: no work was measured."""
+    requests = in_groups(results["baseline"], groups)
     thought = sum(bool(thought_of(r).strip()) for r in requests)
     if not thought or any(is_answered(r) for r in requests):
         return []
     cut = sum(r.get("finish_reason") == "length" for r in requests)
-    advice = (
-        "raise the output length limit: reasoning used all of it"
-        if cut == len(requests)
-        else "check the engine's reasoning parser: it may take answers for reasoning"
-    )
+    advice = "check the engine's reasoning parser: it may take answers for reasoning"
+    if cut == len(requests):
+        advice = "raise the output length limit: reasoning used all of it"
     return [f"the baseline gave only reasoning and no answer in {count(len(requests), 'request')}: {advice}"]

@@ -9,7 +9,7 @@ import difflib
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -44,7 +44,7 @@ SAME_IN_BOTH = (
 )
 # What of the client's settings may not differ; the first round's number and the order of the arms may.
 SETTINGS = ("temperatures", "seed", "ignore_eos", "timeout_s", "warmups", "kinds")
-ENGINE_IDENTITY = ("id", "version", "version_answered", "runtime")
+ENGINE_IDENTITY = ("id", "version", "version_answered", "max_model_len_answered", "runtime")
 # The leaves that name a machine. The rest of what is read of it (clocks, load, temperature) is its state:
 # it moves, and is shown instead.
 MACHINE_IDENTITY = frozenset(
@@ -65,12 +65,12 @@ STATE = frozenset({"after", "groups", "gpu_processes"})
 
 
 def is_speculation(flag: str, names: Mapping[str, int] | None = None) -> bool:
-    """Tell whether a flag sets speculation: one of ``names``, or without them one that is known to."""
+    """Whether a flag sets speculation: one of ``names``, or without them one that is known to."""
     return flag in names if names is not None else bool(SPECULATION_FLAG.match(flag.replace("_", "-")))
 
 
 def strip_speculation_argv(tokens: Sequence[str], names: Mapping[str, int] | None = None) -> list[str]:
-    """Return an argument list without its speculation flags and their values.
+    """An argument list without its speculation flags and their values.
 
     ``names`` says how many values each such flag has; without it a flag has one, if a value follows.
     """
@@ -80,9 +80,11 @@ def strip_speculation_argv(tokens: Sequence[str], names: Mapping[str, int] | Non
         if FLAG.match(token):
             name, _, attached = token.partition("=")
             speculation = is_speculation(name, names)
-            values = 0 if attached or not speculation else names[name] if names is not None else 1
+            values = 0
             if not speculation:
                 kept.append(token)
+            elif not attached:
+                values = 1 if names is None else names[name]
         elif values and not token.startswith("$"):
             values -= 1
         else:
@@ -92,22 +94,17 @@ def strip_speculation_argv(tokens: Sequence[str], names: Mapping[str, int] | Non
 
 
 def _strip_speculation_data(data: Any, names: Mapping[str, int] | None) -> Any:
-    """Return parsed YAML without speculation keys, argument lists in it without speculation flags."""
+    """Parsed YAML without speculation keys, argument lists in it without speculation flags."""
     if isinstance(data, Mapping):
-        return {
-            str(key): _strip_speculation_data(value, names)
-            for key, value in data.items()
-            if str(key) not in SPECULATION_KEYS
-        }
-    if isinstance(data, list):
-        if all(isinstance(item, str) for item in data):
-            return strip_speculation_argv(data, names)
-        return [_strip_speculation_data(item, names) for item in data]
-    return data
+        kept = {str(key): value for key, value in data.items() if str(key) not in SPECULATION_KEYS}
+        return {key: _strip_speculation_data(value, names) for key, value in kept.items()}
+    if isinstance(data, list) and all(isinstance(item, str) for item in data):
+        return strip_speculation_argv(data, names)
+    return [_strip_speculation_data(item, names) for item in data] if isinstance(data, list) else data
 
 
 def words_of_file(path: str, content: str, names: Mapping[str, int] | None = None) -> list[str]:
-    """Return what a rendered file says without speculation, as a list of words or lines to compare.
+    """What a rendered file says without speculation, as a list of words or lines to compare.
 
     YAML and JSON are compared by meaning, shell scripts by their words (so a flag may stand on any line),
     anything else line by line. Comments do not count. ``names`` are the speculation flags, where
@@ -129,19 +126,18 @@ def words_of_file(path: str, content: str, names: Mapping[str, int] | None = Non
 
 
 def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the differing stretches of two lists, each with the word before it, which names the value."""
+    """The differing stretches of two lists, each with the word before it, which names the value."""
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
         if tag != "equal":
-            lead = [before[i1 - 1]] if i1 and FLAG.match(before[i1 - 1]) else []
-            yield (
-                " ".join([*(lead if i2 > i1 else []), *before[i1:i2]]) or "nothing",
-                " ".join([*(lead if j2 > j1 else []), *after[j1:j2]]) or "nothing",
-            )
+            start = 1 if i1 and FLAG.match(before[i1 - 1]) else 0
+            one = before[i1 - start : i2] if i2 > i1 else []
+            two = after[j1 - start : j2] if j2 > j1 else []
+            yield " ".join(one) or "nothing", " ".join(two) or "nothing"
 
 
 def _speculation_names(arms: Mapping[str, ResolvedArm]) -> dict[str, int] | None:
-    """Return the flags that the resolved profile itself calls speculation, with how many values each has.
+    """The flags that the resolved profile itself calls speculation, with how many values each has.
 
     None where it does not say.
     """
@@ -155,14 +151,19 @@ def _environment(arm: ResolvedArm) -> dict[str, str]:
     return arm.get("environment") or older
 
 
+def _in_each(what: str, one: object, two: object) -> str:
+    """The sentence about what has two values."""
+    return f"{DIFFER}: {what} is {one} in baseline and {two} in speculative"
+
+
 def file_differences(resolved: ResolvedProfile) -> list[str]:
-    """Return what the rendered files of the two arms differ in besides speculation, a sentence each."""
+    """What the rendered files of the two arms differ in besides speculation, a sentence each."""
     arms = resolved.get("arms") or {}
-    names = _speculation_names(arms)
     files = {arm: _by_part(built.get("files") or []) for arm, built in arms.items()}
-    one, two = files.get("baseline") or {}, files.get("speculative") or {}
+    one, two = files.get("baseline"), files.get("speculative")
     if not one or not two:
         return ["the rendered files of both arms are needed to compare them, and the profile has none"]
+    names = _speculation_names(arms)
     found: list[str] = []
     for path in sorted(one.keys() | two.keys()):
         if path not in one or path not in two:
@@ -170,27 +171,16 @@ def file_differences(resolved: ResolvedProfile) -> list[str]:
             found.append(f"{DIFFER}: only {only} has the file {path}")
             continue
         if one[path].get("mode") != two[path].get("mode"):
-            found.append(
-                f"{DIFFER}: the mode of {path} is {one[path].get('mode')} "
-                f"in baseline and {two[path].get('mode')} in speculative"
-            )
-        texts = [words_of_file(path, str(side[path].get("content", "")), names) for side in (one, two)]
-        found += [
-            f"{DIFFER}: {path} has {before!r} in baseline and {after!r} in speculative"
-            for before, after in _changes(*texts)
-        ]
-    env_one, env_two = (_environment(arms[arm]) for arm in ("baseline", "speculative"))
-    found += [
-        f"{DIFFER}: the environment variable {name} is "
-        f"{env_one.get(name, 'not set')!r} in baseline and {env_two.get(name, 'not set')!r} in speculative"
-        for name in sorted(env_one.keys() | env_two.keys())
-        if env_one.get(name) != env_two.get(name)
-    ]
-    return found
+            found.append(_in_each(f"the mode of {path}", one[path].get("mode"), two[path].get("mode")))
+        before, after = (words_of_file(path, str(side[path].get("content", "")), names) for side in (one, two))
+        for old, new in _changes(before, after):
+            found.append(f"{DIFFER}: {path} has {old!r} in baseline and {new!r} in speculative")
+    ours, theirs = _environment(arms["baseline"]), _environment(arms["speculative"])
+    return found + _unequal("the environment variable ", ours, theirs, sorted({**ours, **theirs}), "not set")
 
 
 def _by_part(files: Sequence[File]) -> dict[str, File]:
-    """Return files by what they are; one that has another name in each arm goes by its part, in all of them."""
+    """Files by what they are; one that has another name in each arm goes by its part, in all of them."""
     parts = {str(file["path"]): str(file["part"]) for file in files if "part" in file}
     found: dict[str, File] = {}
     for file in files:
@@ -204,13 +194,15 @@ def _by_part(files: Sequence[File]) -> dict[str, File]:
 
 
 def machine_identity(machine: object, path: str = "") -> dict[str, object]:
-    """Return the leaves that say which machine it was when its arm began, by path, without its state."""
+    """The leaves that say which machine it was when its arm began, by path, without its state."""
     found: dict[str, object] = {}
     if isinstance(machine, Mapping):
         for key, value in machine.items():
             if str(key) in STATE:
                 continue
-            where = f"{path}.{key}" if path else "" if key == "before" else str(key)
+            where = f"{path}.{key}".removeprefix(".")
+            if where == "before":
+                where = ""
             if isinstance(value, Mapping | list):
                 found |= machine_identity(value, where)
             elif str(key) in MACHINE_IDENTITY:
@@ -221,77 +213,79 @@ def machine_identity(machine: object, path: str = "") -> dict[str, object]:
     return found
 
 
-def _unequal(what: str, one: Mapping[str, object], two: Mapping[str, object], names: Sequence[str]) -> Iterator[str]:
+def _unequal(
+    what: str, one: Mapping[str, object], two: Mapping[str, object], names: Iterable[str], missing: object = None
+) -> list[str]:
+    """A sentence for each of ``names`` that has two values."""
+    found = []
     for name in names:
-        if one.get(name) != two.get(name):
-            yield (f"{DIFFER}: {what}{name} is {one.get(name)!r} in baseline and {two.get(name)!r} in speculative")
-
-
-def _sampling(result: ArmResult) -> dict[tuple[Any, Any], tuple[Any, ...]]:
-    return {
-        (r.get("group"), r.get("prompt_id")): (r.get("suite"), r.get("kind"), r.get("temperature"))
-        for r in result.get("requests") or []
-    }
+        values = one.get(name, missing), two.get(name, missing)
+        if values[0] != values[1]:
+            found.append(_in_each(f"{what}{name}", repr(values[0]), repr(values[1])))
+    return found
 
 
 def result_differences(baseline: ArmResult, speculative: ArmResult) -> list[str]:
-    """Return what the two results were measured differently in, a sentence each."""
-    found = list(_unequal("", baseline, speculative, SAME_IN_BOTH))
+    """What the two results were measured differently in, a sentence each."""
     engines = baseline.get("engine") or {}, speculative.get("engine") or {}
-    found += _unequal("engine ", *engines, ENGINE_IDENTITY)
-    settings = baseline.get("settings") or {}, speculative.get("settings") or {}
-    found += _unequal("setting ", *settings, SETTINGS)
-    one, two = (machine_identity(result.get("machine")) for result in (baseline, speculative))
-    found += _unequal("machine ", one, two, sorted(one.keys() | two.keys()))
-    sampled, resampled = _sampling(baseline), _sampling(speculative)
-    both = sampled.keys() & resampled.keys()
-    changed = sorted(str(key[1]) for key in both if sampled[key] != resampled[key])
-    if changed:
-        found.append(f"{DIFFER}: suite, kind or temperature of {_some(changed, 'prompt')} is not the same in both")
-    tokens: list[dict[Any, Any]] = [
-        {
-            (r.get("round"), r.get("group"), r.get("prompt_id")): r.get("input_tokens")
-            for r in result.get("requests") or []
-            if r.get("status") == "ok"
-        }
-        for result in (baseline, speculative)
+    own, other = (engine.get("settings_answered") or {} for engine in engines)
+    one, two = machine_identity(baseline.get("machine")), machine_identity(speculative.get("machine"))
+    found = [
+        *_unequal("", baseline, speculative, SAME_IN_BOTH),
+        *_unequal("engine ", *engines, ENGINE_IDENTITY),
+        # What only one server names is no difference: the other one says nothing of it.
+        *_unequal("the servers' own answer of ", own, other, [name for name in own if name in other]),
+        *_unequal("setting ", baseline.get("settings") or {}, speculative.get("settings") or {}, SETTINGS),
+        *_unequal("machine ", one, two, sorted(one.keys() | two.keys())),
     ]
-    moved = sorted({str(key[2]) for key in tokens[0].keys() & tokens[1].keys() if tokens[0][key] != tokens[1][key]})
-    if moved:
+    asked: list[dict[Any, Any]] = [{}, {}]
+    tokens: list[dict[Any, Any]] = [{}, {}]
+    for side, result in enumerate((baseline, speculative)):
+        for r in result.get("requests") or []:
+            group, prompt = r.get("group"), r.get("prompt_id")
+            asked[side][group, prompt] = r.get("suite"), r.get("kind"), r.get("temperature")
+            # Other people's files may not count them.
+            if r.get("status") == "ok" and r.get("input_tokens") is not None:
+                tokens[side][r.get("round"), group, prompt] = r["input_tokens"]
+    if changed := _differing_prompts(*asked):
+        found.append(f"{DIFFER}: suite, kind or temperature of {_some(changed)} is not the same in both")
+    if moved := _differing_prompts(*tokens):
+        same = _some(list(dict.fromkeys(moved)))
         found.append(
-            f"{DIFFER}: the servers counted different input tokens for "
-            f"{_some(moved, 'prompt')}, so they did not see the same text"
+            f"{DIFFER}: the servers counted different input tokens for {same}, so they did not see the same text"
         )
     return found
 
 
-def _some(names: Sequence[str], noun: str, most: int = 3) -> str:
-    """Return a count with its first names: ``4 prompts (a, b, c, …)``."""
-    shown = ", ".join(names[:most]) + (", …" if len(names) > most else "")
-    return f"{count(len(names), noun)} ({shown})"
+def _differing_prompts(one: Mapping[Any, Any], two: Mapping[Any, Any]) -> list[str]:
+    """The names, the last part of a key, under which both have another value."""
+    return sorted(str(key[-1]) for key in one.keys() & two.keys() if one[key] != two[key])
+
+
+def _some(prompts: Sequence[str], most: int = 3) -> str:
+    """A count of prompts with its first names: ``4 prompts (a, b, c, …)``."""
+    shown = ", ".join(prompts[:most]) + (", …" if len(prompts) > most else "")
+    return f"{count(len(prompts), 'prompt')} ({shown})"
 
 
 def stale(result: ArmResult, resolved: ResolvedProfile, arm: str) -> list[str]:
-    """Return where a result does not belong to this arm of this resolved profile, a sentence each."""
+    """Where a result does not belong to this arm of this resolved profile, a sentence each."""
     found: list[str] = []
     # `drafthouse bench` measures a server that it knows nothing of: whoever makes the report says which arm it was.
     if result.get("arm") not in (arm, "single"):
         found.append(f"the result given as {arm} is from the arm {result.get('arm')!r}")
-    for name, own, asked_for in (
-        ("profile", result.get("profile"), resolved.get("profile")),
-        ("key", result.get("key"), resolved.get("key")),
-    ):
+    profiles, keys = (result.get("profile"), resolved.get("profile")), (result.get("key"), resolved.get("key"))
+    for name, (own, asked_for) in (("profile", profiles), ("key", keys)):
         if own and asked_for and own != asked_for:
             found.append(f"{arm} was measured for {name} {own!r}, not for {asked_for!r}")
     experiment = resolved.get("experiment") or {}
-    for name, wanted, has in (
-        ("concurrency", experiment.get("concurrency"), result.get("max_concurrency")),
-        ("rounds", experiment.get("rounds"), result.get("rounds")),
-    ):
-        # More rounds than to begin with are what the evidence asked for.
-        enough = name == "rounds" and isinstance(has, int) and wanted is not None and has >= wanted
-        if wanted is not None and has != wanted and not enough:
-            found.append(f"{arm} was measured with {name} {has!r}, but the profile asks for {wanted!r}")
+    concurrency, most = experiment.get("concurrency"), result.get("max_concurrency")
+    if concurrency is not None and most != concurrency:
+        found.append(f"{arm} was measured with concurrency {most!r}, but the profile asks for {concurrency!r}")
+    wanted, rounds = experiment.get("rounds"), result.get("rounds")
+    # More rounds than to begin with are what the evidence asked for.
+    if wanted is not None and not (isinstance(rounds, int) and rounds >= wanted):
+        found.append(f"{arm} was measured with rounds {rounds!r}, but the profile asks for {wanted!r}")
     missing = sorted(set(experiment.get("suites") or []) - {r.get("suite") for r in result.get("requests") or []})
     if missing:
         found.append(f"{arm} has no request of {listing([f'suite {name}' for name in missing])}")

@@ -24,8 +24,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TypedDict
 
-_HALVINGS = 60
-
 
 @dataclass(frozen=True)
 class Counts:
@@ -34,6 +32,10 @@ class Counts:
     tokens: float
     drafted: float
     accepted: float
+
+    def __add__(self, other: Counts) -> Counts:
+        """The counts of both together."""
+        return Counts(self.tokens + other.tokens, self.drafted + other.drafted, self.accepted + other.accepted)
 
     @property
     def rate(self) -> float:
@@ -55,12 +57,12 @@ class Point:
     drafted: float
 
     def as_dict(self) -> dict[str, float]:
-        """Return the point as plain data, for JSON."""
+        """The point as plain data, for JSON."""
         return asdict(self)
 
 
 def counts_of(drafted: float, accepted: float, most: int, drafts: float | None, tokens: float | None) -> Counts:
-    """Return the counts of some traffic; ``most`` is K, ``drafts`` and ``tokens`` are None where nobody counts them.
+    """The counts of some traffic; ``most`` is K, ``drafts`` and ``tokens`` are None where nobody counts them.
 
     A draft is a step, and a step gives one token beside the accepted ones: there are no fewer tokens than that.
     Engines that count a request's tokens as it ends are behind at times; where nobody counts them, every step is taken
@@ -71,18 +73,18 @@ def counts_of(drafted: float, accepted: float, most: int, drafts: float | None, 
 
 
 def cost_of(counts: Counts, speedup: float) -> float:
-    """Return what a drafted token costs, in target steps; 0 where it seems to cost less than nothing."""
+    """What a drafted token costs, in target steps; 0 where it seems to cost less than nothing."""
     return max(0.0, (counts.accepted - counts.tokens * (1.0 - 1.0 / speedup)) / counts.drafted)
 
 
 def gain_of(counts: Counts, cost: float) -> float:
-    """Return how many times as fast as without drafting these tokens came; 1 where nothing was drafted."""
+    """How many times as fast as without drafting these tokens came; 1 where nothing was drafted."""
     steps = counts.tokens - counts.accepted + cost * counts.drafted
     return counts.tokens / steps if counts.tokens > 0 and steps > 0 else 1.0
 
 
 def cost_at(points: Sequence[Point], level: float) -> tuple[float, bool]:
-    """Return a drafted token's cost at a load, and whether loads on both sides of it were measured.
+    """A drafted token's cost at a load, and whether loads on both sides of it were measured.
 
     On a straight line over log2 of the load; outside of what was measured, the nearest that was. Raises ValueError
     without points.
@@ -99,40 +101,19 @@ def cost_at(points: Sequence[Point], level: float) -> tuple[float, bool]:
     return one.cost + share * (two.cost - one.cost), True
 
 
-def expected_tokens(chance: float, tokens: int) -> float:
-    """Return (1 - a^(K+1)) / (1 - a), the tokens that a step with ``tokens`` = K drafted ones gives."""
-    return math.fsum(chance**place for place in range(tokens + 1))
-
-
-def chance_of(length: float, tokens: int) -> float | None:
-    """Return the chance a that gives a mean acceptance length of ``length`` with K tokens; None beyond K + 1."""
-    if length > tokens + 1:
-        return None
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if expected_tokens(middle, tokens) < length else (low, middle)
-    return high if length > 1 else 0.0
-
-
 class BreakEven(TypedDict):
-    """From which acceptance on speculation pays at a load, in three ways, and whether the load was measured."""
+    """From which acceptance on speculation pays at a load: accepted over drafted tokens, or the mean length.
+
+    ``measured``: whether the load lies within what was measured.
+    """
 
     level: float
     rate: float
     length: float
-    chance: float | None
     measured: bool
 
 
 def break_even(points: Sequence[Point], level: float, tokens: int) -> BreakEven:
-    """Return from which acceptance on speculation pays at a load, in the three ways that people say it.
-
-    ``rate``: accepted over drafted tokens. ``length``: the mean acceptance length of a draft of K = ``tokens``.
-    ``chance``: Leviathan's a; None where a drafted token costs so much that no acceptance pays. ``measured``: whether
-    the load lies within what was measured.
-    """
+    """From which acceptance on speculation pays at a load, for a draft of K = ``tokens``."""
     cost, measured = cost_at(points, level)
-    length = 1.0 + cost * tokens
-    chance = chance_of(length, tokens)
-    return {"level": level, "rate": cost, "length": length, "chance": chance, "measured": measured}
+    return {"level": level, "rate": cost, "length": 1.0 + cost * tokens, "measured": measured}

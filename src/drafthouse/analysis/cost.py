@@ -10,8 +10,9 @@ import math
 import re
 from collections.abc import Mapping
 
-from ..bench.outcome import OK
 from ..bench.result_types import ArmResult, Power
+from ..bench.samples import whole_answers
+from ..bench.usage_check import content_of
 from ..core.format import number, percent
 from ..profiles.memory_fit import GB
 from ..profiles.resolved_types import Fit, ResolvedProfile
@@ -19,6 +20,14 @@ from .verdict_types import ArmCost, Bandwidth, CostRow, Energy, GpuMemory, Memor
 
 MILLION = 1_000_000
 JOULES_PER_KWH = 3_600_000
+
+# What is to be known of a row, where it is long.
+_ADDS = "what answering requests adds"
+_INPUT = "the share of time spent before first tokens"
+_BUSY = "if the box is always this busy, over all prompts of the run"
+_TEXT = "over all text that was answered, which no server's token count can move"
+_READ = "weights, draft and KV cache read, as a share of the data sheet's figure"
+_LIMIT = "at full bandwidth and the measured tokens per step"
 
 # What engines say of the memory they take, in their own units.
 _GIB, _MIB = 1024**3, 1024**2
@@ -39,7 +48,7 @@ _SERVES = re.compile(r"Application startup complete|(?:server is|init:) listenin
 
 
 def memory_told(log: str) -> dict[str, int]:
-    """Return what an engine's log says of the memory of its last start: weights_bytes, kv_bytes, kv_tokens.
+    """What an engine's log says of the memory of its last start: weights_bytes, kv_bytes, kv_tokens.
 
     Bytes of all devices that printed a line, target and draft together; a figure that no line told is left out. A log
     holds earlier starts too: what stands before the last but one "it serves" line is theirs.
@@ -57,30 +66,29 @@ def memory_told(log: str) -> dict[str, int]:
 
 
 def costs(
-    result: ArmResult,
-    power: Power | None,
-    price_per_hour: float | None = None,
-    currency: str | None = None,
+    result: ArmResult, power: Power | None, price_per_hour: float | None = None, currency: str | None = None
 ) -> TokenCosts:
-    """Return what the tokens of a result cost.
+    """What the tokens and the text of a result cost, in ``currency`` (None: the one of the price).
 
-    ``energy``: joules per output token and kWh per million of them, with the idle power inside and without it; the
-    reading of the prompts is in both. None where no energy was read.
-    ``money``: per million tokens, in ``currency`` (None: the one of the price). ``output_alone`` lays the whole price
-    on the output tokens; ``input`` and ``output`` share it by time: requests wait for their first token (TTFT) for the
-    input, and the rest of their time for the output. None without a price.
-    ``why`` says what is missing.
+    ``energy`` has the idle power inside and without it; the reading of the prompts is in both. ``money`` lays the whole
+    price on the output tokens (``output_alone``), or shares it by time: requests wait for their first token (TTFT) for
+    the input, and the rest of their time for the output. What stands per byte of text no server's count can move.
+    ``why`` says why one of them is None.
     """
     why: list[str] = []
-    tokens_in, tokens_out = result.get("total_input_tokens") or 0, result.get("total_output_tokens") or 0
+    text_bytes = sum(len(content_of(r).encode("utf-8", "replace")) for r in whole_answers(result))
     return {
-        "energy": _energy(power, tokens_out, why),
-        "money": _money(result, tokens_in, tokens_out, price_per_hour, currency, why),
+        "energy": _energy(power, result.get("total_output_tokens") or 0, text_bytes, why),
+        "money": _money(result, text_bytes, price_per_hour, currency, why),
         "why": why,
     }
 
 
-def _energy(power: Power | None, tokens: int, why: list[str]) -> Energy | None:
+def _over(above: float | None, below: float | None) -> float | None:
+    return above / below if above is not None and below else None
+
+
+def _energy(power: Power | None, tokens: int, text_bytes: int, why: list[str]) -> Energy | None:
     joules = power.get("energy_j") if power else None
     if not power or joules is None:
         why.append(f"energy: {(power and power.get('why')) or 'no power was read'}")
@@ -88,26 +96,19 @@ def _energy(power: Power | None, tokens: int, why: list[str]) -> Energy | None:
     if not tokens:
         why.append("energy: no tokens were counted")
         return None
-    whole, above = joules / tokens, power.get("energy_above_idle_j")
-    net = above / tokens if above is not None else None
     return {
         "source": power["source"],
         "mean_w": power["mean_w"],
         "idle_w": power["idle_w"],
-        "j_per_output_token": whole,
-        "j_per_output_token_above_idle": net,
-        "kwh_per_million_output_tokens": whole * MILLION / JOULES_PER_KWH,
-        "kwh_per_million_output_tokens_above_idle": net * MILLION / JOULES_PER_KWH if net is not None else None,
+        "j_per_output_token": joules / tokens,
+        "j_per_output_token_above_idle": _over(power.get("energy_above_idle_j"), tokens),
+        "kwh_per_million_output_tokens": joules / tokens * MILLION / JOULES_PER_KWH,
+        "j_per_byte_of_text": _over(joules, text_bytes),
     }
 
 
 def _money(
-    result: ArmResult,
-    tokens_in: int,
-    tokens_out: int,
-    price: float | None,
-    currency: str | None,
-    why: list[str],
+    result: ArmResult, text_bytes: int, price: float | None, currency: str | None, why: list[str]
 ) -> Money | None:
     if price is None:
         why.append(
@@ -116,41 +117,44 @@ def _money(
         )
         return None
     duration = result.get("duration")
+    tokens_in, tokens_out = result.get("total_input_tokens") or 0, result.get("total_output_tokens") or 0
     if not duration or not tokens_out:
         why.append("money: no tokens were counted")
         return None
-    whole = price * duration / 3600
-    share = _waiting_share(result)
-    return {
+    millions = price * duration / 3600 * MILLION
+    money: Money = {
         "currency": currency,
         "price_per_hour": price,
-        "per_million_output_alone": whole / tokens_out * MILLION,
-        "per_million_all_tokens": whole / (tokens_in + tokens_out) * MILLION,
-        "input_share_of_time": share,
-        "per_million_input": whole * share / tokens_in * MILLION if share is not None and tokens_in else None,
-        "per_million_output": whole * (1 - share) / tokens_out * MILLION if share is not None else None,
+        "per_million_output_alone": millions / tokens_out,
+        "per_million_bytes_of_text": _over(millions, text_bytes),
+        "per_million_input": None,
+        "per_million_output": None,
     }
+    share = _waiting_share(result)
+    if share is not None:
+        money["per_million_input"] = _over(millions * share, tokens_in)
+        money["per_million_output"] = millions * (1 - share) / tokens_out
+    return money
 
 
 def _waiting_share(result: ArmResult) -> float | None:
-    """Return the part of the requests' time that went by before their first token."""
-    good = [
-        (ttft, e2el)
-        for one in result.get("requests") or []
-        if one.get("status") == OK and (ttft := one.get("ttft_ms")) is not None and (e2el := one.get("e2el_ms"))
-    ]
-    whole = math.fsum(e2el for _, e2el in good)
-    return math.fsum(ttft for ttft, _ in good) / whole if whole else None
+    """The part of the requests' time that went by before their first token."""
+    waited = whole = 0.0
+    for request in whole_answers(result):
+        ttft, e2el = request.get("ttft_ms"), request.get("e2el_ms")
+        if ttft is not None and e2el:
+            waited, whole = waited + ttft, whole + e2el
+    return _over(waited, whole)
 
 
 def devices_of(resolved: ResolvedProfile) -> int:
-    """Return over how many devices the resolved profile splits the target."""
+    """Over how many devices the resolved profile splits the target."""
     one = float(resolved["hardware"]["bandwidth_gb_s"]) * GB
     return max(1, round(float(resolved["expectation"]["bandwidth_bytes_s"]) / one))
 
 
 def bandwidth_share(result: ArmResult, resolved: ResolvedProfile, arm: str) -> Bandwidth | None:
-    """Return how near an arm's decoding comes to what the memory's bandwidth allows; None where a part is missing.
+    """How near an arm's decoding comes to what the memory's bandwidth allows; None where a part is missing.
 
     The roofline argument (as `memory_fit.decode_limit`): every decode step reads the target's weights once, the KV
     cache of the streams that run, and for each drafted token the draft's weights. steps/s of a stream = (1000 / median
@@ -158,35 +162,33 @@ def bandwidth_share(result: ArmResult, resolved: ResolvedProfile, arm: str) -> B
     sheet). A head that drafts all its tokens in one pass reads less than is counted here, a mixture of experts under
     load reads more: a share is an estimate, best for one stream and a dense model.
     """
-    tpot, expectation = result.get("median_tpot_ms"), resolved.get("expectation") or {}
-    bandwidth, target = expectation.get("bandwidth_bytes_s"), expectation.get("bytes_per_token")
-    if not tpot or not bandwidth or not target:
-        return None
-    length = result.get("spec_decode_acceptance_length") if arm == "speculative" else 1.0
-    if not length:
-        return None  # without it nobody knows how many steps the tokens took
-    per_second = 1000 / tpot
-    draft = 0.0
+    expectation = resolved.get("expectation") or {}
+    tpot, bandwidth = result.get("median_tpot_ms"), expectation.get("bandwidth_bytes_s")
+    target, length, read = expectation.get("bytes_per_token"), 1.0, 0.0
     if arm == "speculative":
-        draft = drafted_tokens(result, resolved) * expectation.get("draft_cost", 0.0) * target
-    kv = _kv_read(result, resolved, arm)
-    bytes_per_step = target + draft + kv
-    read = per_second / length * bytes_per_step
+        # Without the mean acceptance length nobody knows how many steps the tokens took.
+        length = result.get("spec_decode_acceptance_length") or 0.0
+        read = drafted_tokens(result, resolved) * expectation.get("draft_cost", 0.0)
+    if not tpot or not bandwidth or not target or not length:
+        return None
+    per_second = 1000 / tpot
+    bytes_per_step = target * (1 + read) + _kv_read(result, resolved, arm)
+    bytes_s = per_second / length * bytes_per_step
     return {
         "tok_s": per_second,
         "tokens_per_step": length,
         "steps_per_s": per_second / length,
         "bytes_per_step": bytes_per_step,
-        "bytes_s": read,
+        "bytes_s": bytes_s,
         "bandwidth_bytes_s": bandwidth,
-        "share": read / bandwidth,
+        "share": bytes_s / bandwidth,
         # What one stream could do at the very most with as many tokens a step, every byte at full speed.
         "limit_tok_s": bandwidth / bytes_per_step * length,
     }
 
 
 def drafted_tokens(result: ArmResult, resolved: ResolvedProfile) -> float:
-    """Return the tokens drafted a step: counted where the engine tells it, else what the profile asks for."""
+    """The tokens drafted a step: counted where the engine tells it, else what the profile asks for."""
     drafted, drafts = result.get("spec_decode_draft_tokens"), result.get("spec_decode_num_drafts")
     if drafted is not None and drafts:
         return float(drafted) / float(drafts)
@@ -194,7 +196,7 @@ def drafted_tokens(result: ArmResult, resolved: ResolvedProfile) -> float:
 
 
 def _kv_read(result: ArmResult, resolved: ResolvedProfile, arm: str) -> float:
-    """Return the bytes of KV cache that one step of the whole batch reads: streams x mean context x bytes a token."""
+    """The bytes of KV cache that one step of the whole batch reads: streams x mean context x bytes a token."""
     fit = _fit(resolved, arm)
     done = result.get("completed")
     if not fit or not done:
@@ -211,53 +213,40 @@ def _fit(resolved: ResolvedProfile, arm: str) -> Fit | None:
 
 
 def memory_used(resolved: ResolvedProfile, arm: str, result: ArmResult) -> Memory:
-    """Return the memory of an arm in bytes: what was planned on one device, what the engine told, what the GPUs showed.
+    """The memory of an arm in bytes.
 
     ``planned``: weights, draft, kv, overhead (on one device). ``told``: what the engine's own log says
     (`memory_told`), {} where it says nothing. ``gpus``: the most that each GPU showed as used around a group of
     requests; it holds whatever else runs there.
     """
-    fit = _fit(resolved, arm)
-    told = dict(result.get("memory") or {})
-    if "kv_tokens" in told and fit:
-        # Some builds tell the room in tokens alone.
-        told.setdefault("kv_bytes", int(told["kv_tokens"] * fit["kv_per_token"]))
-    return {
-        "planned": {
-            "weights": fit.get("weights"),
-            "draft": fit.get("draft"),
-            "kv": fit.get("kv_needed"),
-            "overhead": fit.get("overhead"),
-            "reserved": fit.get("reserved"),
-        }
-        if fit
-        else {},
-        "told": told,
-        "gpus": _gpu_memory(result),
-    }
+    fit, told = _fit(resolved, arm), dict(result.get("memory") or {})
+    planned: dict[str, float | None] = {}
+    if fit:
+        planned = {"weights": fit.get("weights"), "draft": fit.get("draft"), "kv": fit.get("kv_needed")}
+        planned |= {"overhead": fit.get("overhead"), "reserved": fit.get("reserved")}
+        if "kv_tokens" in told:
+            # Some builds tell the room in tokens alone.
+            told.setdefault("kv_bytes", int(told["kv_tokens"] * fit["kv_per_token"]))
+    return {"planned": planned, "told": told, "gpus": _gpu_memory(result)}
 
 
 def _gpu_memory(result: ArmResult) -> list[GpuMemory]:
     machine = result.get("machine")
     if not machine:
         return []
-    states = [machine.get("before"), machine.get("after")]
-    for group in machine.get("groups") or []:
-        states += [group.get("before"), group.get("after")]
     most: dict[int | None, GpuMemory] = {}
-    for state in states:
-        for gpu in (state.get("gpus") or []) if state else []:
-            used = gpu.get("memory_used_bytes")
-            kept = most.setdefault(
-                gpu.get("index"), {"name": gpu.get("name"), "used": used, "total": gpu.get("memory_total_bytes")}
-            )
-            if used is not None and used > (kept["used"] or 0):
-                kept["used"] = used
+    for around in (machine, *(machine.get("groups") or [])):
+        for state in (around.get("before"), around.get("after")):
+            for gpu in (state and state.get("gpus")) or []:
+                first: GpuMemory = {"name": gpu.get("name"), "used": None, "total": gpu.get("memory_total_bytes")}
+                kept, used = most.setdefault(gpu.get("index"), first), gpu.get("memory_used_bytes")
+                if used is not None and used >= (kept["used"] or 0):
+                    kept["used"] = used
     return list(most.values())
 
 
 def cost_table(results: Mapping[str, ArmResult], resolved: ResolvedProfile) -> dict[str, ArmCost]:
-    """Return everything of this module for each arm, JSON-serialisable: the report's `cost`."""
+    """Everything of this module for each arm, JSON-serialisable: the report's `cost`."""
     site = resolved.get("site") or {}
     table: dict[str, ArmCost] = {}
     for arm, result in results.items():
@@ -275,76 +264,54 @@ def cost_table(results: Mapping[str, ArmResult], resolved: ResolvedProfile) -> d
 
 
 # Title, unit, place in an arm's entry, factor, what is to be known of it.
-_ROWS: tuple[tuple[str, str, tuple[str, ...], float, str], ...] = (
-    ("Start-up to ready", "s", ("ready_s",), 1, "from process start until it answers for the model"),
-    ("Mean power", "W", ("power", "mean_w"), 1, "while requests were answered"),
-    ("Idle power", "W", ("power", "idle_w"), 1, "engine loaded, no requests"),
-    ("Energy", "J per output token", ("energy", "j_per_output_token"), 1, "includes idle power and prefill"),
-    (
-        "Energy above idle",
-        "J per output token",
-        ("energy", "j_per_output_token_above_idle"),
-        1,
-        "what answering requests adds",
-    ),
-    ("Energy", "kWh per million output tokens", ("energy", "kwh_per_million_output_tokens"), 1, "includes idle power"),
-    ("Price of the box", "{currency} an hour", ("money", "price_per_hour"), 1, "as the inventory says"),
-    (
-        "Price of input",
-        "{currency} per million",
-        ("money", "per_million_input"),
-        1,
-        "the share of time spent before first tokens",
-    ),
-    ("Price of output", "{currency} per million", ("money", "per_million_output"), 1, "the rest of the time"),
-    (
-        "Whole price charged to output",
-        "{currency} per million",
-        ("money", "per_million_output_alone"),
-        1,
-        "if the box is always this busy, over all prompts of the run",
-    ),
-    (
-        "Share of the bandwidth",
-        "%",
-        ("bandwidth", "share"),
-        100,
-        "weights, draft and KV cache read, as a share of the data sheet's figure",
-    ),
-    (
-        "Limit of one stream",
-        "tok/s",
-        ("bandwidth", "limit_tok_s"),
-        1,
-        "at full bandwidth and the measured tokens per step",
-    ),
-    ("Weights", "GB", ("memory", "planned", "weights"), 1 / GB, "planned, on one device"),
-    ("Draft", "GB", ("memory", "planned", "draft"), 1 / GB, "planned, on one device"),
-    ("KV cache", "GB", ("memory", "planned", "kv"), 1 / GB, "planned for full contexts, on one device"),
-    ("Weights, from the engine's log", "GB", ("memory", "told", "weights_bytes"), 1 / GB, "target and draft"),
-    ("KV cache, from the engine's log", "GB", ("memory", "told", "kv_bytes"), 1 / GB, "what the engine reserved"),
+_ROWS: tuple[tuple[str, str, str, float, str], ...] = (
+    ("Start-up to ready", "s", "ready_s", 1, "from process start until it answers for the model"),
+    ("Mean power", "W", "power.mean_w", 1, "while requests were answered"),
+    ("Idle power", "W", "power.idle_w", 1, "engine loaded, no requests"),
+    ("Energy", "J per output token", "energy.j_per_output_token", 1, "includes idle power and prefill"),
+    ("Energy above idle", "J per output token", "energy.j_per_output_token_above_idle", 1, _ADDS),
+    ("Energy", "kWh per million output tokens", "energy.kwh_per_million_output_tokens", 1, "includes idle power"),
+    ("Energy", "J per 1,000 bytes of text", "energy.j_per_byte_of_text", 1000, _TEXT),
+    ("Price of the box", "{currency} an hour", "money.price_per_hour", 1, "as the inventory says"),
+    ("Price of input", "{currency} per million", "money.per_million_input", 1, _INPUT),
+    ("Price of output", "{currency} per million", "money.per_million_output", 1, "the rest of the time"),
+    ("Whole price charged to output", "{currency} per million", "money.per_million_output_alone", 1, _BUSY),
+    ("Whole price charged to text", "{currency} per million bytes", "money.per_million_bytes_of_text", 1, _TEXT),
+    ("Share of the bandwidth", "%", "bandwidth.share", 100, _READ),
+    ("Limit of one stream", "tok/s", "bandwidth.limit_tok_s", 1, _LIMIT),
+    ("Weights", "GB", "memory.planned.weights", 1 / GB, "planned, on one device"),
+    ("Draft", "GB", "memory.planned.draft", 1 / GB, "planned, on one device"),
+    ("KV cache", "GB", "memory.planned.kv", 1 / GB, "planned for full contexts, on one device"),
+    ("Weights, from the engine's log", "GB", "memory.told.weights_bytes", 1 / GB, "target and draft"),
+    ("KV cache, from the engine's log", "GB", "memory.told.kv_bytes", 1 / GB, "what the engine reserved"),
 )
 
 
-def saving_of(table: Mapping[str, ArmCost]) -> Saving | None:
-    """Return what speculation saves of the box's price; None where an arm's cost is not known, or the box is free.
+def saving_of(table: Mapping[str, ArmCost], *, by_text: bool = False) -> Saving | None:
+    """What speculation saves of the box's price; None where an arm's cost is not known, or the box is free.
 
-    Below 0 it costs more. ``share`` is of the baseline's price per output token, ``per_hour`` of an hour of the
-    baseline's work: the same tokens need so much less of the box.
+    Below 0 it costs more. ``share`` is of the baseline's price, ``per_hour`` of an hour of the baseline's work: the
+    same work needs so much less of the box. ``by_text``: the work is bytes of text, where the token counts are in
+    doubt, and not tokens.
     """
     one, two = (entry["money"] if (entry := table.get(arm)) else None for arm in ("baseline", "speculative"))
-    if not one or not two or not one["per_million_output_alone"]:
+    if not one or not two:
         return None
-    before, after, hour = one["per_million_output_alone"], two["per_million_output_alone"], one["price_per_hour"]
-    share = 1 - after / before
+    before, after = one["per_million_output_alone"], two["per_million_output_alone"]
+    if by_text:
+        before, after = one["per_million_bytes_of_text"] or 0.0, two["per_million_bytes_of_text"] or 0.0
+    if not before or not after:
+        return None
+    share, hour = 1 - after / before, one["price_per_hour"]
     unit = f" {one['currency']}" if one["currency"] else ""
     word = "less" if share >= 0 else "more"
+    what = "bytes of text" if by_text else "output tokens"
     return {
         "share": share,
         "per_hour": share * hour,
-        "per_million_output": before - after,
+        "per_million_output": one["per_million_output_alone"] - two["per_million_output_alone"],
         "said": (
-            f"At {number(hour)}{unit} an hour a million output tokens cost {number(before)}{unit} without speculation "
+            f"At {number(hour)}{unit} an hour a million {what} cost {number(before)}{unit} without speculation "
             f"and {number(after)}{unit} with it: {percent(abs(share))} {word}, or {number(abs(share) * hour)}{unit} "
             f"{word} per hour of the baseline's work"
         ),
@@ -352,29 +319,22 @@ def saving_of(table: Mapping[str, ArmCost]) -> Saving | None:
 
 
 def cost_rows(table: Mapping[str, ArmCost]) -> list[CostRow]:
-    """Return the table as rows to print: what, unit, a value an arm, note; rows that nobody fills are left out."""
-    named = [money["currency"] for entry in table.values() if (money := entry.get("money"))]
-    currency = next((name for name in named if name), None)
+    """The table as rows to print; rows that nobody fills are left out."""
+    moneys = [entry.get("money") for entry in table.values()]
+    currency = next((money["currency"] for money in moneys if money and money["currency"]), "money")
     rows: list[CostRow] = []
     for what, unit, place, factor, note in _ROWS:
-        values = {arm: _at(entry, place) for arm, entry in table.items()}
-        if all(value is None for value in values.values()):
-            continue
-        shown = {arm: value * factor if value is not None else None for arm, value in values.items()}
-        rows.append(
-            {
-                "what": what,
-                "unit": unit.format(currency=currency or "money"),
-                "baseline": shown.get("baseline"),
-                "speculative": shown.get("speculative"),
-                "note": note,
-            }
-        )
+        values = {arm: _at(entry, place, factor) for arm, entry in table.items()}
+        if any(value is not None for value in values.values()):
+            one, two = values.get("baseline"), values.get("speculative")
+            shown = unit.format(currency=currency)
+            rows.append({"what": what, "unit": shown, "baseline": one, "speculative": two, "note": note})
     return rows
 
 
-def _at(entry: object, place: tuple[str, ...]) -> float | None:
+def _at(entry: object, place: str, factor: float) -> float | None:
+    """What stands at a place of an arm's entry, times a factor; None where there is no number."""
     value = entry
-    for key in place:
+    for key in place.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return float(value) * factor if isinstance(value, int | float) and not isinstance(value, bool) else None

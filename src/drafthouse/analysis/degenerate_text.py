@@ -21,7 +21,7 @@ from ..bench.result_types import ArmResult, Request
 from ..bench.samples import requests_of, whole_prompt
 from ..core.format import count
 from .paired_tests import losses_chance
-from .verdict_types import GateSide, JudgedArms, not_measured
+from .verdict_types import GateSide, JudgedArms, gate_side, not_measured
 
 #: A healthy pair of arms fails in fewer experiments than this; shared among all that is judged in one.
 CHANCE = 0.01
@@ -35,6 +35,12 @@ FOREIGN = 0.15
 WINDOW = 96
 #: Texts below this say nothing, in characters.
 SHORTEST = 16
+#: A text repeats itself where a third of its stretches of so many characters stood in it before.
+STRETCH, REPEATED = 24, 1 / 3
+#: So many answers that repeat themselves mark what was measured with them.
+MARKED = 0.25
+#: And so many of the baseline's make its speed one of no real work.
+WORTHLESS = 0.5
 #: What is normal is told by so many answers of the baseline at least.
 REFERENCES = 5
 
@@ -81,7 +87,7 @@ def features_of(text: str) -> Features:
 
 
 def bits_per_byte(text: str) -> float:
-    """Return how many bits each byte of a text takes once compressed: about 5 for prose, below 1 for one character.
+    """How many bits each byte of a text takes once compressed: about 5 for prose, below 1 for one character.
 
     Raw DEFLATE (RFC 1951): an upper bound of the entropy that knows repeats of any length up to 32 KiB.
     """
@@ -90,9 +96,33 @@ def bits_per_byte(text: str) -> float:
     return 8.0 * len(packer.compress(data) + packer.flush()) / len(data)
 
 
+def repeats_itself(text: str) -> bool:
+    """Whether a text says the same again and again, whatever other texts do; below four stretches never."""
+    places = len(text) - STRETCH + 1
+    if places < 3 * STRETCH:
+        return False
+    distinct = {text[at : at + STRETCH] for at in range(places)}
+    return places - len(distinct) >= REPEATED * places
+
+
+def answers_repeat(requests: Iterable[Request]) -> bool:
+    """Whether a quarter or more of some answers repeat themselves: their drafts were accepted for that."""
+    repeating, answers = repeating_of(requests)
+    return answers > 0 and repeating >= MARKED * answers
+
+
+def repeating_of(requests: Iterable[Request]) -> tuple[int, int]:
+    """How many answers repeat themselves, and of how many."""
+    whole = [request for request in requests if request.get("status") == "ok"]
+    repeating = 0
+    for request in whole:
+        repeating += any(repeats_itself(str(request.get(part) or "")) for part in _PARTS)
+    return repeating, len(whole)
+
+
 @functools.cache
 def kind_of(character: str) -> str:
-    """Return what kind a character is: a letter's script, "digit", "space", and of the rest each its own."""
+    """What kind a character is: a letter's script, "digit", "space", and of the rest each its own."""
     category = unicodedata.category(character)
     if category[0] in "LM":
         return unicodedata.name(character, "UNNAMED").partition(" ")[0]
@@ -102,7 +132,7 @@ def kind_of(character: str) -> str:
 
 
 def repeats(text: str, normal: Normal) -> str | None:
-    """Return where a text holds too little information beside what is normal, or None."""
+    """Where a text holds too little information beside what is normal, or None."""
     own = features_of(text)
     if own.bits < COLLAPSED * normal.bits:
         return f"repeats: {own.bits:.1f} bits a byte, {normal.bits:.1f} is normal"
@@ -112,7 +142,7 @@ def repeats(text: str, normal: Normal) -> str | None:
 
 
 def strange(text: str, normal: Normal) -> str | None:
-    """Return why a text is noise, or in characters that are not the baseline's; None where it is neither."""
+    """Why a text is noise, or in characters that are not the baseline's; None where it is neither."""
     own = features_of(text)
     foreign = {kind: n for kind, n in own.kinds.items() if kind not in normal.kinds}
     if sum(foreign.values()) > FOREIGN * len(text):
@@ -129,41 +159,35 @@ FAULTS = (repeats, strange)
 
 
 def judge_texts(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
-    """Return what the gate says of two arms, without its name and title: see `gates.judge_gates`."""
-    arms = [_answers(requests_of(result)) for result in (baseline, speculative)]
-    shared = [key for key in arms[0] if key in arms[1]]
-    found = [{key: arm[key] for key in shared} for arm in arms]
-    judged = _trouble_of(found[0], found[1])
+    """What the gate says of two arms, without its name and title: see `gates.judge_gates`."""
+    ours, theirs = _answers(requests_of(baseline)), _answers(requests_of(speculative))
+    judged = _trouble_of({unit: own for unit, own in ours.items() if unit in theirs}, theirs)
     if not judged:
         said = f"fewer than {REFERENCES + 1} prompts with a text: too few to know what is normal"
         return not_measured(said, "not judged")
-    sides = [_told(judged, place) for place in (0, 1)]
-    head: JudgedArms = {"baseline": sides[0], "speculative": sides[1], "word": "passed", "said": ""}
-    sets = _sets(judged, found[0])
-    for units, where in sets.items():
+    sides = _told(judged, 0), _told(judged, 1)
+    said = f"{sides[1]['said']}, {sides[0]['total'] - sides[0]['passed']} of the baseline's"
+    answer: JudgedArms = {"baseline": sides[0], "speculative": sides[1], "word": "passed", "said": said}
+    together = _judged_together(judged, ours)
+    for units, where in together.items():
         for fault in range(len(FAULTS)):
             lost = [unit for unit in units if judged[unit][1][fault] and not judged[unit][0][fault]]
-            won = sum(bool(judged[unit][0][fault]) and not judged[unit][1][fault] for unit in units)
-            if losses_chance(len(lost), won, len(units)) * len(sets) * len(FAULTS) < CHANCE:
-                return {
-                    **head,
-                    "word": "failed",
-                    "said": f"{len(lost)} of {count(len(units), 'answer')} {where} degenerate where the baseline's do "
-                    f"not ({_named(lost[0])}: {judged[lost[0]][1][fault]})",
-                }
-    said = f"{sides[1]['said']}, {sides[0]['total'] - sides[0]['passed']} of the baseline's"
-    return {**head, "word": "passed", "said": said}
+            won = [unit for unit in units if judged[unit][0][fault] and not judged[unit][1][fault]]
+            if losses_chance(len(lost), len(won), len(units)) * len(together) * len(FAULTS) < CHANCE:
+                first = f"{_named(lost[0])}: {judged[lost[0]][1][fault]}"
+                said = f"{len(lost)} of {count(len(units), 'answer')} {where} degenerate where the baseline's do not"
+                return {**answer, "word": "failed", "said": f"{said} ({first})"}
+    return answer
 
 
-def _sets(judged: Iterable[Unit], answers: Mapping[Unit, _Answer]) -> dict[tuple[Unit, ...], str]:
-    """Return what is judged together: all at a temperature, and each group; once where both are the same."""
-    temperatures: dict[float, list[Unit]] = {}
+def _judged_together(judged: Iterable[Unit], answers: Mapping[Unit, _Answer]) -> dict[tuple[Unit, ...], str]:
+    """What is judged together: all at a temperature, and each group; once where both are the same."""
+    temperatures: dict[str, list[Unit]] = {}
     groups: dict[str, list[Unit]] = {}
     for unit in judged:
-        temperatures.setdefault(answers[unit].temperature, []).append(unit)
-        groups.setdefault(unit[0], []).append(unit)
-    named = {tuple(units): f"on {group}" for group, units in groups.items()}
-    return {tuple(units): f"at temperature {value:g}" for value, units in temperatures.items()} | named
+        temperatures.setdefault(f"at temperature {answers[unit].temperature:g}", []).append(unit)
+        groups.setdefault(f"on {unit[0]}", []).append(unit)
+    return {tuple(units): where for where, units in (*temperatures.items(), *groups.items())}
 
 
 # --- the answers of an arm ------------------------------------------------------------------------
@@ -174,40 +198,35 @@ class _Answer:
     """One draw: its temperature, and its thoughts and answers, apart; several where its rounds are one draw."""
 
     temperature: float
-    parts: Mapping[str, tuple[str, ...]]
+    parts: dict[str, list[str]]
 
 
 def _answers(requests: Iterable[Request]) -> dict[Unit, _Answer]:
-    """Return the whole answers of an arm, each draw once."""
+    """The whole answers of an arm, each draw once."""
     found: dict[Unit, _Answer] = {}
     for request in requests:
         temperature = request.get("temperature")
         if request.get("status") != "ok" or not isinstance(temperature, int | float):
             continue
-        # At temperature 0 a prompt's rounds, and the repeats of it, mostly say the same: one draw.
-        prompt = str(request.get("prompt_id"))
-        unit = (
-            (str(request.get("group")), prompt, request.get("round"))
-            if temperature
-            else (str(request.get("group")), whole_prompt(prompt), None)
-        )
-        known = found.get(unit)
-        texts = {part: str(request.get(part) or "") for part in _PARTS}
-        found[unit] = _Answer(
-            float(temperature),
-            {part: (*(known.parts[part] if known else ()), text) for part, text in texts.items()},
-        )
+        group, prompt = str(request.get("group")), str(request.get("prompt_id"))
+        unit: Unit = (group, prompt, request.get("round"))
+        if temperature == 0:
+            # A prompt's rounds, and the repeats of it, mostly say the same: one draw.
+            unit = (group, whole_prompt(prompt), None)
+        own = found.setdefault(unit, _Answer(float(temperature), {part: [] for part in _PARTS}))
+        for part, texts in own.parts.items():
+            texts.append(str(request.get(part) or ""))
     return found
 
 
-Troubles = tuple["str | None", ...]
+Troubles = list["str | None"]
 """Why an answer has each of the `FAULTS`, None where it has not."""
 
 
 def _trouble_of(
     baseline: Mapping[Unit, _Answer], speculative: Mapping[Unit, _Answer]
 ) -> dict[Unit, tuple[Troubles, Troubles]]:
-    """Return why each draw is degenerate, in the baseline and in the other arm; only of those that can be judged."""
+    """Why each draw is degenerate, in the baseline and in the other arm; only of those that can be judged."""
     found: dict[Unit, tuple[Troubles, Troubles]] = {}
     for unit, own in baseline.items():
         for part in _PARTS:
@@ -215,50 +234,47 @@ def _trouble_of(
             # Asked of both together, so that it does not depend on which arm said it.
             if max(map(len, (*ours, *theirs))) < SHORTEST or (normal := _normal(baseline, unit, part)) is None:
                 continue
-            known = found.get(unit, ((None,) * len(FAULTS),) * 2)
-            found[unit] = (_troubles(ours, normal, known[0]), _troubles(theirs, normal, known[1]))
+            known = found.setdefault(unit, ([None] * len(FAULTS), [None] * len(FAULTS)))
+            for texts, troubles in zip((ours, theirs), known, strict=True):
+                _add_troubles(troubles, texts, normal)
     return found
 
 
-def _troubles(texts: Sequence[str], normal: Normal, known: Troubles) -> Troubles:
-    """Return for each fault what is known of it already, or the first of some texts that has it."""
-    return tuple(
-        old or next((why for text in texts if text and (why := fault(text, normal))), None)
-        for fault, old in zip(FAULTS, known, strict=True)
-    )
+def _add_troubles(troubles: Troubles, texts: Sequence[str], normal: Normal) -> None:
+    """For each fault that is not known yet the first of some texts that has it."""
+    for place, fault in enumerate(FAULTS):
+        for text in texts:
+            if text and not troubles[place]:
+                troubles[place] = fault(text, normal)
 
 
 def _normal(baseline: Mapping[Unit, _Answer], unit: Unit, part: str) -> Normal | None:
-    """Return what the baseline's answers to other prompts say is normal: of the group, or of all at its temperature."""
-    others = [
-        (key[0], text)
-        for key, answer in baseline.items()
-        if answer.temperature == baseline[unit].temperature and key[:2] != unit[:2]
-        for text in answer.parts[part]
-        if len(text) >= SHORTEST
-    ]
-    group = [text for name, text in others if name == unit[0]]
-    chosen = group if len(group) >= REFERENCES else [text for _, text in others]
+    """What the baseline's answers to other prompts say is normal: of the group, or of all at its temperature."""
+    group: list[str] = []
+    every: list[str] = []
+    for key, answer in baseline.items():
+        if answer.temperature == baseline[unit].temperature and key[:2] != unit[:2]:
+            texts = [text for text in answer.parts[part] if len(text) >= SHORTEST]
+            every += texts
+            if key[0] == unit[0]:
+                group += texts
+    chosen = group if len(group) >= REFERENCES else every
     if len(chosen) < REFERENCES:
         return None
     measured = [features_of(text) for text in chosen]
-    return Normal(
-        median(one.bits for one in measured),
-        median(one.poorest for one in measured),
-        frozenset(kind for one in measured for kind in one.kinds),
-        median(one.length for one in measured),
-    )
+    bits, poorest, lengths = zip(*((one.bits, one.poorest, one.length) for one in measured), strict=True)
+    kinds = frozenset().union(*(one.kinds for one in measured))
+    return Normal(median(bits), median(poorest), kinds, median(lengths))
 
 
 def _told(judged: Mapping[Unit, tuple[Troubles, Troubles]], side: int) -> GateSide:
-    bad = [(unit, next(why for why in both[side] if why)) for unit, both in judged.items() if any(both[side])]
-    return {
-        "said": f"{len(bad)} of {count(len(judged), 'answer')} degenerate",
-        "passed": len(judged) - len(bad),
-        "total": len(judged),
-        "examples": [f"{_named(unit)}: {why}" for unit, why in bad[:3]],
-    }
+    examples = []
+    for unit, both in judged.items():
+        troubles = [why for why in both[side] if why]
+        if troubles:
+            examples.append(f"{_named(unit)}: {troubles[0]}")
+    return gate_side(f"{len(examples)} of {count(len(judged), 'answer')} degenerate", len(judged), examples)
 
 
-def _named(unit: Sequence[Any]) -> str:
+def _named(unit: Unit) -> str:
     return f"{unit[1]}, round {unit[2]}" if unit[2] is not None else str(unit[1])

@@ -21,7 +21,7 @@ FEW_PAIRS = 16
 
 
 def sign_test(lost: int, won: int) -> float:
-    """Return the chance of at least ``lost`` losses among ``lost + won`` changes when both ways are as likely.
+    """The chance of at least ``lost`` losses among ``lost + won`` changes when both ways are as likely.
 
     The one-sided sign test (Conover, Practical Nonparametric Statistics, 3rd edition 1999, section 3.4):
     the upper tail of a binomial distribution with p = 1/2. 1 without any change.
@@ -30,8 +30,13 @@ def sign_test(lost: int, won: int) -> float:
     return sum(math.comb(changes, k) for k in range(lost, changes + 1)) / 2.0**changes
 
 
+def binomial_tail(hits: int, draws: int, each: float) -> float:
+    """The probability of at least ``hits`` in ``draws`` where each is a hit with the probability ``each``."""
+    return math.fsum(math.comb(draws, k) * each**k * (1.0 - each) ** (draws - k) for k in range(hits, draws + 1))
+
+
 def margin_test(lost: int, won: int, pairs: int) -> float:
-    """Return the most that the chance of a margin ``lost - won`` can be over ``pairs`` pairs of equal arms.
+    """The most that the chance of a margin ``lost - won`` can be over ``pairs`` pairs of equal arms.
 
     An answer is bad with some chance p, the same in both arms, whatever it is for each prompt; a pair is lost when
     only the second is bad. The margin of a pair is most spread out at p = 1/2 (comparable peakedness: Birnbaum 1948,
@@ -45,7 +50,7 @@ def margin_test(lost: int, won: int, pairs: int) -> float:
 
 
 def losses_chance(lost: int, won: int, pairs: int) -> float:
-    """Return the chance of so many losses among equal arms, by the test that needs the fewer of them.
+    """The chance of so many losses among equal arms, by the test that needs the fewer of them.
 
     Which one is fixed by the number of pairs alone: five of six are lost against none, or eight of any number.
     """
@@ -53,7 +58,7 @@ def losses_chance(lost: int, won: int, pairs: int) -> float:
 
 
 def flip_test(differences: Sequence[float]) -> float:
-    """Return the chance of so large a sum when each difference could as well have had the other sign.
+    """The chance of so large a sum when each difference could as well have had the other sign.
 
     Fisher's randomization test for pairs (The Design of Experiments, 1935, section 21), one-sided: all signs up to
     12 pairs, otherwise 10,000 drawn with a fixed seed, the seen one counted among them (Phipson and Smyth 2010,

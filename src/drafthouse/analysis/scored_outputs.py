@@ -6,19 +6,20 @@ in bf16 two tokens may be level, and the kernels of a prefill round otherwise th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..bench.result_types import ArmResult
 from ..bench.samples import whole_prompt
 from ..core.format import count, listing
 from .paired_tests import flip_test, losses_chance
-from .verdict_types import GateSide, JudgedArms, not_measured
+from .verdict_types import GateSide, JudgedArms, gate_side, not_measured
 
 if TYPE_CHECKING:
-    from drafthouse.bench.output_scoring import ScoredAnswer
+    from drafthouse.bench.output_scoring import ScoredAnswer, ScoringTotal
 
 #: A healthy pair of arms fails in fewer experiments than this; shared among all that is tested in one.
 CHANCE = 0.01
@@ -49,88 +50,93 @@ class Pair:
 
     group: str
     prompt_id: str
-    baseline: tuple[ScoredAnswer, ...]
-    speculative: tuple[ScoredAnswer, ...]
+    baseline: list[ScoredAnswer] = field(default_factory=list)
+    speculative: list[ScoredAnswer] = field(default_factory=list)
 
     @property
-    def means(self) -> tuple[float, float]:
-        """Return the mean log-probability a token of either arm, in nats."""
-        one, two = (fmean(row["mean_logprob"] for row in rows) for rows in (self.baseline, self.speculative))
-        return one, two
+    def ours(self) -> float:
+        """The mean log-probability a token of the baseline's answers, in nats."""
+        return fmean(row["mean_logprob"] for row in self.baseline)
+
+    @property
+    def theirs(self) -> float:
+        """The same of the speculative arm's."""
+        return fmean(row["mean_logprob"] for row in self.speculative)
 
 
 def judge_scores(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
-    """Return what the gate says of two arms, without its name and title: see `gates.judge_gates`."""
-    rows = [list(result.get("scored") or []) for result in (baseline, speculative)]
-    pairs = _pairs(*rows)
+    """What the gate says of two arms, without its name and title: see `gates.judge_gates`."""
+    pairs = _pairs(baseline.get("scored") or [], speculative.get("scored") or [])
+    scoring = baseline.get("scoring")
     if not pairs:
-        scoring = baseline.get("scoring")
         why = (scoring and scoring.get("why")) or "this engine cannot score text, or no text was kept to score"
         return not_measured(why, "not scored")
-    epsilon = max(EPSILON, OWN_GAPS * _worst(pairs.get(0.0, []), "baseline"))
-    tests = 1 + len(pairs) * 2
-    wrong = _other_text(pairs, CHANCE / tests)
-    if 0.0 in pairs:
-        wrong += _unlikely(pairs[0.0], epsilon)
-    for temperature, of_temperature in pairs.items():
-        wrong += _worse(of_temperature, temperature, CHANCE / tests)
-    head: JudgedArms = {
-        "baseline": _told(pairs, "baseline", epsilon),
-        "speculative": _told(pairs, "speculative", epsilon),
-        "epsilon": epsilon if 0.0 in pairs else None,
+    greedy = pairs.get(0.0, [])
+    epsilon = max(EPSILON, OWN_GAPS * _worst([row for pair in greedy for row in pair.baseline]))
+    chance = CHANCE / (1 + len(pairs) * 2)
+    wrong = _other_text([pair for own in pairs.values() for pair in own], chance) + _unlikely(greedy, epsilon)
+    for temperature, own in pairs.items():
+        wrong += _worse(own, temperature, chance)
+    sides = _told(pairs, "baseline", epsilon), _told(pairs, "speculative", epsilon)
+    answer: JudgedArms = {
+        "baseline": sides[0],
+        "speculative": sides[1],
+        "epsilon": epsilon if greedy else None,
         "word": "passed",
-        "said": "",
+        "said": f"{sides[1]['said']}; the baseline's own: {sides[0]['said']}",
     }
     if wrong:
-        return {**head, "word": "failed", "said": "; ".join(wrong)}
-    if all(len(of_temperature) < FEWEST for of_temperature in pairs.values()):
-        said = f"{count(max(map(len, pairs.values())), 'pair')} of scored answers, and {FEWEST} are needed"
-        return {**head, "word": "not measured", "said": said}
-    said = f"{head['speculative']['said']}; the baseline's own: {head['baseline']['said']}"
-    scoring = baseline.get("scoring")
-    if scoring and scoring.get("seconds") is not None:
-        said += f"; scoring took {scoring['seconds']:.0f} s"
-    if scoring and scoring.get("left"):
-        said += f"; {count(scoring['left'], 'answer')} left unscored ({scoring['why']})"
-    return {**head, "word": "passed", "said": said}
+        return {**answer, "word": "failed", "said": "; ".join(wrong)}
+    most = max(map(len, pairs.values()))
+    if most < FEWEST:
+        said = f"{count(most, 'pair')} of scored answers, and {FEWEST} are needed"
+        return {**answer, "word": "not measured", "said": said}
+    return {**answer, "said": answer["said"] + _scoring_text(scoring)}
+
+
+def _scoring_text(scoring: ScoringTotal | None) -> str:
+    """What the scoring took, and what it left."""
+    if not scoring:
+        return ""
+    seconds, left = scoring.get("seconds"), scoring.get("left")
+    took = f"; scoring took {seconds:.0f} s" if seconds is not None else ""
+    return took + (f"; {count(left, 'answer')} left unscored ({scoring['why']})" if left else "")
 
 
 def _pairs(baseline: Sequence[ScoredAnswer], speculative: Sequence[ScoredAnswer]) -> dict[float, list[Pair]]:
-    """Return what both arms were scored on, by temperature."""
+    """What both arms were scored on, by temperature."""
     theirs = {(row["group"], row["prompt_id"], row["round"]): row for row in speculative}
-    draws: dict[float, dict[tuple[Any, ...], list[tuple[ScoredAnswer, ScoredAnswer]]]] = {}
+    found: dict[float, dict[tuple[Any, ...], Pair]] = {}
     for row in baseline:
         if other := theirs.get((row["group"], row["prompt_id"], row["round"])):
-            temperature = float(row["temperature"])
+            temperature, prompt = float(row["temperature"]), whole_prompt(row["prompt_id"])
             # At temperature 0 the rounds of a prompt mostly say the same: one draw.
-            draw = (row["group"], whole_prompt(row["prompt_id"]), row["round"] if temperature else None)
-            draws.setdefault(temperature, {}).setdefault(draw, []).append((row, other))
-    return {
-        temperature: [
-            Pair(draw[0], draw[1], tuple(one for one, _ in both), tuple(two for _, two in both))
-            for draw, both in of_temperature.items()
-        ]
-        for temperature, of_temperature in sorted(draws.items())
-    }
+            draw = row["group"], prompt, row["round"] if temperature else None
+            pair = found.setdefault(temperature, {}).setdefault(draw, Pair(row["group"], prompt))
+            pair.baseline.append(row)
+            pair.speculative.append(other)
+    return {temperature: list(draws.values()) for temperature, draws in sorted(found.items())}
 
 
-def _other_text(pairs: Mapping[float, Sequence[Pair]], chance: float) -> list[str]:
-    """Return a sentence where texts are not what their token ids say, and the baseline's are."""
-    every = [pair for of_temperature in pairs.values() for pair in of_temperature]
-    bad = [[any(row["same_text"] is False for row in rows) for rows in (p.baseline, p.speculative)] for p in every]
-    lost = [pair for pair, (ours, theirs) in zip(every, bad, strict=True) if theirs and not ours]
-    won = sum(ours and not theirs for ours, theirs in bad)
-    if losses_chance(len(lost), won, len(every)) >= chance:
+def _other_text(pairs: Sequence[Pair], chance: float) -> list[str]:
+    """A sentence where texts are not what their token ids say, and the baseline's are."""
+    lost, won = [], 0
+    for pair in pairs:
+        ours, theirs = (any(row["same_text"] is False for row in rows) for rows in (pair.baseline, pair.speculative))
+        if theirs and not ours:
+            lost.append(pair)
+        won += ours and not theirs
+    if losses_chance(len(lost), won, len(pairs)) >= chance:
         return []
     return [
-        f"in {len(lost)} of {count(len(every), 'answer')} the text does not match its token ids "
+        f"in {len(lost)} of {count(len(pairs), 'answer')} the text does not match its token ids "
         f"(first {lost[0].prompt_id})"
     ]
 
 
 def _unlikely(pairs: Sequence[Pair], epsilon: float) -> list[str]:
-    """Return a sentence where answers at temperature 0 hold tokens that the target would not have chosen."""
-    lost = [pair for pair in pairs if any(row["worst"] > epsilon for row in pair.speculative)]
+    """A sentence where answers at temperature 0 hold tokens that the target would not have chosen."""
+    lost = [pair for pair in pairs if _worst(pair.speculative) > epsilon]
     if len(lost) <= LOST_TO_CHANCE:
         return []
     first = max(lost[0].speculative, key=lambda row: float(row["worst"]))
@@ -142,56 +148,50 @@ def _unlikely(pairs: Sequence[Pair], epsilon: float) -> list[str]:
 
 
 def _worse(pairs: Sequence[Pair], temperature: float, chance: float) -> list[str]:
-    """Return a sentence where the answers at a temperature are less likely than the baseline's own beyond chance."""
-    drops = [ours - theirs for ours, theirs in (pair.means for pair in pairs)]
-    below = [(_below(pairs, pair, 0), _below(pairs, pair, 1)) for pair in pairs]
-    lost = sum(theirs and not ours for ours, theirs in below)
-    won = sum(ours and not theirs for ours, theirs in below)
-    if (
-        flip_test([drop - MARGIN for drop in drops]) >= chance
-        and losses_chance(lost, won, len(pairs)) >= chance
-    ):  # fmt: skip
+    """A sentence where the answers at a temperature are less likely than the baseline's own beyond chance."""
+    drops, lost, won = [], 0, 0
+    for pair in pairs:
+        drops.append(pair.ours - pair.theirs - MARGIN)
+        least = _least_likely(pairs, pair)
+        lost += pair.theirs < least <= pair.ours
+        won += pair.ours < least <= pair.theirs
+    if min(flip_test(drops), losses_chance(lost, won, len(pairs))) >= chance:
         return []
-    ours, theirs = (fmean(pair.means[arm] for pair in pairs) for arm in (0, 1))
     return [
         f"at temperature {temperature:g} the baseline gives the speculative arm's answers a mean log-probability of "
-        f"{theirs:.2f} per token, and its own {ours:.2f} ({count(len(pairs), 'pair')} of answers)"
+        f"{fmean(pair.theirs for pair in pairs):.2f} per token, and its own {fmean(pair.ours for pair in pairs):.2f} "
+        f"({count(len(pairs), 'pair')} of answers)"
     ]
 
 
-def _below(pairs: Sequence[Pair], pair: Pair, arm: int) -> bool:
-    """Tell whether an answer is far less likely than each of the baseline's to other prompts.
+def _least_likely(pairs: Sequence[Pair], pair: Pair) -> float:
+    """The mean log-probability below which an answer is far less likely than the baseline's to other prompts.
 
     That is, below the least of them by more than that is below their median: one prompt is always the hardest.
     """
-    others = [one.means[0] for one in pairs if (one.group, one.prompt_id) != (pair.group, pair.prompt_id)]
-    return bool(others) and pair.means[arm] < 2 * min(others) - median(others) - MARGIN
+    others = [one.ours for one in pairs if (one.group, one.prompt_id) != (pair.group, pair.prompt_id)]
+    return 2 * min(others) - median(others) - MARGIN if others else -math.inf
 
 
-def _worst(pairs: Sequence[Pair], arm: str) -> float:
-    return max((float(row["worst"]) for pair in pairs for row in getattr(pair, arm)), default=0.0)
+def _worst(rows: Sequence[ScoredAnswer]) -> float:
+    return max((float(row["worst"]) for row in rows), default=0.0)
 
 
-def _told(pairs: Mapping[float, Sequence[Pair]], arm: str, epsilon: float) -> GateSide:
-    """Return one side of the gate: how its answers were scored, at each temperature."""
-    said, rows = [], []
+def _told(pairs: Mapping[float, Sequence[Pair]], arm: Literal["baseline", "speculative"], epsilon: float) -> GateSide:
+    """One side of the gate: how its answers were scored, at each temperature."""
+    said, examples, total = [], [], 0
     for temperature, of_temperature in pairs.items():
-        own = [row for pair in of_temperature for row in getattr(pair, arm)]
-        rows += own
-        tokens = sum(row["tokens"] for row in own)
-        if temperature == 0:
-            misses = sum(row["misses"] for row in own)
-            said.append(
-                f"{misses} of {tokens:,} tokens at temperature 0 are not the target's own choice, the worst by "
-                f"{_worst(of_temperature, arm):.2f} nats ({epsilon:.2g} are allowed)"
-            )
-        else:
-            mean = fmean(row["mean_logprob"] for row in own)
-            said.append(f"{mean:.2f} nats per token at {temperature:g} over {count(len(own), 'answer')}")
-    bad = [row for row in rows if row["temperature"] == 0 and row["worst"] > epsilon]
-    return {
-        "said": listing(said),
-        "passed": len(rows) - len(bad),
-        "total": len(rows),
-        "examples": [f"{row['prompt_id']}, round {row['round']}: worst by {row['worst']:.1f}" for row in bad[:3]],
-    }
+        rows = [row for pair in of_temperature for row in (pair.baseline if arm == "baseline" else pair.speculative)]
+        total += len(rows)
+        if temperature:
+            mean = fmean(row["mean_logprob"] for row in rows)
+            said.append(f"{mean:.2f} nats per token at {temperature:g} over {count(len(rows), 'answer')}")
+            continue
+        misses, tokens = sum(row["misses"] for row in rows), sum(row["tokens"] for row in rows)
+        said.append(
+            f"{misses} of {tokens:,} tokens at temperature 0 are not the target's own choice, the worst by "
+            f"{_worst(rows):.2f} nats ({epsilon:.2g} are allowed)"
+        )
+        bad = [row for row in rows if row["worst"] > epsilon]
+        examples += [f"{row['prompt_id']}, round {row['round']}: worst by {row['worst']:.1f}" for row in bad]
+    return gate_side(listing(said), total, examples)

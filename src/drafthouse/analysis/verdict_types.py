@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 from ..bench.result_types import Power
-from ..bench.stats import Estimated
+from ..bench.stats import Gain
+
+if TYPE_CHECKING:
+    from typing import NotRequired
 
 
-class Control(Estimated):
+class Control(Gain):
     """The baseline's odd rounds over its even ones; ``rounds`` names both sides, a number where a side is one."""
 
     rounds: list[int | list[int]]
@@ -47,7 +51,7 @@ class Outputs(TypedDict):
 class Figures(TypedDict):
     """Speed-up, A/A control and equality of outputs over some groups."""
 
-    speedup: Estimated | None
+    speedup: Gain | None
     control: Control | None
     outputs: Outputs
 
@@ -73,7 +77,7 @@ class Waits(TypedDict):
 
     baseline: float | None
     speculative: float | None
-    speedup: Estimated | None
+    speedup: Gain | None
 
 
 class UserClock(TypedDict):
@@ -97,14 +101,45 @@ class StartLevel(TypedDict):
 
 
 class Starts(TypedDict):
-    """What server starts differ by: the standard deviation as a share, and the steps left out."""
+    """What server starts and prompts add to the interval.
 
-    spread: float | None
+    ``spread`` is the standard deviation of one start as a share, ``apart`` how far two starts of ``apart_arm`` lie
+    apart (a ratio), ``from_prompts`` and ``from_starts`` the two parts of the speed-up's standard error as shares.
+    """
+
+    spread: float
     levels: list[StartLevel]
-    odd: list[StartLevel]
     apart: float
-    quiet_low: float
-    may_pay_yet: bool
+    apart_arm: str
+    from_prompts: float
+    from_starts: float
+
+
+class SumOfSeconds(TypedDict):
+    """The answers' seconds at equal lengths in sum, baseline over speculative: over all with its one-sided bounds.
+
+    ``low`` is the lower 90 % bound, ``high`` the upper 99 % bound, ``by_temperature`` the ratio at each as measured.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    by_temperature: dict[str, float]
+
+
+class SlowPrompt(TypedDict):
+    """A prompt with its gain, a ratio."""
+
+    kind: str
+    prompt_id: str
+    gain: float
+
+
+class NextRound(TypedDict):
+    """Why another round is needed, and how many fresh prompts it asks: ``many`` or ``few``."""
+
+    why: str
+    fresh: str
 
 
 class Drafting(TypedDict):
@@ -145,12 +180,9 @@ class EqualSide(GateSide):
 
 
 class GateFigures(TypedDict, total=False):
-    """What some gates say beside it: figures of each group and of all, and what they grant."""
+    """What some gates grant: a first difference once in so many tokens, and a gap in nats."""
 
-    groups: dict[str, dict[str, float]]
-    all: dict[str, float]
     tolerated_tokens: int
-    tolerated_cut: float
     epsilon: float | None
 
 
@@ -171,9 +203,14 @@ class JudgedGate(JudgedArms):
     rule: str
 
 
+def gate_side(said: str, total: int, examples: Sequence[str] = ()) -> GateSide:
+    """What one arm did at a gate where each of ``examples`` is one of its ``total`` answers that did not pass."""
+    return {"said": said, "passed": total - len(examples), "total": total, "examples": list(examples[:3])}
+
+
 def not_measured(said: str, side: str = "") -> JudgedArms:
-    """Return what a gate says that had nothing to look at; ``side`` of each arm, where that is not the same."""
-    nothing: GateSide = {"said": side or said, "passed": 0, "total": 0, "examples": []}
+    """What a gate says that had nothing to look at; ``side`` of each arm, where that is not the same."""
+    nothing = gate_side(side or said, 0)
     return {"word": "not measured", "said": said, "baseline": nothing, "speculative": nothing.copy()}
 
 
@@ -186,11 +223,19 @@ class AcceptanceFinding(TypedDict):
 
 
 class Judgement(Figures):
-    """The verdict; ``counts`` tells with what each arm's token counts were compared, null or why they could not be."""
+    """The verdict by the rule of number ``rule``.
 
+    ``said`` is the sentence behind the word, ``headline`` a dozen words of it, its beginning where it is of a speed-up.
+    ``slowest`` are the prompts that gain least, ``slower_share`` the share of the prompts slower by 3 % or more,
+    ``next_round`` what another round should ask (None: none is needed), ``counts`` with what each arm's token counts
+    were compared, null or why they could not be.
+    """
+
+    rule: int
     word: str
     wrong_output: bool
     sentence: str
+    headline: NotRequired[str]
     said: str
     reasons: list[str]
     warnings: list[str]
@@ -198,6 +243,10 @@ class Judgement(Figures):
     confidence: float
     scope: Scope
     synthetic: str | None
+    seconds: SumOfSeconds | None
+    slowest: list[SlowPrompt]
+    slower_share: float | None
+    next_round: NextRound | None
     user_clock: UserClock
     counts: dict[str, dict[str, str | None]]
     starts: Starts | None
@@ -208,7 +257,7 @@ class Judgement(Figures):
 
 
 class Energy(TypedDict):
-    """Joules an output token and kWh per million of them, with the idle power inside and without it."""
+    """Joules an output token, with the idle power inside and without it, and a byte of text."""
 
     source: str | None
     mean_w: float | None
@@ -216,17 +265,16 @@ class Energy(TypedDict):
     j_per_output_token: float
     j_per_output_token_above_idle: float | None
     kwh_per_million_output_tokens: float
-    kwh_per_million_output_tokens_above_idle: float | None
+    j_per_byte_of_text: float | None
 
 
 class Money(TypedDict):
-    """What a million tokens cost."""
+    """What a million tokens, or bytes of text, cost."""
 
     currency: str | None
     price_per_hour: float
     per_million_output_alone: float
-    per_million_all_tokens: float
-    input_share_of_time: float | None
+    per_million_bytes_of_text: float | None
     per_million_input: float | None
     per_million_output: float | None
 

@@ -21,6 +21,8 @@ from types import SimpleNamespace
 
 import aiohttp
 
+from ..core.bounded import CHAT_BYTES, CHAT_BYTES_PER_TOKEN, MIB
+from ..core.plain_text import without_passwords
 from ..core.retry import asked_to_wait
 from .ask import Ask
 from .outcome import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK, REDIRECTS, STATUSES
@@ -33,8 +35,6 @@ CONNECT_TIMEOUT_S = 10.0
 RETRY_AFTER_S, LEAST_RETRY_S = 60.0, 0.1
 #: How long a server may take to end its answer after `[DONE]`, in seconds; the connection is closed then.
 GRACE_S = 0.2
-#: The header in which a front says which engine answered.
-REPLICA = "X-Drafthouse-Replica"
 #: How often an open loop asks whether it shall end, in seconds.
 UNTIL_EVERY_S = 0.1
 
@@ -45,15 +45,6 @@ __all__ = [
     "CUT_OFF", "EMPTY", "FAILED", "NO_USAGE", "OK", "STATUSES",
     "Ask", "Endpoint", "Recording", "closed_loop", "open_loop", "open_session", "raw_request", "send",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Worker:
-    """One engine behind a front: the name it has in reports, and where its counters stand."""
-
-    name: str
-    metrics_url: str
-    api_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -71,8 +62,6 @@ class Endpoint:
     """The field of a request with which this engine tells of drafting in its answer."""
     ca_pem: str | None = field(default=None, repr=False)
     """The certificates that are trusted, in place of the system's: of a server that signed its own."""
-    workers: tuple[Worker, ...] = ()
-    """The engines behind it, where it is a front: counters are theirs, never the front's."""
 
     @property
     def root(self) -> str:
@@ -95,8 +84,8 @@ class Endpoint:
         return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
     def without_key(self, text: str) -> str:
-        """Return ``text`` with the key taken out: some gateways repeat it in their errors."""
-        return text.replace(self.api_key, "(key)") if self.api_key else text
+        """``text`` without the key, which some gateways repeat in their errors, and without passwords of URLs."""
+        return without_passwords(text.replace(self.api_key, "(key)") if self.api_key else text)
 
 
 @dataclass
@@ -118,8 +107,6 @@ class Recording:
     """Where the server redirects to."""
     encoding: str = ""
     """How the body is compressed, where that was not asked for and cannot be undone here."""
-    replica: str = ""
-    """Which engine answered, where a front says it."""
     throttled: int = 0
     """How often the server said 429 and when to come back; the clock is that of the last attempt."""
     throttled_s: float = 0.0
@@ -199,9 +186,9 @@ async def _exchange(session: aiohttp.ClientSession, endpoint: Endpoint, sent: by
         record.http_status = response.status
         record.stream = response.content_type == "text/event-stream"
         record.location = response.headers.get("Location") if response.status in REDIRECTS else None
-        record.replica = response.headers.get(REPLICA, "")
         encoding = response.headers.get("Content-Encoding", "").strip().lower()
-        unpack = _unpacker(encoding)
+        most = CHAT_BYTES + CHAT_BYTES_PER_TOKEN * record.ask.output_tokens
+        unpack = _unpacker(encoding, most)
         record.encoding = "" if unpack else encoding.replace("identity", "")
         content = response.content
         while data := await content.readany():
@@ -210,6 +197,11 @@ async def _exchange(session: aiohttp.ClientSession, endpoint: Endpoint, sent: by
             note_time(clock())
             body += data
             note_end(len(body))
+            if len(body) > most:
+                # It would never end, and readany without a pause leaves the time-out no chance.
+                record.error = f"an answer of more than {most / MIB:.0f} MiB to a request of that length"
+                response.close()
+                return None
             # A read as short as that may be the rest of it.
             if (_DONE in data or len(data) < _SHORT) and record.stream and says_done(body, len(data)):
                 record.ended_s = clock()
@@ -240,10 +232,13 @@ async def _drain(content: aiohttp.StreamReader) -> None:
             await asyncio.wait_for(rest(), GRACE_S)
 
 
-def _unpacker(encoding: str) -> Callable[[bytes], bytes] | None:
-    """Return what undoes a compression as the stream comes, or None: there is none, or none that Python knows."""
+def _unpacker(encoding: str, most: int) -> Callable[[bytes], bytes] | None:
+    """What undoes a compression as the stream comes, a piece to just more than ``most`` bytes; None for none known."""
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        return None
     # 32: the header says whether it is gzip's or zlib's (zlib.decompressobj).
-    return zlib.decompressobj(32 + zlib.MAX_WBITS).decompress if encoding in ("gzip", "x-gzip", "deflate") else None
+    packed = zlib.decompressobj(32 + zlib.MAX_WBITS)
+    return lambda data: packed.decompress(data, most + 1)
 
 
 def _never() -> bool:
@@ -284,14 +279,13 @@ async def open_loop(
     gaps_s: Iterable[float],
     on_done: Callable[[Recording], None] = lambda record: None,
     until: Callable[[], bool] = _never,
-    begin_s: float | None = None,
 ) -> list[Recording]:
     """Begin a request after each gap (seconds), however many still run; finish all of them.
 
     It ends with ``asks``, with ``gaps_s``, or when ``until`` says so, which is asked at least every 0.1 s. A
     moment that was missed is not waited for again: the next gap counts from when the request was due, so that
     a slow server does not slow its own load down. The recordings come in the order of their beginning, each
-    with ``due_s``. The first gap counts from ``begin_s`` (of `time.perf_counter`), or from now.
+    with ``due_s``.
     """
     waiting = iter(asks)
     done: dict[int, Recording] = {}
@@ -303,7 +297,7 @@ async def open_loop(
         done[number] = record
         on_done(record)
 
-    due_s = time.perf_counter() if begin_s is None else begin_s
+    due_s = time.perf_counter()
     try:
         for number, gap_s in enumerate(gaps_s):
             due_s += gap_s

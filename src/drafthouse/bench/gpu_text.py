@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..core.format import count, listing, percent
 from .nvml import SLOWED_BY
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from drafthouse.bench.machine_types import GpuMeasured
     from drafthouse.bench.result_types import ArmResult, GpuSpan
 
+    _Figure = Literal[
+        "sm_clock_median_mhz",
+        "sm_clock_min_mhz",
+        "memory_clock_median_mhz",
+        "temperature_max_c",
+        "power_median_w",
+        "utilization_median_percent",
+        "memory_used_max_bytes",
+    ]
+
 #: Of a throttled GPU a reader is told from this share of the samples on.
 TOLD_SHARE = 0.05
+#: How the figures of a GPU's groups become the figure of all of them.
+_COMBINED: Final[dict[_Figure, Callable[[list[float]], float]]] = {
+    "sm_clock_median_mhz": median,
+    "sm_clock_min_mhz": min,
+    "memory_clock_median_mhz": median,
+    "temperature_max_c": max,
+    "power_median_w": median,
+    "utilization_median_percent": median,
+    "memory_used_max_bytes": max,
+}
 
 
 def over_groups(spans: Iterable[GpuSpan]) -> list[GpuMeasured]:
@@ -27,34 +49,25 @@ def over_groups(spans: Iterable[GpuSpan]) -> list[GpuMeasured]:
     return [_together(of_gpu) for of_gpu in rows.values()]
 
 
-def _together(rows: Sequence[GpuMeasured]) -> GpuMeasured:
-    def known(values: Iterable[float | None]) -> list[float]:
-        return [value for value in values if value is not None]
-
-    def middle(values: Iterable[float | None]) -> float | None:
-        return median(found) if (found := known(values)) else None
-
-    seen = [row for row in rows if row["throttled_share"] is not None]
-    samples = sum(row["samples"] for row in seen)
-
-    def share(shares: Iterable[float]) -> float:
-        return math.fsum(row["samples"] * one for row, one in zip(seen, shares, strict=True)) / samples
-
-    names = dict.fromkeys(name for row in seen for name in row["reasons"])
-    return {
-        **rows[0],
-        "samples": sum(row["samples"] for row in rows),
-        "sm_clock_median_mhz": middle(row["sm_clock_median_mhz"] for row in rows),
-        "sm_clock_min_mhz": min(known(row["sm_clock_min_mhz"] for row in rows), default=None),
-        "memory_clock_median_mhz": middle(row["memory_clock_median_mhz"] for row in rows),
-        "temperature_max_c": max(known(row["temperature_max_c"] for row in rows), default=None),
-        "power_median_w": middle(row["power_median_w"] for row in rows),
-        "utilization_median_percent": middle(row["utilization_median_percent"] for row in rows),
-        "memory_used_max_bytes": max(known(row["memory_used_max_bytes"] for row in rows), default=None),
-        "throttled_share": share(row["throttled_share"] or 0.0 for row in seen) if samples else None,
-        "reasons": {name: share(row["reasons"].get(name, 0.0) for row in seen) for name in names},
-        "error": next((row["error"] for row in rows if row["error"]), None),
-    }
+def _together(spans: Sequence[GpuMeasured]) -> GpuMeasured:
+    """What one GPU did over its spans; shares are weighted by the samples of the spans that know them."""
+    gpu = spans[0].copy()
+    for field, combine in _COMBINED.items():
+        known = [value for span in spans if (value := span[field]) is not None]
+        gpu[field] = combine(known) if known else None
+    sampled = [span for span in spans if span["throttled_share"] is not None]
+    samples = sum(span["samples"] for span in sampled)
+    gpu["samples"] = sum(span["samples"] for span in spans)
+    gpu["throttled_share"] = None
+    if samples:
+        throttled = math.fsum(span["samples"] * (span["throttled_share"] or 0.0) for span in sampled)
+        gpu["throttled_share"] = throttled / samples
+    gpu["reasons"] = {}
+    for name in dict.fromkeys(name for span in sampled for name in span["reasons"]):
+        held_back = math.fsum(span["samples"] * span["reasons"].get(name, 0.0) for span in sampled)
+        gpu["reasons"][name] = held_back / samples
+    gpu["error"] = next((span["error"] for span in spans if span["error"]), None)
+    return gpu
 
 
 def gpu_lines(result: ArmResult) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..prompts.prompt_plan import REPEATS, Asking, asked_in_round, ordered
 from ..prompts.suites import Prompt, expand
+from ..prompts.synthetic import REPEAT
 from .ask import Ask
 from .output_scoring import asking_token_ids
 
@@ -47,6 +49,8 @@ class StepOptions:
     """Only these kinds of the suites; empty is all of them."""
     token_ids: int = 0
     """Of so many answers a round each server is asked for the token ids, so that the baseline can score them."""
+    asking: Asking | None = None
+    """Which prompts a round of an experiment asks; None: all of them, at every temperature."""
 
 
 @dataclass(frozen=True)
@@ -102,37 +106,107 @@ def plan_groups(suites: Sequence[Suite], options: StepOptions) -> list[Group]:
     if problems:
         raise DrafthouseError(problems)
     chosen = {kind: prompts for kind, prompts in kinds.items() if not options.kinds or kind in options.kinds}
-    # A kind may have temperatures of its own (1.2 for free writing), in place of the step's.
-    cells = [
-        (temperature, kind)
-        for temperature in dict.fromkeys(t for kind in chosen for t in _temperatures(chosen[kind], options))
-        for kind in chosen
-        if temperature in _temperatures(chosen[kind], options)
-    ]
-    groups = []
+    groups: list[Group] = []
     for number in range(options.first_round, options.first_round + options.rounds):
-        keys = [group_key(kind, temperature) for temperature, kind in cells]
-        asks = [
-            tuple(
-                _ask(prompt, options, key=key, number=number, place=at, temperature=temperature)
-                for at, prompt in enumerate(chosen[kind])
-            )
-            for key, (temperature, kind) in zip(keys, cells, strict=True)
-        ]
+        cells = _cells_of_round(chosen, options, number) if options.asking else _all_cells(chosen, options)
+        asks = []
+        for (temperature, kind), prompts in cells.items():
+            key = group_key(kind, temperature)
+            own = [
+                _ask(prompt, options, key=key, number=number, place=place, temperature=temperature)
+                for place, prompt in enumerate(prompts)
+            ]
+            asks.append(tuple(own))
         asks = asking_token_ids(asks, options.token_ids)
-        groups += [
-            Group(key, number, place, asks[place], _at_once(chosen[kind], options))
-            for place, (key, (_, kind)) in enumerate(zip(keys, cells, strict=True))
-        ]
+        for place, ((temperature, kind), own_asks) in enumerate(zip(cells, asks, strict=True)):
+            key = group_key(kind, temperature)
+            groups.append(Group(key, number, place, own_asks, _at_once(kind, chosen, options)))
     return groups
+
+
+Cells = dict[tuple[float, str], list[Prompt]]
+"""The prompts of each group by temperature and kind, in the order in which the groups are measured."""
+
+
+def _all_cells(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions) -> Cells:
+    """Every prompt at each of its kind's temperatures.
+
+    A kind may have temperatures of its own (1.2 for free writing), in place of the step's.
+    """
+    temperatures: dict[float, None] = {}
+    for prompts in chosen.values():
+        temperatures |= dict.fromkeys(_temperatures(prompts, options))
+    cells: Cells = {}
+    for temperature in temperatures:
+        for kind, prompts in chosen.items():
+            if temperature in _temperatures(prompts, options):
+                cells[temperature, kind] = list(prompts)
+    return cells
+
+
+def _cells_of_round(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions, number: int) -> Cells:
+    """The prompts of a round of an experiment, in the first one those without a word before those that are timed.
+
+    A suite without a declared kind (gates, an article) is asked whole; of the other kinds beside a declared one a few
+    prompts, each once.
+    """
+    asking = options.asking
+    assert asking is not None
+    declared = _declared(chosen, asking)
+    cells: Cells = {}
+    if number == 1:
+        suites = {prompt.suite for kind in declared for prompt in chosen[kind]}
+        beside = [kind for kind in chosen if kind not in declared]
+        whole = {kind: chosen[kind] for kind in beside if all(prompt.suite not in suites for prompt in chosen[kind])}
+        repeated = {kind for kind, prompts in whole.items() if _is_repeated(prompts)}
+        cells |= _all_cells({kind: prompts for kind, prompts in whole.items() if kind not in repeated}, options)
+        for kind in beside:
+            if kind not in whole or kind in repeated:
+                own = _temperatures(chosen[kind], options)
+                few = chosen[kind][: REPEATS if kind in repeated else asking.others]
+                for place, prompt in enumerate(few):
+                    cells.setdefault((own[place % len(own)], kind), []).append(prompt)
+    sizes = {kind: len(chosen[kind]) for kind in declared}
+    order = ordered(sizes, {kind: _temperatures(chosen[kind], options) for kind in declared})
+    for timed in asked_in_round(order, asking, number):
+        cells.setdefault((timed.temperature, timed.kind), []).append(chosen[timed.kind][timed.place])
+    return cells
+
+
+def _declared(chosen: Mapping[str, Sequence[Prompt]], asking: Asking) -> list[str]:
+    """The kinds that the verdict is about: those that are named, or all without a gate."""
+    if asking.kinds:
+        return [kind for kind in asking.kinds if kind in chosen]
+    return [kind for kind, prompts in chosen.items() if not any(prompt.gate for prompt in prompts)]
+
+
+def _is_repeated(prompts: Sequence[Prompt]) -> bool:
+    """Whether a kind is one article's prompts, sent again and again."""
+    return all(REPEAT in prompt.id for prompt in prompts)
 
 
 def _temperatures(prompts: Sequence[Prompt], options: StepOptions) -> tuple[float, ...]:
     return (prompts[0].temperatures if prompts else ()) or options.temperatures
 
 
-def _at_once(prompts: Sequence[Prompt], options: StepOptions) -> int:
-    return (prompts[0].at_once if prompts else 0) or options.concurrency
+def _at_once(kind: str, chosen: Mapping[str, Sequence[Prompt]], options: StepOptions) -> int:
+    """How many requests of a kind are under way at once.
+
+    Its own number where it has one. In an experiment several where only a gate looks, and one of an article's prompt:
+    the article sent one after the other, and its rows are compared with that.
+    """
+    prompts, asking = chosen[kind], options.asking
+    if prompts and prompts[0].at_once:
+        return prompts[0].at_once
+    if asking is None:
+        return options.concurrency
+    gates = [prompt.gate for prompt in prompts]
+    # Prompts that are asked again wait for each other: the second reads what the first left in the cache.
+    if gates and all(gate and "again" not in gate for gate in gates):
+        return max(options.concurrency, asking.gates_at_once)
+    if _is_repeated(prompts) and kind not in _declared(chosen, asking):
+        return 1
+    return options.concurrency
 
 
 def ask_fields(prompt: Prompt) -> PromptFields:

@@ -34,7 +34,7 @@ def _rows(fields: Mapping[str, Shape]) -> List:
 
 _ANY = _open({})
 _ANY_ROWS = _rows({})
-_ESTIMATE = _open({name: Value(float, required=True) for name in ("median", "low", "high", "confidence", "reach")} | {
+_GAIN = _open({name: Value(float, required=True) for name in ("gain", "low", "high", "confidence", "reach")} | {
     "n": Value(int, required=True, low=0)
 })  # fmt: skip
 _SPREAD = _open({"median": _NUMBER, "p90": _NUMBER, "p99": _NUMBER})
@@ -240,9 +240,9 @@ RESOLVED = Map(
 _LEVEL: dict[str, Shape] = {
     "level": Value(float, required=True, low=0),
     "word": Value(str, required=True),
-    "speedup": Map(_ESTIMATE.fields, required=True, others=True),
-    "corrected": _ESTIMATE,
-    "control": _ESTIMATE,
+    "speedup": Map(_GAIN.fields, required=True, others=True),
+    "corrected": _GAIN,
+    "control": _GAIN,
 }
 _WHERE = _open({"level": Value(float, required=True), "change": Value(float, required=True)})
 _CROSSOVER = _open(
@@ -315,7 +315,7 @@ _LOAD_KIND: dict[str, Shape] = {
 _LOAD_ROW: dict[str, Shape] = {
     "kind": Value(str, required=True),
     "level": Value(float, required=True),
-    "speedup": _ESTIMATE,
+    "speedup": _GAIN,
     **{arm: _open({"output_throughput": _NUMBER}) for arm in _ARMS},
 }
 REPORT = Map(
@@ -326,7 +326,7 @@ REPORT = Map(
                 "word": Value(str, required=True),
                 "sentence": _TEXT,
                 "reasons": _TEXTS,
-                "speedup": _ESTIMATE,
+                "speedup": _GAIN,
                 "scope": _open({"groups": _TEXTS, "kinds": _TEXTS}),
                 "outputs": _ANY,
                 "starts": _ANY,
@@ -335,7 +335,7 @@ REPORT = Map(
             others=True,
         ),
         "kinds": _rows(
-            {"group": Value(str, required=True), "speedup": Map(_ESTIMATE.fields, True, others=True, null=True)}
+            {"group": Value(str, required=True), "speedup": Map(_GAIN.fields, True, others=True, null=True)}
         ),
         "acceptance": _open({"overall": _open({"rate": _NUMBER})}),
         "load": _open({"unit": _TEXT, "kinds": _rows(_LOAD_KIND), "rows": _rows(_LOAD_ROW)}),
@@ -358,6 +358,28 @@ REPORT = Map(
 )
 
 
+def with_gains(data: Any) -> Any:
+    """The data of a report or a ladder with `gain` in its speed-ups, which earlier versions called `median`."""
+    if isinstance(data, list) and data and isinstance(data[0], dict):
+        for item in data:
+            with_gains(item)
+    if not isinstance(data, dict):
+        return data
+    for name, value in data.items():
+        with_gains(value)
+        if name == "stock" and isinstance(value, dict):
+            for arm in value.values():
+                _name_gain(arm)
+        elif name in ("speedup", "control", "corrected"):
+            _name_gain(value)
+    return data
+
+
+def _name_gain(estimate: Any) -> None:
+    if isinstance(estimate, dict) and "median" in estimate and "gain" not in estimate:
+        estimate["gain"] = estimate.pop("median")
+
+
 def checked(data: Mapping[str, Any], shape: Map, where: str) -> dict[str, Any]:
     """Return what the file ``where`` holds.
 
@@ -376,4 +398,4 @@ def checked_result(data: Mapping[str, Any], where: str) -> ArmResult:
 
 def checked_ladder(data: Mapping[str, Any], where: str) -> Ladder:
     """Return what the file ``where`` holds as a ladder. Raises DrafthouseError as `checked` does."""
-    return cast("Ladder", checked(data, LADDER, where))
+    return cast("Ladder", checked(with_gains(data), LADDER, where))

@@ -57,7 +57,11 @@ def read_machine(root: Path = Path("/"), nvml: Nvml | None = None) -> MachineSta
     load = text_in(root / "proc/loadavg").split()
     memory = _key_values(root / "proc/meminfo")
     mhz = _mhz(root)
-    swap_total, swap_free = memory.get("SwapTotal"), memory.get("SwapFree")
+    clock_mean = clock_min = clock_max = swap_used = None
+    if mhz:
+        clock_mean, clock_min, clock_max = round(sum(mhz) / len(mhz), 1), min(mhz), max(mhz)
+    if "SwapTotal" in memory and "SwapFree" in memory:
+        swap_used = memory["SwapTotal"] - memory["SwapFree"]
     facts: MachineFacts = {
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "host": platform.node(),
@@ -66,20 +70,22 @@ def read_machine(root: Path = Path("/"), nvml: Nvml | None = None) -> MachineSta
             "model": _cpu_model(root),
             "cores": os.cpu_count(),
             "cores_usable": len(os.sched_getaffinity(0)),
-            "clock_mean_mhz": round(sum(mhz) / len(mhz), 1) if mhz else None,
-            "clock_min_mhz": min(mhz) if mhz else None,
-            "clock_max_mhz": max(mhz) if mhz else None,
+            "clock_mean_mhz": clock_mean,
+            "clock_min_mhz": clock_min,
+            "clock_max_mhz": clock_max,
             "temperature_c": _cpu_temperature_c(root),
             "load_1m": float(load[0]) if load else None,
         },
         "memory": {
             "total_bytes": memory.get("MemTotal"),
             "available_bytes": memory.get("MemAvailable"),
-            "swap_used_bytes": swap_total - swap_free if swap_total is not None and swap_free is not None else None,
+            "swap_used_bytes": swap_used,
         },
-        "gpus": nvml.facts() if nvml else [],
-        "gpu_processes": nvml.processes() if nvml else [],
+        "gpus": [],
+        "gpu_processes": [],
     }
+    if nvml:
+        facts["gpus"], facts["gpu_processes"] = nvml.facts(), nvml.processes()
     return MachineState(time.monotonic(), facts, _cpu_ticks(root), _processes(root), energy_j=_package_energy_j(root))
 
 

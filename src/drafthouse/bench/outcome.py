@@ -75,7 +75,7 @@ def _message(body: bytes) -> str:
     text = body.decode("utf-8", "replace").strip()
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     if isinstance(document, dict):
         problem = document.get("error", document)

@@ -180,7 +180,7 @@ def score_answers(endpoint: Endpoint, steps: Iterable[StepResult], tokens: int) 
             break
         try:
             scored = known.get((prompt, one["answer"])) or _score(endpoint, prompt, one["answer"], tokens)
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             why = endpoint.without_key(_words(error))
             # An engine that refuses one answer (too long, say) may well score the next; one that is gone does not.
             if isinstance(error, urllib.error.HTTPError) and error.code < 500:

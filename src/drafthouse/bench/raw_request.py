@@ -74,6 +74,4 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
         "avg_decoded_tokens_per_iter": answer.avg_decoded_tokens_per_iter,
         "spec_metrics": answer.spec_metrics,
     }
-    if record.replica:
-        found["replica"] = record.replica
     return found

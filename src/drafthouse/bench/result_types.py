@@ -77,7 +77,6 @@ class Request(Cost):
     avg_decoded_tokens_per_iter: float | None
     spec_metrics: dict[str, Any] | None
     tokenized: NotRequired[int | None]
-    replica: NotRequired[str]
 
 
 class Counts(TypedDict):
@@ -98,10 +97,6 @@ class Snapshot(Counts):
     family: NotRequired[str]
     length: NotRequired[float]
     traffic: NotRequired[dict[str, float]]
-    started_unix_s: NotRequired[float]
-    """When its process started, where it says so (`process_start_time_seconds`)."""
-    workers: NotRequired[dict[str, Snapshot]]
-    """Of a front: the counters of each engine behind it, of which the others here are the sum."""
 
 
 class Counted(TypedDict):
@@ -183,6 +178,16 @@ class TokenizerUse(TypedDict):
     error: str | None
 
 
+class ServerSettings(TypedDict, total=False):
+    """What a server says of its settings, as text; only those that it names."""
+
+    context: str
+    cache_dtype: str
+    block_size: str
+    prefix_cache: str
+    max_sequences: str
+
+
 class EngineSeen(ToldOfStart, total=False):
     """The engine as the profile names it, and what it said of itself while it ran."""
 
@@ -192,6 +197,7 @@ class EngineSeen(ToldOfStart, total=False):
     runtime: str
     version_answered: str | None
     max_model_len_answered: int | None
+    settings_answered: ServerSettings
     model_runner: str
     async_scheduling: str
 
@@ -243,6 +249,8 @@ class StepResult(Begun):
     machine: StepMachine
     incomplete: NotRequired[bool]
     notes: NotRequired[list[str]]
+    disturbed: NotRequired[str]
+    """What disturbed it although it was measured again."""
     waited: NotRequired[Waited]
     cost_s: NotRequired[float]
     scoring: NotRequired[Scoring]

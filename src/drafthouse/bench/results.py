@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from statistics import fmean
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 from ..core.format import count
 from ..core.step_clock import begun_s
@@ -27,6 +27,7 @@ from .spec_metrics import acceptance, acceptance_from_log, acceptance_from_reque
 from .usage_check import of_result
 
 if TYPE_CHECKING:
+    from drafthouse.bench.machine_types import GroupMachine
     from drafthouse.bench.outcome import NotWell
     from drafthouse.bench.result_types import (
         Acceptance,
@@ -41,12 +42,17 @@ if TYPE_CHECKING:
         Latencies,
         Measured,
         Numbers,
+        Power,
+        PowerMeter,
         PowerSpan,
         Reasoning,
         Request,
         Span,
         StepResult,
+        WarmUp,
     )
+
+    _OfGroup = TypeVar("_OfGroup", Request, Span, CounterReading, PowerSpan)
 
 SCHEMA = "drafthouse.result/1"
 
@@ -108,6 +114,10 @@ def assemble(
     counters: list[CounterReading] = []
     power: list[PowerSpan] = []
     gpus: list[GpuSpan] = []
+    warmups: list[WarmUp] = []
+    machine: list[GroupMachine] = []
+    suites: dict[str, None] = {}
+    notes: list[str] = []
     for step in parts:
         later_s = begun(step) - begun(parts[0])
         measured = step["arms"][arm]
@@ -116,6 +126,10 @@ def assemble(
         counters += measured["counters"]
         power += measured.get("power", [])
         gpus += measured.get("gpus", [])
+        warmups.append(measured["warmup"])
+        machine += step["machine"]["groups"]
+        suites |= dict.fromkeys(step["suites"])
+        notes += map(str, step.get("notes") or [])
     meter = parts[-1].get("power_meter")
     settings = parts[0]["settings"]
     head: Head = {
@@ -125,23 +139,14 @@ def assemble(
         "request_rate": "inf",
         "max_concurrency": settings["concurrency"],
     }
-    groups: dict[str, Numbers] = {
-        name: {
+    groups: dict[str, Numbers] = {}
+    for name in dict.fromkeys(str(span["group"]) for span in spans):
+        in_group = _in_group(requests, name)
+        groups[name] = {
             **head,
-            **_numbers(
-                [one for one in requests if one["group"] == name],
-                [one for one in spans if one["group"] == name],
-                [one for one in counters if one["group"] == name],
-                None,
-            ),
-            "power": power_of(
-                [one["span"] for one in power if one["group"] == name],
-                meter,
-                _output_tokens(one for one in requests if one["group"] == name),
-            ),
+            **_numbers(in_group, _in_group(spans, name), _in_group(counters, name), None),
+            "power": _power(_in_group(power, name), meter, in_group),
         }
-        for name in dict.fromkeys(str(span["group"]) for span in spans)
-    }
     return {
         "schema": SCHEMA,
         "arm": arm,
@@ -149,16 +154,16 @@ def assemble(
         "key": key,
         **head,
         **_numbers(requests, spans, counters, log),
-        "power": power_of([one["span"] for one in power], meter, _output_tokens(requests)),
+        "power": _power(power, meter, requests),
         "reasoning": _reasoning(requests),
         "rounds": len({span["round"] for span in spans}),
         "groups": groups,
         "engine": engine or {},
         "settings": settings,
-        "suites": list(dict.fromkeys(name for step in parts for name in step["suites"])),
+        "suites": list(suites),
         "incomplete": any(step.get("incomplete") for step in parts),
-        "notes": [str(note) for step in parts for note in step.get("notes") or []],
-        "warmup": [step["arms"][arm]["warmup"] for step in parts],
+        "notes": notes,
+        "warmup": warmups,
         "tokenizer": parts[-1]["arms"][arm].get("tokenizer"),
         "counters": counters,
         "scored": scored_rows(steps, arm),
@@ -166,12 +171,20 @@ def assemble(
         "machine": {
             "before": parts[0]["machine"]["before"],
             "after": parts[-1]["machine"]["after"],
-            "groups": [group for step in parts for group in step["machine"]["groups"]],
+            "groups": machine,
         },
         "gpus": gpus,
         "requests": requests,
         **(more or {}),
     }
+
+
+def _in_group(measured: Sequence[_OfGroup], name: str) -> list[_OfGroup]:
+    return [part for part in measured if part["group"] == name]
+
+
+def _power(spans: Sequence[PowerSpan], meter: PowerMeter | None, requests: Sequence[Request]) -> Power:
+    return power_of([part["span"] for part in spans], meter, _output_tokens(requests))
 
 
 def _numbers(
@@ -186,6 +199,11 @@ def _numbers(
     duration = math.fsum(span["duration_s"] for span in spans)
     tokens_in = sum(request["input_tokens"] or 0 for request in good)
     tokens_out = _output_tokens(requests)
+    request_throughput = output_throughput = total_throughput = None
+    if duration:
+        request_throughput = len(good) / duration
+        output_throughput = tokens_out / duration
+        total_throughput = (tokens_in + tokens_out) / duration
     return {
         "num_prompts": len(requests),
         "duration": duration,
@@ -200,9 +218,9 @@ def _numbers(
         "total_input_tokens": tokens_in,
         "total_output_tokens": tokens_out,
         "total_cached_tokens": sum(request["cached_tokens"] or 0 for request in good),
-        "request_throughput": len(good) / duration if duration else None,
-        "output_throughput": tokens_out / duration if duration else None,
-        "total_token_throughput": (tokens_in + tokens_out) / duration if duration else None,
+        "request_throughput": request_throughput,
+        "output_throughput": output_throughput,
+        "total_token_throughput": total_throughput,
         **_latencies(good),
         **acceptance_of(requests, counters, log),
     }

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.format import count
+from .outcome import OK
 from .result_types import ArmResult, Request
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ LEAST_PIECES = 3
 def requests_of(result: ArmResult) -> list[Request]:
     """Return the raw requests of a result."""
     return list(result.get("requests") or [])
+
+
+def whole_answers(result: ArmResult) -> list[Request]:
+    """The requests of a result that were answered as a whole."""
+    return [request for request in requests_of(result) if request.get("status") == OK]
 
 
 def rounds_of(requests: Iterable[Request]) -> list[int]:
@@ -69,28 +75,6 @@ def measured_tpot(request: Request) -> float | None:
     if isinstance(chunks, int) and (chunks < least or (len(gaps) == chunks - 1 and pieces_of(gaps) < least)):
         return None
     return float(value)
-
-
-def tpot_by_prompt(requests: Iterable[Request]) -> dict[Prompt, dict[int, float]]:
-    """Return the TPOT in ms of every prompt, by round: ``{(group, prompt_id): {round: ms}}``."""
-    found: dict[Prompt, dict[int, float]] = {}
-    for request in requests:
-        value = measured_tpot(request)
-        if value is not None:
-            prompt = str(request.get("group")), request.get("prompt_id")
-            found.setdefault(prompt, {})[request.get("round")] = value
-    return found
-
-
-def apart_from_temperature(requests: Iterable[Request]) -> dict[Prompt, Prompt]:
-    """Return what each prompt of a group is whatever its temperature: ``{(group, prompt_id): (kind, prompt_id)}``.
-
-    A group is a kind at one temperature, and a prompt asked at two of them is one prompt: its answers gain alike.
-    """
-    return {
-        (str(r.get("group")), r.get("prompt_id")): (str(r.get("kind") or r.get("group")), r.get("prompt_id"))
-        for r in requests
-    }
 
 
 def disturbances(result: ArmResult) -> list[tuple[str, int, str]]:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
+from ..core.bounded import ENGINE_ANSWER_BYTES, MIB, TooMuch
 from ..core.prometheus_text import Sample, samples
 from ..engines.registry import DIALECTS, dialect_of
 from .foreign_traffic import parse_traffic
 from .outcome import OK
-from .worker_counters import pairs_of, summed
 
 if TYPE_CHECKING:
     import aiohttp
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from drafthouse.bench.result_types import Acceptance, Counts, Request, Snapshot
 
 #: How long the engine may take to show its counters, in seconds. A busy one answers late.
-READ_TIMEOUT_S = 30.0
+READ_TIMEOUT_S = 6.0
+_COUNTS_DRAFTS = re.compile("spec|draft|accept")
 _COUNTED: tuple[Literal["num_drafts", "draft_tokens", "accepted_tokens"], ...]
 _COUNTED = ("num_drafts", "draft_tokens", "accepted_tokens")
 
@@ -48,6 +49,8 @@ def parse_counters(text: str) -> Snapshot:
             own.append(sample)
     if engine is None:
         return snapshot
+    if any(not sample.finite and _COUNTS_DRAFTS.search(sample.name) for sample in own):
+        return unreadable("a counter of drafting that is no number")
     snapshot["dialect"] = engine.name
     drafted = engine.drafted(own)
     if drafted is None:
@@ -66,17 +69,14 @@ def parse_counters(text: str) -> Snapshot:
     return snapshot
 
 
-def parse_start(text: str) -> Snapshot:
-    """Return when the server's process started, as Prometheus' clients tell it; nothing where it does not."""
-    told = [one.value for one in samples(text) if one.name == "process_start_time_seconds" and one.finite]
-    # Several of them are one number that changes with any.
-    found: dict[str, float] = {"started_unix_s": math.fsum(told)} if told else {}
-    return cast("Snapshot", found)
-
-
 def unreadable(error: str) -> Snapshot:
     """Return the snapshot of a server whose counters cannot be read."""
     return _nothing_seen(None, error)
+
+
+def is_late(snapshot: Snapshot) -> bool:
+    """Whether the server did not answer in time."""
+    return "TimeoutError: " in (snapshot["error"] or "")
 
 
 def _nothing_seen(value: int | None, error: str | None) -> Snapshot:
@@ -94,21 +94,12 @@ def _nothing_seen(value: int | None, error: str | None) -> Snapshot:
 async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> Snapshot:
     """Read the counters over HTTP; never raises. What the engine says of its work stands under ``traffic``.
 
-    Of a front they are the sum over the engines behind it (`worker_counters.summed`). vLLM and TensorRT-LLM show them
-    to anybody, llama.cpp behind its key: asked without the key first, so that a key is never given to a server that
-    does not want it.
+    vLLM and TensorRT-LLM show them to anybody, llama.cpp behind its key: asked without the key first, so that a key is
+    never given to a server that does not want it.
     """
-    if not endpoint.workers:
-        return await _read(session, endpoint.counters_url, endpoint)
-    read = await asyncio.gather(
-        *(_read(session, one.metrics_url, replace(endpoint, api_key=one.api_key)) for one in endpoint.workers)
-    )
-    return summed({one.name: snapshot for one, snapshot in zip(endpoint.workers, read, strict=True)})
-
-
-async def _read(session: aiohttp.ClientSession, url: str, endpoint: Endpoint) -> Snapshot:
     import aiohttp  # noqa: PLC0415 (slow to import, and who judges counters reads none)
 
+    url = endpoint.counters_url
     timeout = aiohttp.ClientTimeout(total=READ_TIMEOUT_S)
     error = ""
     for headers in ({}, endpoint.headers):
@@ -116,16 +107,17 @@ async def _read(session: aiohttp.ClientSession, url: str, endpoint: Endpoint) ->
             async with session.get(
                 url,
                 headers={"Accept-Encoding": "identity", **headers},
+                allow_redirects=False,
                 timeout=timeout,
                 trace_request_ctx=_NoClock(),
             ) as response:
-                text = (await response.read()).decode("utf-8", "replace")
+                text = (await bounded_body(response)).decode("utf-8", "replace")
                 if response.status == 200:
-                    return parse_counters(text) | {"traffic": parse_traffic(text)} | parse_start(text)
+                    return parse_counters(text) | {"traffic": parse_traffic(text)}
                 error = f"HTTP {response.status}"
                 if response.status not in {401, 403} or not endpoint.headers:
                     break
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError) as problem:
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError, RecursionError) as problem:
             error = f"{type(problem).__name__}: {problem}"
             break
     return unreadable(endpoint.without_key(f"{url}: {error}"))
@@ -150,10 +142,23 @@ async def count_tokens(session: aiohttp.ClientSession, endpoint: Endpoint, text:
         ) as response:
             if response.status != 200:
                 return None, f"/tokenize: HTTP {response.status}"
-            tokens = json.loads(await response.read()).get("tokens")
-    except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError, AttributeError) as problem:
+            tokens = json.loads(await bounded_body(response)).get("tokens")
+    except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError, AttributeError, RecursionError) as problem:
         return None, endpoint.without_key(f"/tokenize: {type(problem).__name__}: {problem}")
     return (len(tokens), None) if isinstance(tokens, list) else (None, "/tokenize: no list of tokens in its answer")
+
+
+async def bounded_body(response: aiohttp.ClientResponse) -> bytes:
+    """All of an answer that is no stream of tokens. Raises TooMuch."""
+    pieces = list[bytes]()
+    size = 0
+    async for piece in response.content.iter_any():
+        pieces.append(piece)
+        size += len(piece)
+        if size > ENGINE_ANSWER_BYTES:
+            response.close()
+            raise TooMuch(f"an answer of more than {ENGINE_ANSWER_BYTES / MIB:.0f} MiB")
+    return b"".join(pieces)
 
 
 class _NoClock:
@@ -165,19 +170,11 @@ class _NoClock:
 def difference(before: Snapshot, after: Snapshot) -> Counts | None:
     """Return what was counted between two snapshots, or None where that cannot be known.
 
-    Unknown: one of them was unreadable, no engine's, or smaller than before (a restarted server). An engine that
+    Unknown: one of them was unreadable, no engine's, smaller than before (a restarted server), or impossible (more was
+    accepted than drafted). An engine that
     `shows_zeros` and has no counters of speculation has drafted nothing: zeros. One that does not has no such line, or
     none at all, until it drafts for the first time.
     """
-    if "workers" in after:
-        # Of those that were read both times; who was not is said beside it.
-        each = [
-            difference(one["before"], one["after"])
-            for one in pairs_of({"before": before, "after": after}).values()
-            if not (one["before"]["error"] or one["after"]["error"])
-        ]
-        known = [one for one in each if one is not None]
-        return total(known) if known and len(known) == len(each) else None
     engine = DIALECTS.get(after["dialect"] or "")
     if engine is None or (before["dialect"] is None and (engine.shows_zeros or before["error"] is not None)):
         return None
@@ -192,6 +189,9 @@ def difference(before: Snapshot, after: Snapshot) -> Counts | None:
     old, new = before["per_position"], after["per_position"]
     moved["per_position"] = [count - (old[at] if at < len(old) else 0) for at, count in enumerate(new)]
     if min([*(moved[name] or 0 for name in _COUNTED), *moved["per_position"]]) < 0:
+        return None
+    drafted, accepted = moved["draft_tokens"], moved["accepted_tokens"]
+    if drafted is not None and accepted is not None and accepted > drafted:
         return None
     return moved
 

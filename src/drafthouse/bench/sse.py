@@ -7,6 +7,7 @@ has ended, so that parsing one stream never delays the clock of another.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ _SGLANG_NAMES = {
     "spec_num_correct_drafts": "num_accepted_draft_tokens",
     "spec_correct_drafts_histogram": "acceptance_histogram",
 }
+#: Tokens of one request at most: no context is larger.
+MOST_TOKENS = 10**9
 # vLLM and TensorRT-LLM since 2025 say `reasoning`, older ones and llama.cpp say `reasoning_content`.
 _REASONING = ("reasoning", "reasoning_content")
 
@@ -141,7 +144,7 @@ def read_answer(events: Sequence[Event]) -> Answer:
             continue
         try:
             document = json.loads(event.data)
-        except ValueError:
+        except (ValueError, RecursionError):
             answer.error = answer.error or f"an event that is not JSON: {event.data}"
             continue
         if not isinstance(document, dict):
@@ -167,7 +170,8 @@ def _read_document(document: Mapping[str, Any], event: Event, answer: Answer) ->
         answer.timings = document["timings"]
     _read_spec_metrics(document, answer)
     carried = False
-    for choice in document.get("choices") or []:
+    choices = document.get("choices")
+    for choice in choices if isinstance(choices, list) else []:
         if not isinstance(choice, dict):
             continue
         _read_spec_metrics(choice, answer)
@@ -181,7 +185,9 @@ def _read_choice(choice: Mapping[str, Any], time_s: float, answer: Answer) -> bo
     if choice.get("finish_reason"):
         answer.finish_reason = str(choice["finish_reason"])
     average = choice.get("avg_decoded_tokens_per_iter")
-    if isinstance(average, (int, float)):
+    if isinstance(average, float) and math.isfinite(average):
+        answer.avg_decoded_tokens_per_iter = average
+    elif type(average) is int and 0 <= average <= MOST_TOKENS:
         answer.avg_decoded_tokens_per_iter = float(average)
     # An answer that was not asked for as a stream has all of it in its message.
     delta = choice.get("delta", choice.get("message"))
@@ -239,5 +245,5 @@ def _read_spec_metrics(document: Mapping[str, Any], answer: Answer) -> None:
 
 
 def _count(value: object) -> int | None:
-    """Return a number of tokens, or None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """A number of tokens, or None for anything else."""
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None

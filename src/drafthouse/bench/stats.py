@@ -10,6 +10,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import NormalDist
 from typing import TypedDict, TypeVar
 
 import numpy as np
@@ -17,7 +18,6 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Key = TypeVar("Key", bound=Hashable)
-Owner = TypeVar("Owner", bound=Hashable)
 
 CONFIDENCE = 0.95
 # More resamples move the bounds by less than the third digit that a report prints.
@@ -28,18 +28,34 @@ SEED = 20261121
 EXTRA = 0.008
 
 
-class Interval(TypedDict):
-    """A median of ``n`` values with its interval, in their unit."""
+class Bounds(TypedDict):
+    """An interval over ``n`` values, in their unit."""
 
-    median: float
     low: float
     high: float
     n: int
 
 
+class Interval(Bounds):
+    """A median with its interval."""
+
+    median: float
+
+
 class Estimated(Interval):
     """An `Estimate` as plain data."""
 
+    confidence: float
+    reach: float
+
+
+class Gain(Bounds):
+    """How many times as fast one arm is as the other: the geometric mean ``gain`` over prompts, with its interval.
+
+    ``reach`` is the confidence that the interval can claim: ``confidence``, or 0 where there are too few prompts.
+    """
+
+    gain: float
     confidence: float
     reach: float
 
@@ -102,8 +118,8 @@ def median_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) 
     1 - 2 P(Binomial(n, 1/2) < k), whatever the law (David and Nagaraja, section 7.1). Between the two k on either
     side of ``confidence`` the ends are interpolated as Hettmansperger and Sheather do (Confidence intervals based on
     interpolated order statistics, Statistics and Probability Letters 4, 1986, 75-79), at a confidence that is
-    `EXTRA` higher, because on skewed laws of some n the interpolation comes out that much short. `make truth` shows
-    what it covers. Too few values (see :func:`values_needed`) give their extremes: hence ``reach``.
+    `EXTRA` higher, because on skewed laws of some n the interpolation comes out that much short. Too few values (see
+    :func:`values_needed`) give their extremes: hence ``reach``.
     Raises ValueError for no values or values that are not finite.
     """
     sample = np.sort(np.asarray(values, dtype=np.float64))
@@ -152,34 +168,53 @@ def _order_statistics(n: int, confidence: float) -> tuple[int, float]:
     return k - 1, (n - k) * short / (k + (n - 2 * k) * short)
 
 
-@cache
-def t_quantile(tail: float, freedom: int) -> float:
-    """Return the value that Student's t with ``freedom`` degrees of freedom exceeds with the probability ``tail``.
+def t_quantile(tail: float, freedom: float) -> float:
+    """The value that Student's t with ``freedom`` degrees of freedom exceeds with the probability ``tail``.
 
-    Bisection of the finite series for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4).
-    Raises ValueError for a tail outside (0, 0.5] or no degree of freedom.
+    Newton's method from the normal quantile, which lies below it; the tail is convex there, so every step stays below
+    the solution. Raises ValueError for a tail outside (0, 0.5] or no degree of freedom.
     """
-    if not 0.0 < tail <= 0.5 or freedom < 1:
+    if not 0.0 < tail <= 0.5 or freedom <= 0:
         raise ValueError(f"no quantile of t for the tail {tail} and {freedom} degrees of freedom")
-    low, high = 0.0, 1.0
-    while _t_tail(high, freedom) > tail:
-        low, high = high, 2.0 * high
-    for _ in range(80):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if _t_tail(middle, freedom) > tail else (low, middle)
-    return high
+    value = NormalDist().inv_cdf(1.0 - tail)
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
+    for _ in range(60):
+        density = scale * (1.0 + value * value / freedom) ** (-(freedom + 1) / 2)
+        step = (t_tail(value, freedom) - tail) / density
+        value += step
+        if abs(step) < 1e-10 * max(1.0, value):
+            break
+    return value
 
 
-def _t_tail(value: float, freedom: int) -> float:
-    """Return the probability that t exceeds ``value``, which is not below 0."""
-    angle = math.atan(value / math.sqrt(freedom))
-    sine, cosine = math.sin(angle), math.cos(angle)
-    term = total = cosine if freedom % 2 else 1.0
-    for step in range(3 if freedom % 2 else 2, freedom - 1, 2):
-        term *= cosine * cosine * (step - 1) / step
-        total += term
-    inside = sine * total if freedom % 2 == 0 else 2.0 / math.pi * (angle + (sine * total if freedom > 1 else 0.0))
-    return (1.0 - inside) / 2.0
+def t_tail(value: float, freedom: float) -> float:
+    """The probability that Student's t exceeds ``value``, which is not below 0.
+
+    Half of the regularised incomplete beta function (Abramowitz and Stegun, 26.7.1 and 26.5.1).
+    """
+    return incomplete_beta(freedom / (freedom + value * value), freedom / 2.0, 0.5) / 2.0
+
+
+def incomplete_beta(x: float, a: float, b: float) -> float:
+    """The regularised incomplete beta function I_x(a, b), by its continued fraction (26.5.8, Lentz's method)."""
+    if x <= 0.0 or x >= 1.0:
+        return float(x >= 1.0)
+    if x > (a + 1.0) / (a + b + 2.0):
+        return 1.0 - incomplete_beta(1.0 - x, b, a)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
+    tiny = 1e-300
+    c, d = 1.0, 1.0 / (1.0 - (a + b) * x / (a + 1.0) or tiny)
+    fraction = d
+    for m in range(1, 500):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d, c = 1.0 / (1.0 + even * d or tiny), 1.0 + even / c or tiny
+        fraction *= d * c
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        d, c = 1.0 / (1.0 + odd * d or tiny), 1.0 + odd / c or tiny
+        fraction *= d * c
+        if abs(d * c - 1.0) < 1e-14:
+            break
+    return front * fraction / a
 
 
 def bootstrap_median(
@@ -235,23 +270,6 @@ def paired_ratios(
         if below > 0:
             ratios[key] = median(values) / below
     return ratios
-
-
-def geometric_means(ratios: Mapping[Key, float], owners: Mapping[Key, Owner]) -> dict[Owner, float]:
-    """Return one ratio for each owner of keys: the geometric mean of those that belong to it; no unit.
-
-    The geometric one, because ratios multiply: twice as fast and half as fast come to 1, and the mean of the
-    inverse ratios is the inverse of the mean, so that it does not matter which arm is the numerator. The order is
-    that of ``ratios``, all above 0.
-    """
-    found: dict[Owner, list[float]] = {}
-    for key, ratio in ratios.items():
-        found.setdefault(owners[key], []).append(ratio)
-    return {
-        # One ratio stays what it is, to the last digit.
-        owner: own[0] if len(own) == 1 else math.exp(math.fsum(map(math.log, own)) / len(own))
-        for owner, own in found.items()
-    }
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:

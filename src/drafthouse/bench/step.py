@@ -20,6 +20,7 @@ import aiohttp
 
 from ..core.errors import one_problem
 from ..core.format import count, listing
+from ..core.plain_text import without_passwords
 from ..core.step_clock import read_step_clock
 from ..engines.registry import DIALECTS
 from .client import FAILED, Ask, Endpoint, Recording, closed_loop, open_session, raw_request, send
@@ -30,7 +31,7 @@ from .machine_state import MachineState, between, read_machine
 from .output_scoring import token_ids_of
 from .own_processes import engines_here, own_pids
 from .power import Tally
-from .spec_metrics import count_tokens, read_counters, unreadable
+from .spec_metrics import count_tokens, is_late, read_counters, unreadable
 from .standstill import stood_still, until_something_stands
 from .usage_check import TOKENIZED, may_be_tokenized
 
@@ -45,6 +46,8 @@ HEARTBEAT_S = 5.0
 _TOKENIZERS = [engine.name for engine in DIALECTS.values() if engine.tokenizes]
 #: Output tokens of a warm-up request: enough for the engine to draft.
 WARMUP_TOKENS = 32
+#: How often in a row the counters of a server may be late before they are asked for no more.
+_LATE = 2
 
 Stopped = Callable[["StepResult"], None]
 
@@ -168,6 +171,8 @@ class _Step:
         self.before: MachineFacts = {}
         self.machine: list[GroupMachine] = []
         self.going: _Going | None = None
+        self.counters: dict[str, Snapshot] = {}
+        self.late = dict.fromkeys((endpoint.arm for endpoint in endpoints), 0)
         self.done = 0
         self.total = sum(len(group.asks) for group in groups) * len(self.endpoints)
         self.measuring_since_s: float | None = None
@@ -175,7 +180,7 @@ class _Step:
         self.arms: dict[str, StepArm] = {
             endpoint.arm: {
                 "model_id": endpoint.model,
-                "base_url": endpoint.base_url,
+                "base_url": without_passwords(endpoint.base_url),
                 "requests": [],
                 "spans": [],
                 "counters": [],
@@ -353,8 +358,16 @@ class _Step:
         return self.endpoints if number % 2 else self.endpoints[::-1]
 
     async def read_counters(self, session: aiohttp.ClientSession) -> dict[str, Snapshot]:
-        """Return the counters of every arm, each once its server has nothing to do."""
-        return {endpoint.arm: await settled(partial(read_counters, session, endpoint)) for endpoint in self.endpoints}
+        """The counters of every arm, each once its server has nothing to do.
+
+        A server that was late twice in a row is asked no more: every group would wait for it twice.
+        """
+        for endpoint in self.endpoints:
+            arm = endpoint.arm
+            if self.late[arm] < _LATE:
+                self.counters[arm] = await settled(partial(read_counters, session, endpoint))
+                self.late[arm] = self.late[arm] + 1 if is_late(self.counters[arm]) else 0
+        return dict(self.counters)
 
     def keep(
         self,

@@ -85,17 +85,19 @@ def of_result(result: ArmResult, groups: Sequence[str] | None = None) -> list[st
 
 def sources_of(result: ArmResult) -> dict[str, str | None]:
     """Return each source beside the text and the stream, with why it was not there; None where it was."""
+    older = "the result is too old to contain it"
     requests, counters = _whole(result, None), result.get("counters") or []
-    asked, older = result.get("tokenizer"), "the result is too old to contain it"
-    counted = any(one.get("counted") for one in counters)
-    silent = "the engine shows none" if any("counted" in one for one in counters) else older
-    return {
-        "max_tokens": None if any(r.get("max_tokens") for r in requests) else older,
-        "the engine's counters": None if counted else silent,
-        "the engine's tokenizer": None
-        if any(r.get("tokenized") for r in requests)
-        else str((asked and asked.get("error")) or ("no answer was plain text" if "tokenizer" in result else older)),
-    }
+    missing: dict[str, str | None] = dict.fromkeys(("max_tokens", "the engine's counters", "the engine's tokenizer"))
+    if not any(request.get("max_tokens") for request in requests):
+        missing["max_tokens"] = older
+    if not any(reading.get("counted") for reading in counters):
+        shown = any("counted" in reading for reading in counters)
+        missing["the engine's counters"] = "the engine shows none" if shown else older
+    if not any(request.get("tokenized") for request in requests):
+        tokenizer = result.get("tokenizer")
+        why = "no answer was plain text" if "tokenizer" in result else older
+        missing["the engine's tokenizer"] = str((tokenizer and tokenizer.get("error")) or why)
+    return missing
 
 
 def not_compared(sources: Mapping[str, Mapping[str, str | None]]) -> list[str]:
@@ -134,10 +136,11 @@ def _max_tokens(requests: Sequence[Request]) -> str | None:
 
 
 def _bytes(requests: Sequence[Request]) -> str | None:
-    # A token is a byte of text at least, but for the marks that are not shown.
-    tokens = sum(_usage(r) for r in requests)
-    size = sum(len(content_of(r).encode("utf-8", "replace")) for r in requests)
-    if tokens <= size + HIDDEN_TOKENS * len(requests):
+    # A token is a byte of text at least, but for the marks that are not shown. Other people's files may have no text.
+    shown = [r for r in requests if r.get("text") is not None]
+    tokens = sum(_usage(r) for r in shown)
+    size = sum(len(content_of(r).encode("utf-8", "replace")) for r in shown)
+    if tokens <= size + HIDDEN_TOKENS * len(shown):
         return None
     return f"usage and the text disagree: {whole(tokens)} output tokens in {whole(size)} bytes of text"
 

@@ -10,10 +10,10 @@ resumes a stopped sweep.
 The table goes to standard output, progress to standard error, the result (field names of `vllm bench serve`, and
 every raw request) to --result. The key is read from OPENAI_API_KEY or --api-key-file, never from the command line.
 
-Exit status: 0 all requests were measured; 1 some failed (they are listed and counted separately), the server's token
-counts contradict the text, or the second opinion failed; 2 nothing was measured, the server or this program was
-stopped, or an error occurred (found, needed, do); 3 a program for the second opinion is missing; 130 Ctrl-C. Requests
-that finished before 130 or 2 are shown and written, marked as incomplete (docs/exit-codes.md).
+Exit status: 0 all requests were measured; 1 some failed (they are listed and counted separately), or the server's
+token counts contradict the text; 2 nothing was measured, the server or this program was stopped, or an error occurred
+(found, needed, do); 130 Ctrl-C. Requests that finished before 130 or 2 are shown and written, marked as incomplete
+(docs/exit-codes.md).
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import ssl
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..analysis.legacy_metrics import old_lines, old_tables
 from ..bench.client import Endpoint
 from ..bench.groups import StepOptions
 from ..bench.result_types import ArmResult, StepResult
@@ -37,16 +39,19 @@ from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.exit_codes import DONE, FAILED, INTERRUPTED, WARNED
 from ..core.kept_file import write_whole
 from ..core.places import ROOT
+from ..core.plain_text import without_passwords
 from ..core.progress import Event
 from ..prompts.formats import FORMATS
 from ..prompts.loader import load_suite
 from ..prompts.suite_types import Suite
 from ..prompts.suites import only_kinds, pick, with_output_tokens
-from . import bench_front, bench_ladder, bench_second_opinion
+from . import bench_ladder
 from .parser import Parser, parser_of, positive
 
 #: Seconds between two lines of progress where the output is no terminal.
 QUIET_S = 5.0
+#: The name of the measured server in results, where an experiment has its arms.
+ARM = "single"
 
 
 def options() -> Parser:
@@ -55,14 +60,8 @@ def options() -> Parser:
     server = parser.add_argument_group("server")
     server.add_argument("--base-url", required=True, help="server URL, with or without /v1")
     server.add_argument("--model", required=True, help="served model name")
-    server.add_argument(
-        "--metrics-url",
-        "--metrics",
-        action="append",
-        default=[],
-        metavar="[NAME=]URL",
-        help="URL of the engine's counters (default: BASE-URL/metrics); repeated, those of each engine behind a front",
-    )
+    server.add_argument("--metrics-url", metavar="URL", help="URL of the engine's counters (default: BASE-URL/metrics)")
+    server.add_argument("--ca", type=Path, metavar="FILE", help="trust only the certificates of this PEM file")
     server.add_argument("--api-key-file", type=Path, help="file with the API key (default: OPENAI_API_KEY)")
     work = parser.add_argument_group("work")
     work.add_argument(
@@ -95,8 +94,11 @@ def options() -> Parser:
     )
     work.add_argument("--timeout", type=float, default=600.0, help="timeout of a request in seconds (default: 600)")
     bench_ladder.add_options(parser)
-    bench_front.add_options(parser)
-    bench_second_opinion.add_options(parser)
+    parser.add_argument(
+        "--old-columns",
+        action="store_true",
+        help="show the columns of llmperf and llm-speed-benchmark for these requests, with their known errors",
+    )
     parser.add_argument("--result", type=Path, help="write the result to this file as JSON")
     parser.add_argument("--json", action="store_true", help="print the result as JSON, and the table to standard error")
     return parser
@@ -126,42 +128,47 @@ def read_key(path: Path | None) -> str | None:
         ) from error
 
 
+def read_ca(path: Path | None) -> str | None:
+    """The certificates of a PEM file, as text. Raises DrafthouseError (certificate-unreadable)."""
+    if path is None:
+        return None
+    try:
+        text = path.read_text("ascii")
+        ssl.create_default_context(cadata=text)
+    except (OSError, ValueError, ssl.SSLError) as error:
+        raise one_problem(
+            "certificate-unreadable",
+            str(error),
+            "a PEM file with the server's certificate",
+            "name the file that the gateway's setup printed",
+            "--ca",
+        ) from error
+    return text
+
+
 def check_before(given: argparse.Namespace) -> None:
     """Raise DrafthouseError with all that would only fail after the measurement, or fail unclearly."""
     problems = []
     if not given.base_url.startswith(("http://", "https://")):
-        problems.append(
-            Problem("invalid-option", given.base_url, "an address", "write it like http://127.0.0.1:8000", "--base-url")
-        )
+        found = without_passwords(f"://{given.base_url}").removeprefix("://")
+        do = "write it like http://127.0.0.1:8000"
+        problems.append(Problem("invalid-option", found, "an address", do, "--base-url"))
     if given.result and not given.result.parent.is_dir():
         problems.append(
             Problem("no-such-file", f"no folder {given.result.parent}", "a folder to write to", "create it", "--result")
         )
-    if bench_ladder.wanted(given) and bench_second_opinion.wanted(given):
+    if bench_ladder.wanted(given) and given.old_columns:
         problems.append(
             Problem(
                 "conflicting-options",
-                "a second opinion together with a ladder",
+                "the columns of older benchmarks together with a load sweep",
                 "one of them",
-                "request it for one level",
-                "--client",
-            )
-        )
-    alone = {"--arm": given.arm != bench_front.SINGLE, "--round": given.round, "--from": given.load_boxes}
-    for option, wanted in {**alone, "--processes": given.processes}.items():
-        if wanted and not bench_ladder.wanted(given):
-            problems.append(
-                Problem("conflicting-options", "no load sweep", "one", "add --ladder, --rate or --time", option)
-            )
-    if given.round and not 1 <= given.round <= given.rounds:
-        problems.append(
-            Problem(
-                "invalid-option", str(given.round), f"a round from 1 to {given.rounds}", "raise --rounds", "--round"
+                "request them for one level",
+                "--old-columns",
             )
         )
     if problems:
         raise DrafthouseError(problems)
-    bench_second_opinion.check_before(given)
 
 
 class Progress:
@@ -192,19 +199,18 @@ class Progress:
 def what_is_sent(given: argparse.Namespace) -> tuple[Endpoint, Suite]:
     """Return the server and the prompts. Raises DrafthouseError."""
     check_before(given)
-    key = read_key(given.api_key_file)
-    metrics_key = read_key(given.metrics_key_file) if given.metrics_key_file else None
-    workers = bench_front.workers_from(given.metrics_url, metrics_key)
     endpoint = Endpoint(
-        given.arm,
+        ARM,
         given.base_url,
         given.model,
-        key,
-        metrics_url=given.metrics_url[0] if given.metrics_url and not workers else None,
-        ca_pem=bench_front.read_ca(given.ca),
-        workers=workers,
+        read_key(given.api_key_file),
+        metrics_url=given.metrics_url,
+        ca_pem=read_ca(given.ca),
     )
-    suite = only_kinds(load_suite(given.suite, ROOT / "benchmarks", form=given.dataset_format), given.kind)
+    # Without a number a few of each kind are enough; an experiment asks many.
+    folder, wants_many = ROOT / "benchmarks", given.num_prompts is not None
+    whole = load_suite(given.suite, folder, form=given.dataset_format, with_files=wants_many)
+    suite = only_kinds(whole, given.kind)
     if given.output_tokens:
         suite = with_output_tokens(suite, given.output_tokens)
     if given.num_prompts:
@@ -255,24 +261,6 @@ def measure(given: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> tupl
     return result | {"notes": [*result["notes"], *notes]}, ended
 
 
-def second_opinion(
-    given: argparse.Namespace, result: ArmResult, more: bench_second_opinion.More, endpoint: Endpoint, suite: Suite
-) -> int:
-    """Print what other tools say beside ``result``, and add it to ``more``; return the exit code."""
-    if not bench_second_opinion.wanted(given):
-        return DONE
-    try:
-        lines = ["", *bench_second_opinion.run(given, result, more, endpoint, suite, step_from(given))]
-        print("\n".join(lines), file=sys.stderr if given.json else sys.stdout)
-    except DrafthouseError as error:
-        print(error, file=sys.stderr)
-        return WARNED
-    except KeyboardInterrupt:
-        print("stopped; the result has no second opinion", file=sys.stderr)
-        return INTERRUPTED
-    return DONE
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, show and write the result; return the exit code."""
     given = options().parse_args(argv)
@@ -286,15 +274,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("stopped before the first request had ended; nothing was written", file=sys.stderr)
         return INTERRUPTED
     print("\n".join([*summary_lines(result), *(f"Note: {note}." for note in result["notes"])]), file=shown)
-    more: bench_second_opinion.More = {}
+    document: dict[str, object] = {**result}
+    if given.old_columns:
+        document["old_columns"] = old_tables(result)
+        print("\n".join(["", *old_lines(result)]), file=shown)
     if result["incomplete"]:
         code = ended
     elif not result["completed"]:
         code = FAILED
     else:
-        asked = second_opinion(given, result, more, endpoint, suite)
-        code = asked or (WARNED if not_well(result) or of_result(result) else DONE)
-    text = json.dumps({**result, **more}, indent=1)
+        code = WARNED if not_well(result) or of_result(result) else DONE
+    text = json.dumps(document, indent=1)
     if given.json:
         print(text)
     if given.result:

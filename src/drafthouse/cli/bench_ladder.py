@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
-from ..analysis.fleet import fleet_report as fleet_of
 from ..bench.client import Endpoint
 from ..bench.instruments import beside_ladder
 from ..bench.sweep.ladder_types import LadderStep
@@ -28,8 +27,6 @@ from ..core.exit_codes import DONE, FAILED, INTERRUPTED
 from ..core.progress import Event
 from ..prompts.load_levels import CLOSED, NARROW, OPEN, SECONDS, read_levels, read_rates
 from ..prompts.suite_types import Suite
-from .bench_front import SINGLE, clients_from
-from .fleet_report import report_lines
 
 #: Seconds between two lines of progress where the output is no terminal.
 QUIET_S = 10.0
@@ -113,7 +110,7 @@ def plan_from(options: argparse.Namespace, kinds: tuple[str, ...]) -> LadderPlan
         load=OPEN if options.rate else CLOSED,
         levels=tuple(options.rate or options.ladder or [options.max_concurrency]),
         kinds=kinds,
-        rounds=(options.round,) if options.round else tuple(range(1, options.rounds + 1)),
+        rounds=tuple(range(1, options.rounds + 1)),
         of_rounds=options.rounds,
         seconds=options.time or SECONDS,
         narrow=options.narrow or NARROW,
@@ -127,9 +124,7 @@ def plan_from(options: argparse.Namespace, kinds: tuple[str, ...]) -> LadderPlan
 
 def key_of(endpoint: Endpoint, suite: Suite, plan: LadderPlan) -> str:
     """Return the hash of all that makes two ladders one: server, model, prompts, settings. The API key is not in it."""
-    # Which rounds are measured now is no setting: the arms of a fleet take turns, a run each.
-    settings = {**vars(plan), "rounds": tuple(range(1, plan.of_rounds + 1))}
-    parts = [endpoint.root, endpoint.model, suite, sorted(settings.items())]
+    parts = [endpoint.root, endpoint.model, suite, sorted(vars(plan).items())]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -168,7 +163,7 @@ class Live:
 
 def run(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> int:
     """Measure, keep and show the ladder; return the exit status: FAILED where no step was measured."""
-    plan, clients = plan_from(options, tuple(suite["kinds"])), clients_from(options)
+    plan = plan_from(options, tuple(suite["kinds"]))
     with ExitStack() as stack:
         path = options.result or Path(stack.enter_context(tempfile.TemporaryDirectory()), "ladder.json")
         file = LadderFile(path, heading(plan, None, key_of(endpoint, suite, plan)), BAD if options.again else ())
@@ -187,7 +182,6 @@ def run(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> int:
                 beside=beside,
                 on_progress=live.progress,
                 on_step=live.step,
-                clients=clients,
             )
         except KeyboardInterrupt:
             stopped = True
@@ -195,11 +189,6 @@ def run(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> int:
             live.clear()
         shown = sys.stderr if options.json else sys.stdout
         print("\n".join(ladder_lines(file.data)), file=shown)
-        if options.arm != SINGLE and file.data["steps"]:
-            report = fleet_of(file.data)
-            file.data["crossover"] = report["crossover"] or None
-            file.write()
-            print("\n".join(["", *report_lines(report)]), file=shown)
         if options.json:
             print(json.dumps(file.data, indent=1))
         kept = options.result and path.exists()

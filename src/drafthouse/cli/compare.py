@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 
 from ..core.errors import Problem, describe
 from ..core.exit_codes import CANNOT_SAY, DONE, FAILED, NOT_HERE
+from ..core.table import terminal_columns
 from ..profiles.upgrade_diff import THRESHOLD
 from ..report.archive import find, read_kept
 from ..report.compare.compared_types import Comparison
@@ -71,7 +71,7 @@ def shown(found: Comparison, form: str) -> str:
         return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
     if form == "markdown":
         return compared_markdown(found)
-    return compared_text(found, min(max(shutil.get_terminal_size((100, 24)).columns, 80), 140))
+    return compared_text(found, terminal_columns(80, 140))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -24,7 +24,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..cloud.vast.account import compared
 from ..cloud.vast.client import DEFAULT_URL, NO_KEY, VastClient, key_of_environment
 from ..cloud.vast.destroy import LIST_HEAD, LIST_NAMES, SETTLE_S, end
 from ..cloud.vast.ledger import CONSOLE, FILE, Rental, read
@@ -32,7 +31,7 @@ from ..cloud.vast.listing import listed
 from ..cloud.vast.local_state import state_folder
 from ..core.errors import DrafthouseError
 from ..core.exit_codes import DONE, INTERRUPTED, WARNED
-from ..core.table import table
+from ..core.table import WHOLE, table
 from .parser import Parser, parser_of, print_json
 from .say import said_yes, say
 
@@ -79,13 +78,13 @@ def nothing_rented(ledger: Path, *, as_json: bool) -> int:
 
 def show(client: VastClient, ledger: Path, as_json: bool) -> int:
     """Print what bills, and return the exit status."""
-    rows, notes = listed(client, ledger)
-    status = WARNED if compared(client, ledger).billing else DONE
+    rows, notes, is_unexpected = listed(client, ledger)
+    status = WARNED if is_unexpected else DONE
     if as_json:
         billing = [dict(zip(LIST_NAMES, row, strict=True)) for row in rows]
         print_json("rentals", {"billing": billing, "notes": notes})
         return status
-    say(table(LIST_HEAD, rows, width=44) if rows else "nothing of ours bills in this account")
+    say(table(LIST_HEAD, rows, WHOLE) if rows else "nothing of ours bills in this account")
     if notes:
         say("\n".join(["", *notes]))
     return status

@@ -33,8 +33,9 @@ from ..core.places import ROOT, phases
 from ..core.plain_text import printable
 from ..operate.checks.finding import FAIL, FILE, Finding, exit_code, report
 from ..operate.doctor import rentals as doctor_rentals
+from ..profiles.workspace import inventory_path
 from .parser import Parser, parser_of, print_json
-from .playbooks import Variables, command, inventory_for, inventory_path
+from .playbooks import Variables, command, inventory_for
 
 HostCheck = dict[str, Any]
 """A `Finding` as JSON has it, with the ``host`` it is about."""

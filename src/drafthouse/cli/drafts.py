@@ -14,9 +14,8 @@ from ..core.errors import one_problem
 from ..core.exit_codes import DONE
 from ..core.table import table
 from ..models.fits import drafts_for
-from ..profiles.catalog import load_house
 from ..profiles.model_names import model_named
-from ..profiles.workspace import ROOT
+from ..profiles.workspace import house_for
 from .parser import Parser, parser_of, print_json
 
 
@@ -31,7 +30,7 @@ def options() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table."""
     given = options().parse_args(argv)
-    house = load_house(ROOT)
+    house = house_for()
     key = model_named(given.model, house, "MODEL")
     if house.models[key]["kind"] == "head":
         found, do = f"'{key}', which is a head", f"drafthouse drafts {house.models[key].get('head_for', 'MODEL')}"
@@ -41,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         names = ("kind", "draft", "why")
         print_json("drafts", {"target": key, "drafts": [dict(zip(names, row, strict=True)) for row in rows]})
     elif rows:
-        print(table(["kind", "draft", "why"], rows, width=60))
+        print(table(["kind", "draft", "why"], rows))
     else:
         print(f"the catalogue has no draft for {key}: drafthouse model add adds one; n-gram needs none")
     return DONE

@@ -15,13 +15,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..core.errors import one_problem
 from ..core.exit_codes import DONE
 from ..core.files import replace_file
 from ..core.places import ROOT, WORK
-from ..profiles.catalog import House, load_house
-from ..profiles.workspace import resolved_profile, site_of_inventory
+from ..profiles.catalog import House
+from ..profiles.own_entries import shown_path
+from ..profiles.workspace import house_for, resolved_profile, site_of_inventory
 from ..report.archive import find, read_kept
 from ..report.evidence import (
     LANE,
@@ -36,7 +38,6 @@ from ..report.evidence import (
 )
 from .main import version
 from .parser import Parser, parser_of, reports_option
-from .share import known_words
 
 
 def options() -> Parser:
@@ -52,7 +53,7 @@ def options() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Check, add or make."""
     given = options().parse_args(argv)
-    house = load_house(ROOT)
+    house = house_for()
     if given.action == "make":
         proven = of_report(find(given.reports, str(given.folder), "REPORT"), given.to, house)
         print(f"wrote {proven.folder}; next: drafthouse evidence add {proven.folder}")
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _check(proven, house)
     print(f"{proven.folder.name}: {_said(proven)}")
     if given.action == "add":
-        _add(proven)
+        _add(proven, ROOT / house.file(proven.facts["profile"]))
     return DONE
 
 
@@ -75,18 +76,18 @@ def of_report(report: Path, to: Path, house: House) -> Proven:
         found = f"a run of {name} on {gpus[0]['name'] if gpus else 'no GPU'}"
         needed, do = "a run of one of the profiles on an NVIDIA GPU", "measure a profile on a GPU"
         raise one_problem("evidence-refused", found, needed, do, str(report))
-    measured = measured_of(kept, known_words(), version())
-    row = measured["row"]
+    measured = measured_of(kept, version())
+    row: Any = measured["row"]
     facts: Evidence = {
         "schema": "drafthouse.evidence/1",
-        "day": row["measured"] or "",
-        "gpu": row["gpus"][0]["name"],
-        "driver": row["driver"] or "",
+        "day": row["measured"],
+        "gpu": row["gpus"][0],
+        "driver": row["driver"],
         "profile": name,
         "profile_sha256": profile_hash(house.profiles[name]),
-        "engine": row["engine"]["name"],
-        "engine_version": row["engine"]["version"],
-        "verdict": row["verdict"]["word"],
+        "engine": row["engine"],
+        "engine_version": row["engine_version"],
+        "verdict": row["verdict"],
         "levels": [],
         "drafthouse": version(),
         "files": {},
@@ -118,16 +119,15 @@ def _said(proven: Proven) -> str:
     return f"{facts['profile']} {facts['verdict']} on {proven.where}, {facts['engine']} {facts['engine_version']}"
 
 
-def _add(proven: Proven) -> None:
-    """Write the profile's ``verified``; docs/proof.md reads the folder itself."""
+def _add(proven: Proven, path: Path) -> None:
+    """Write ``verified`` of the profile at ``path``; docs/proof.md reads the folder itself."""
     if proven.folder.parent != ROOT / "evidence":
         needed, do = f"a folder in {ROOT / 'evidence'}", "move it there"
         raise one_problem("evidence-refused", str(proven.folder), needed, do)
     if proven.facts["profile"] != LANE:
-        path = ROOT / "profiles" / f"{proven.facts['profile']}.yml"
         before = path.read_text("utf-8")
         after = with_verified(before, proven.where)
         if after != before:
             replace_file(path, after, mode=0o644)
-        print(f"{'wrote' if after != before else 'unchanged'}: {path.relative_to(ROOT)}")
+        print(f"{'wrote' if after != before else 'unchanged'}: {shown_path(ROOT, path)}")
     print("next: make docs, which writes docs/proof.md; then commit both")

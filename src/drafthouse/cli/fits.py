@@ -11,19 +11,20 @@ plan's arithmetic: weights, KV cache and the engine's own share. The limit is th
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..core.errors import did_you_mean, one_problem
 from ..core.exit_codes import DONE
-from ..core.table import table
+from ..core.table import table, terminal_columns
 from ..models.fits import Fitting, engine_for, fitting, kv_gb, memory_of
-from ..profiles.catalog import House, load_house
+from ..profiles.catalog import House
 from ..profiles.memory_fit import GB
 from ..profiles.model_names import find_model, model_named
 from ..profiles.token_counts import counted
-from ..profiles.workspace import ROOT
+from ..profiles.workspace import house_for
 from .model import read_entry
 from .parser import Parser, parser_of, print_json
 
@@ -61,7 +62,7 @@ def context(text: str) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table."""
     given = options().parse_args(argv)
-    house = load_house(ROOT)
+    house = house_for()
     model = model_of(given.model, house)
     engine = engine_for(house, model, given.engine)
     if given.context > model["context"]:
@@ -77,12 +78,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         told = {"model": model["name"], "engine": engine["name"], "context": given.context}
         print_json("fits", {**told, "rows": [asdict(row) for row in rows]})
         return DONE
-    print(
+    bound = "at most " if "bound" in model else ""
+    about = (
         f"{model['name']}: {model['weight_bytes'] / GB:.1f} GB of weights,"
-        f" {kv_gb(model, engine, given.context):.2f} GB of KV cache for {given.context:,} tokens ({engine['name']})\n"
+        f" {bound}{kv_gb(model, engine, given.context):.2f} GB of KV cache for {given.context:,} tokens"
+        f" ({engine['name']})"
     )
+    print(textwrap.fill(about, terminal_columns()) + "\n")
     head = ["hardware", "memory", "fits", "longest context", "at most"]
-    print(table(head, [_cells(row, given.context) for row in rows], width=44))
+    print(table(head, [_cells(row, given.context) for row in rows]))
     return DONE
 
 

@@ -1,16 +1,16 @@
-"""Several boxes behind one address: set them up, show them, take one out of traffic and put it back.
+"""Several boxes behind one address: set them up, show them, take one out of traffic and put it back, change them.
 
 Examples:
   drafthouse fleet up
   drafthouse fleet status
   drafthouse fleet drain box2 --timeout 300
   drafthouse fleet undrain box2
+  drafthouse fleet upgrade --engine-version 0.33.0
 
-To change the boxes one at a time there is drafthouse fleet-upgrade, or fleet upgrade.
-
-up runs site.yml on every host of the inventory and then sets up the front. drain has a replica take no more requests
-and waits until those that run have ended; the others take its share. Nothing is stopped. Words after -- are passed to
-ansible-playbook.
+up runs site.yml on every host of the inventory side by side, and then sets up the front. drain has a box take no more
+requests and waits until those that run have ended; the others take its share. Nothing is stopped. upgrade runs site.yml
+on one box after the other: a box whose server changes is taken out of traffic, waited for, changed, measured, asked for
+a real answer, and put back. The first one that fails ends it. Words after -- are passed to ansible-playbook.
 
 Exit status: the playbook's (docs/exit-codes.md).
 """
@@ -18,47 +18,34 @@ Exit status: the playbook's (docs/exit-codes.md).
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 
 from ..core.errors import one_problem
 from ..core.places import ROOT
-from . import fleet_upgrade, stoppable
 from .parser import Parser
 from .playbooks import Variables, command, on_inventory, play
+from .stoppable import run_stoppable
 
-_OF_A_HOST = {"drain": "drained", "undrain": "undrained"}
+_OF_A_HOST = {"drain": "out", "undrain": "in"}
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = on_inventory(__doc__, "fleet", default="fleet")
-    parser.add_argument("action", choices=("up", "status", *_OF_A_HOST), help="what to do")
-    parser.add_argument("host", nargs="?", default="", help="the replica, for drain and undrain")
+    parser.add_argument("action", choices=("up", "status", *_OF_A_HOST, "upgrade"), help="what to do")
+    parser.add_argument("host", nargs="?", default="", help="the box, for drain and undrain")
     parser.add_argument(
         "--timeout", type=float, metavar="SECONDS", help="how long a drain waits (default: the inventory's, else 600)"
     )
+    parser.add_argument("--engine-version", metavar="VERSION", help="for up and upgrade (default: the profile's)")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Play; return the exit status."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["upgrade"]:
-        return fleet_upgrade.main(words[1:])
-    given = options().parse_args(words)
+    """Play; the exit status."""
+    given = options().parse_args(argv)
     if given.action in _OF_A_HOST:
-        if not given.host:
-            raise one_problem(
-                "missing-option",
-                f"drafthouse fleet {given.action} without a host",
-                "the replica, as drafthouse fleet status names it",
-                f"drafthouse fleet {given.action} HOST; with make: HOST=name",
-            )
-        variables: Variables = {"replica": given.host, "fleet_state": _OF_A_HOST[given.action]}
-        if given.timeout is not None:
-            variables["drain_s"] = given.timeout
-        return play(["playbooks/fleet_drain.yml"], given.inventory, variables, given.words)
+        return _move(given.host, given.action, given.timeout, given.inventory, given.words)
     if given.host:
         raise one_problem(
             "unknown-option",
@@ -68,6 +55,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     if given.action == "status":
         return play(["playbooks/fleet_status.yml"], given.inventory, {}, given.words)
-    line = command(["site.yml"], given.inventory, {}, given.words)
+    variables: Variables = {"engine_version": given.engine_version or ""}
+    if given.action == "upgrade":
+        variables["fleet_serial"] = 1
+    line = command(["site.yml"], given.inventory, variables, given.words)
     os.chdir(ROOT)
-    return stoppable.main(["--", *line])
+    return run_stoppable(line)
+
+
+def _move(host: str, action: str, timeout: float | None, inventory: str, words: Sequence[str]) -> int:
+    """Take a box out of traffic, or put it back."""
+    if not host:
+        raise one_problem(
+            "missing-option",
+            f"drafthouse fleet {action} without a host",
+            "the box, as drafthouse fleet status names it",
+            f"drafthouse fleet {action} HOST",
+        )
+    variables: Variables = {"replica": host, "traffic": _OF_A_HOST[action]}
+    if timeout is not None:
+        variables["drain_s"] = timeout
+    return play(["playbooks/fleet_drain.yml"], inventory, variables, words)

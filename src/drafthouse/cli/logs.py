@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..cloud.vast.local_state import state_folder
@@ -24,9 +25,8 @@ from ..core.foreground import ended_like_ctrl_c
 from ..core.plain_text import printable
 from ..operate.logs import Source, Wish, source
 from ..operate.tunnel import hosts_of
-from ..profiles.workspace import ROOT, site_from
+from ..profiles.workspace import ROOT, inventory_path, site_from
 from .parser import Parser, parser_of
-from .playbooks import inventory_path
 
 _END_S = 5.0
 
@@ -60,9 +60,12 @@ def sources(given: argparse.Namespace) -> list[Source]:
 
 
 def _home(name: str, variables: Mapping[str, Any]) -> str:
-    home = str(site_from(variables).get("home") or "")
+    home = str(site_from({"drafthouse_home": variables.get("drafthouse_home")})["home"])
     if home and "{{" not in home:
-        return home
+        # Over SSH a relative path is one below the user's home.
+        return (
+            str(Path(home).expanduser()) if variables.get("ansible_connection") == "local" else home.removeprefix("~/")
+        )
     raise one_problem(
         "invalid-setting",
         f"drafthouse_home: {home or 'nothing'}",

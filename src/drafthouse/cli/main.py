@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from importlib import import_module, metadata
 from types import ModuleType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.errors import NotHere, Problem, did_you_mean, one_problem
+from ..core.errors import DrafthouseError, NotHere, Problem, did_you_mean, one_problem
 from ..core.exit_codes import DONE
 from ..core.places import INSTALLED
+from ..core.removed import removed
+from ..core.table import terminal_columns
 from .parser import project, run
+
+if TYPE_CHECKING:
+    from drafthouse.cli.plays import PlayForProfile, PlayOnInventory
 
 
 class Verb(NamedTuple):
@@ -36,22 +42,18 @@ GROUPS = {
     "Measure": {
         "suite": Verb("fetch an external data set at a pinned commit", needs_clone=False),
         "bench": Verb("measure an OpenAI-compatible server", needs_clone=False),
-        "fleet-measure": Verb("measure a fleet through its front, with the counters of every box"),
-        "fleet-report": Verb("show a fleet's crossover and a column per replica", needs_clone=False),
         "tune": Verb("find the best draft length, method and draft within a budget"),
-        "report": Verb("make a report from two results and print its verdict", needs_clone=False),
+        "judge": Verb("judge two result files of any benchmark client", needs_clone=False),
+        "report": Verb("open a report, show it as a row, or make it again", needs_clone=False),
         "reports": Verb("list the reports", needs_clone=False),
-        "share": Verb("show a report as one small row without personal data, for an issue", needs_clone=False),
         "compare": Verb("compare two reports", needs_clone=False),
-        "compare-schedule": Verb("compare load sweeps with and without switching by batch size", needs_clone=False),
     },
     "Operate": {
         "doctor": Verb("check a box and its server, and say what to fix"),
         "logs": Verb("show the logs of every box of an inventory"),
         "history": Verb("show what was served, when, and why it ended"),
         "tunnel": Verb("forward a box's API to 127.0.0.1 over SSH"),
-        "fleet-upgrade": Verb("change the boxes of a fleet one at a time; a worse one stops it"),
-        "fleet": Verb("set up several boxes behind one address, show, drain and undrain them"),
+        "fleet": Verb("set up several boxes behind one address, show, drain and change them"),
         "rollback": Verb("serve the previous release again"),
         "upgrade": Verb("change the engine version if the new one is no worse"),
         "stop": Verb("stop the server of an inventory"),
@@ -60,7 +62,6 @@ GROUPS = {
         "weights": Verb("download and verify the weights of a profile"),
         "verify": Verb("verify every byte of the weights again"),
         "prune": Verb("list or remove the weights that no profile uses"),
-        "bundle": Verb("pack a profile's downloads for boxes without a network"),
         "bundle-report": Verb("write a support bundle without secrets"),
     },
     "Rent": {
@@ -76,6 +77,7 @@ GROUPS = {
     },
 }
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
+_IN_PLAYS = ("history", "rollback", "stop", "teardown", "weights", "verify")
 
 _USAGE = """drafthouse VERB [options]: add speculative decoding to an LLM server and measure whether it pays.
 
@@ -84,11 +86,14 @@ drafthouse VERB --help shows the options and examples of one; --version the vers
 
 
 def help_text() -> str:
-    """Return the help of the command: its verbs, in groups."""
-    lines = [_USAGE]
+    """Return the help of the command: its verbs, in groups, in the terminal's width."""
+    lines = _USAGE.splitlines()
     for group, verbs in GROUPS.items():
-        lines += [f"{group}:", *(f"  {name:<17} {verb.says}{_mark(verb)}" for name, verb in verbs.items()), ""]
-    return "\n".join(lines).rstrip()
+        lines += ["", f"{group}:", *(f"  {name:<17} {verb.says}{_mark(verb)}" for name, verb in verbs.items())]
+    columns, goes_on = terminal_columns(), " " * 20
+    return "\n".join(
+        textwrap.fill(line, columns, subsequent_indent=goes_on if line[:1] == " " else "") for line in lines
+    )
 
 
 def _mark(verb: Verb) -> str:
@@ -100,8 +105,12 @@ def version() -> str:
     return metadata.version("drafthouse") if INSTALLED else project()["version"]
 
 
-def module_of(verb: str) -> ModuleType:
-    """Return the file of a verb, imported; it has ``options()`` and ``main(argv)``."""
+def module_of(verb: str) -> ModuleType | PlayOnInventory | PlayForProfile:
+    """What runs a verb, imported now: its file, or its line in `plays`. It has ``options()`` and ``main(argv)``."""
+    if verb in _IN_PLAYS:
+        from .plays import PLAYS  # noqa: PLC0415 (what only these verbs need)
+
+        return PLAYS[verb]
     return import_module(f".{verb.replace('-', '_')}", __package__)
 
 
@@ -117,6 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"drafthouse {version()}")
         return DONE
     if word not in VERBS:
+        if gone := removed("verb", word):
+            raise DrafthouseError(gone)
         raise one_problem(
             "no-such-verb", f"no command '{word}'", "a command listed by drafthouse --help", did_you_mean(word, VERBS)
         )

@@ -6,8 +6,8 @@ Examples:
   drafthouse model add RedHatAI/Qwen3-14B-speculator.eagle3 --for Qwen/Qwen3-14B
 
 It reads the repository's small files and the headers of its weights, and writes an entry that is pinned to the commit:
-in a clone to profiles/catalog/local/, otherwise to ~/.config/drafthouse/models/. A profile then names the model by its
-entry or by its repository (target: Qwen/Qwen3-14B). HF_TOKEN is used for gated repositories.
+in a clone to profiles/catalog/local/, otherwise to ~/.config/drafthouse/profiles/catalog/local/. A profile then names
+the model by its entry or by its repository (target: Qwen/Qwen3-14B). HF_TOKEN is used for gated repositories.
 
 Exit status: 0 written or unchanged; 2 an error (found, needed, do); docs/exit-codes.md.
 """
@@ -21,11 +21,12 @@ from dataclasses import replace
 from ..core.errors import one_problem
 from ..core.exit_codes import DONE
 from ..core.forms import NAME
+from ..core.plain_text import printable
 from ..models.entry import Made, made_entry
 from ..models.local_entries import shown, write_entry
 from ..models.repository import Name, read_model
-from ..profiles.catalog import House, load_house
-from ..profiles.workspace import ROOT
+from ..profiles.catalog import House
+from ..profiles.workspace import ROOT, house_for
 from ..weights.hub_habits import usual_token
 from .parser import Parser, parser_of
 
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = options().parse_args(argv)
     if given.name is not None and not NAME.fits(given.name):
         raise one_problem("wrong-format", f"--name {given.name}", NAME.needed, "correct it")
-    house = load_house(ROOT)
+    house = house_for()
     made = read_entry(given.model, house, given.head_for)
     if given.name:
         made = replace(made, id=given.name)
@@ -59,5 +60,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 def read_entry(word: str, house: House, head_for: str | None = None) -> Made:
     """Return the entry of a model that is read now, telling which header is under way."""
     name = Name.of(word)
-    found = read_model(name, token=usual_token(), tell=lambda line: print(f"  ... {line}", file=sys.stderr))
+    found = read_model(name, token=usual_token(), tell=lambda line: print(f"  ... {printable(line)}", file=sys.stderr))
     return made_entry(found, house.models, head_for=head_for)

@@ -5,25 +5,24 @@ Examples:
   drafthouse new --target Qwen/Qwen3-14B --gpu rtx4090 --method ngram
 
 What is not given is chosen, and the file says why; at a terminal the target and the GPU are asked for. The file goes to
-profiles/ of the clone, or to ~/.config/drafthouse/profiles/. A file that is there is not overwritten.
+profiles/ of the clone, or to ~/.config/drafthouse/profiles/; --print > FILE puts it elsewhere. A file that is there is
+not overwritten.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from ..core.errors import did_you_mean, one_problem
 from ..core.exit_codes import DONE
 from ..core.files import replace_file
 from ..core.forms import PROFILE_NAME
-from ..core.places import INSTALLED, own_profiles
+from ..core.places import own_folder
 from ..models.fits import engine_for
 from ..models.new_profile import Wish, new_profile
-from ..profiles.catalog import load_house
 from ..profiles.model_names import model_named
-from ..profiles.workspace import ROOT, load_suites, site_of_inventory
+from ..profiles.workspace import ROOT, house_for, load_suites, site_of_inventory
 from .parser import Parser, parser_of
 from .profile_arguments import add_entries
 
@@ -44,7 +43,7 @@ def options() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Choose, resolve, write."""
     given = options().parse_args(argv)
-    house = load_house(ROOT)
+    house = house_for()
     word = given.target or _asked("--target", "target (drafthouse model add adds one)")
     add_entries(word, given.draft, house)
     target = model_named(word, house, "--target")
@@ -63,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return DONE
     if not PROFILE_NAME.fits(made.name):
         raise one_problem("wrong-format", f"--name {made.name}", PROFILE_NAME.needed, "correct it")
-    path = _folder() / f"{made.name}.yml"
+    path = own_folder(ROOT) / f"{made.name}.yml"
     if made.name in house.profiles and not (path.is_file() and path.read_text("utf-8") == made.text()):
         do = f"add --name, or look at it: drafthouse plan {made.name}"
         raise one_problem("duplicate-name", f"an existing profile '{made.name}'", "an unused name", do, str(path))
@@ -77,7 +76,3 @@ def _asked(option: str, question: str) -> str:
     if sys.stdin.isatty() and (answer := input(f"{question}: ").strip()):
         return answer
     raise one_problem("missing-option", f"no {option}", "the options listed by drafthouse new --help", "add it")
-
-
-def _folder() -> Path:
-    return own_profiles()[0] if INSTALLED else ROOT / "profiles"

@@ -16,6 +16,7 @@ from typing import NoReturn, TextIO
 from ..core.errors import DrafthouseError, Problem, describe, did_you_mean, one_problem
 from ..core.exit_codes import DONE, FAILED, INTERRUPTED, of_error
 from ..core.places import INSTALLED, ROOT, WORK
+from ..core.removed import removed
 
 #: What make has for a word that a verb asks for; for another one it has no target.
 _MAKE = {"profile": "PROFILE=name", "version": "ENGINE_VERSION=0.33.0", "A": "A=...", "B": "B=..."}
@@ -44,6 +45,9 @@ class Parser(argparse.ArgumentParser):
         """Return the options. Raises DrafthouseError for an unknown one, and ends the program as argparse does."""
         own = list(sys.argv[1:] if args is None else args)
         split = own.index("--") if self.takes_words and "--" in own else len(own)
+        for word in own[:split]:
+            if gone := removed("option", f"{self.prog.removeprefix('drafthouse ')} {word.partition('=')[0]}"):
+                raise DrafthouseError(gone)
         given, unknown = self.parse_known_args(own[:split], namespace)
         given.words = own[split + 1 :]
         if unknown:

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.exit_codes import DONE
+from ..core.table import terminal_columns
 from ..experiment.plan_text import plan_text
+from ..experiment.verdict_cost import minutes_of
 from .parser import Parser, print_json
 from .profile_arguments import arguments, resolved
 
@@ -29,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = options().parse_args(argv)
     profile = resolved(given)
     if given.json:
-        print_json("plan", profile)
+        print_json("plan", {**profile, "experiment": {**profile["experiment"], "minutes": minutes_of(profile)}})
     else:
-        print(plan_text(profile))
+        print(plan_text(profile, terminal_columns()))
     return DONE

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from ..core.errors import did_you_mean, one_problem
 from ..core.places import ROOT
 from ..profiles.profile_types import Unchecked
-from . import rented, stoppable
+from ..profiles.workspace import inventory_path
 from .parser import Parser, parser_of
 from .profile_arguments import have_entries, inventory_of, overrides, set_option
+from .rented import run_rented
+from .stoppable import run_stoppable
 
 
 class Variables(TypedDict, total=False):
@@ -31,26 +32,13 @@ class Variables(TypedDict, total=False):
     doctor_from: str | None
     doctor_stops: bool
     replica: str
-    fleet_state: str
+    traffic: str
+    fleet_serial: int
     drain_s: float
-    drain_why: str
     engine_version: str
     report_folder: str
     remeasure: bool
     rollback_why: str
-    roll_file: str
-
-
-def inventory_path(name: str) -> Path:
-    """Return where an inventory is: a name below inventory/, or a path. Raises DrafthouseError."""
-    named = ROOT / "inventory" / name
-    found = named if named.exists() else Path(name)
-    if not found.exists():
-        known = sorted(path.name for path in (ROOT / "inventory").iterdir())
-        raise one_problem(
-            "no-such-inventory", f"no inventory '{name}'", "an existing one", did_you_mean(named.name, known)
-        )
-    return found.resolve()
 
 
 def inventory_for(given: argparse.Namespace) -> str:
@@ -128,11 +116,10 @@ def run_for_profile(
 ) -> int:
     """Play for a profile so that Ctrl-C stops what was started, or with ``--destroy`` so that rented boxes end."""
     have_entries(given.profile, given.set)
-    home = inventory_of(given.profile)  # a wrong name is told here, and not by Ansible
-    name = given.inventory or home
+    name = inventory_of(given.profile, given.inventory)  # a wrong profile is told here, and not by Ansible
     wanted: Variables = {"profile": given.profile, "overrides": overrides(given.set), **variables}
     line = command(playbooks, name, wanted, given.words)
     os.chdir(ROOT)
     if given.destroy:
-        return rented.main(["--destroy", given.destroy, "--inventory", name, "--", *line])
-    return stoppable.main([*(["--stop-after"] if stop_after else []), "--", *line])
+        return run_rented(line, given.destroy, name)
+    return run_stoppable(line, stop_after=stop_after)

@@ -7,13 +7,15 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..core.documents import BadDocument, checked_text, short
-from ..core.errors import DrafthouseError, did_you_mean, one_problem
+from ..core.errors import DrafthouseError, one_problem
 from ..core.plain_text import printable
 from ..core.yaml_documents import yaml_of
 from ..profiles.catalog import House, load_house
+from ..profiles.inventory_variables import site_on
 from ..profiles.model_names import lacks_entry
 from ..profiles.overrides import changed
-from ..profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from ..profiles.resolver import no_such_profile
+from ..profiles.workspace import ROOT, folders_by_inventory, house_for, resolved_profile
 from .parser import Parser, parser_of
 
 if TYPE_CHECKING:
@@ -25,8 +27,10 @@ def arguments(doc: str | None, verb: str) -> Parser:
     parser = parser_of(doc, verb)
     parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
     parser.add_argument(
-        "--inventory", help="inventory that defines the site: local, workstation, vastai (default: the hardware's)"
+        "--inventory",
+        help="inventory that defines the site: a name, or a path (default: the hardware's)",
     )
+    parser.add_argument("--host", default="", help="host of the inventory (default: its first)")
     parser.add_argument("--runtime", choices=("docker", "process"), help="runtime (default: the inventory's)")
     set_option(parser)
     return parser
@@ -45,17 +49,17 @@ def set_option(parser: Parser) -> None:
 
 def resolved(given: argparse.Namespace) -> ResolvedProfile:
     """Return the resolved profile that the arguments name."""
-    have_entries(given.profile, given.set)
     inventory = given.inventory or inventory_of(given.profile)
-    site = site_of_inventory(inventory)
+    have_entries(given.profile, given.set, inventory)
+    site, of_inventory = site_on(inventory, given.host)
     if given.runtime:
         site["runtime"], site["runtime_asked"] = given.runtime, True
-    return resolved_profile(given.profile, site, overrides(given.set))
+    return resolved_profile(given.profile, site, overrides(given.set) or of_inventory)
 
 
-def have_entries(profile: str, settings: list[str]) -> None:
+def have_entries(profile: str, settings: list[str], inventory: str | None = None) -> None:
     """Add the entries that a profile's models lack; what is wrong with the profile itself, resolving it says."""
-    house = load_house(ROOT)
+    house = house_for(inventory)
     if profile in house.profiles and profile not in house.broken:
         wanted: Any = changed(house.profiles[profile], overrides(settings))
         speculation = wanted.get("speculation")
@@ -72,14 +76,25 @@ def add_entries(target: object, draft: object, house: House) -> None:
         add_missing(target, draft, house, ROOT, lambda line: print(line, file=sys.stderr), token=usual_token())
 
 
-def inventory_of(profile: str) -> str:
-    """Return the inventory that a profile's hardware is for; 'workstation' where that cannot be told."""
-    house = load_house(ROOT)
+def inventory_of(profile: str, named: str | None = None) -> str:
+    """The inventory ``named``, else the one that a profile's hardware is for; 'workstation' where it is not known.
+
+    A profile that only the own folders of an inventory have is for that inventory. Raises DrafthouseError for a
+    profile that is broken or not there.
+    """
+    house = house_for(named) if named else load_house(ROOT)
+    if profile not in house.profiles and not named:
+        for inventory in folders_by_inventory():
+            house = house_for(inventory)
+            if profile in house.profiles:
+                named = inventory
+                break
     if profile in house.broken:
         raise DrafthouseError(house.broken[profile])
     if profile not in house.profiles:
-        do = did_you_mean(profile, house.profiles)
-        raise one_problem("no-such-profile", f"no profile '{profile}'", "a profile listed by drafthouse profiles", do)
+        raise DrafthouseError(no_such_profile(house, profile))
+    if named:
+        return named
     hardware = house.hardware.get(house.profiles[profile]["hardware"])
     return hardware["inventory"] if hardware else "workstation"
 

@@ -17,8 +17,8 @@ from ..core.errors import DrafthouseError
 from ..core.exit_codes import DONE
 from ..core.table import table
 from ..operate.prune import Entry, look, remove, used_by_profiles, used_by_releases
-from ..profiles.catalog import load_house
-from ..profiles.workspace import ROOT, site_of_inventory
+from ..profiles.inventory_variables import site_on
+from ..profiles.workspace import house_for
 from .parser import Parser, parser_of, print_json
 
 
@@ -36,15 +36,16 @@ def options() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """List, and remove what was asked for."""
     given = options().parse_args(argv)
-    site = site_of_inventory(given.inventory)
+    site = site_on(given.inventory)[0]
     models_dir = given.models_dir or Path(site["models_dir"])
     if given.models_dir is None and not models_dir.exists() and not given.json:
         print(f"no weights yet: {models_dir} does not exist")
         return DONE
-    house = load_house(ROOT)
+    house = house_for(given.inventory)
     # What such a profile needs is not known, nor of a broken entry what it names, and it must not be removed.
-    if broken := [*house.broken.values(), *house.broken_models.values()]:
-        raise DrafthouseError(list(dict.fromkeys(problem for problems in broken for problem in problems)))
+    broken = [problem for problems in house.broken.values() for problem in problems] + house.broken_entries()
+    if broken:
+        raise DrafthouseError(list(dict.fromkeys(broken)))
     used = used_by_profiles(house.profiles, house.models) | used_by_releases(given.home or site["home"], models_dir)
     entries = look(models_dir, used)
     if given.json:
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_json("prune", {"models_dir": str(models_dir), "weights": rows})
         return DONE
     print(f"{models_dir}\n")
-    print(table(["weights", "state", "GB", "last used"], [_row(entry, models_dir) for entry in entries], width=58))
+    print(table(["weights", "state", "GB", "last used"], [_row(entry, models_dir) for entry in entries]))
     unneeded = [entry for entry in entries if entry.removable]
     freed = sum(entry.size for entry in unneeded) / 1e9
     if not unneeded:

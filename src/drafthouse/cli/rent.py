@@ -24,6 +24,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from ..cloud.vast.attempt import Rented, Waits, World
 from ..cloud.vast.body import body_of
 from ..cloud.vast.client import DEFAULT_URL, NO_KEY, VastClient, key_of_environment
 from ..cloud.vast.destroy import StillBilling
+from ..cloud.vast.first_contact import ssh_answers
 from ..cloud.vast.fleet import Fleet, caps, summary
 from ..cloud.vast.instances import ssh_address
 from ..cloud.vast.ledger import FILE, label_of, rentals
@@ -42,7 +44,8 @@ from ..core.errors import DrafthouseError, one_problem
 from ..core.exit_codes import DONE, FAILED, INTERRUPTED
 from ..core.foreground import ended_like_ctrl_c
 from ..core.plain_text import printable
-from ..profiles.workspace import resolved_profile, site_of_inventory
+from ..profiles.inventory_variables import NEW, site_on
+from ..profiles.workspace import resolved_profile
 from .parser import Parser, parser_of
 from .profile_arguments import have_entries, overrides, set_option
 from .say import put, said_yes, say
@@ -94,6 +97,12 @@ def options() -> Parser:
         "--wait-min", type=positive, default=Waits.boot_s / 60, help="maximum start time (default: %(default)g min)"
     )
     parser.add_argument(
+        "--ssh-wait-min",
+        type=minutes,
+        default=Waits.ssh_s / 60,
+        help="maximum wait for SSH on a running box, 0: do not wait (default: %(default)g min)",
+    )
+    parser.add_argument(
         "--poll-s", type=positive, default=Waits.poll_s, help="polling interval (default: %(default)g s)"
     )
     parser.add_argument(
@@ -123,6 +132,11 @@ def positive(text: str) -> float:
     if not 0 < value < 1e6:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
+
+
+def minutes(text: str) -> float:
+    """Return a number of minutes, which may be 0."""
+    return 0.0 if text == "0" else positive(text)
 
 
 def share(text: str) -> float:
@@ -292,8 +306,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def act(given: argparse.Namespace, asked: list[str]) -> int:
     """Do what is asked for; the ids of what was announced at the ledger go to ``asked``."""
-    have_entries(given.profile, given.set)
-    resolved = resolved_profile(given.profile, site_of_inventory(given.inventory), overrides(given.set))
+    have_entries(given.profile, given.set, given.inventory)
+    site, of_inventory = site_on(given.inventory, NEW)
+    resolved = resolved_profile(given.profile, site, overrides(given.set) or of_inventory)
     fleet = Fleet(given.boxes, given.max_total or math.inf, given.region == SAME, given.all_or_nothing)
     limits = Limits(
         min(given.max_price or math.inf, fleet.max_total),
@@ -319,12 +334,13 @@ def act(given: argparse.Namespace, asked: list[str]) -> int:
         show.line,
         show.passing,
         (lambda question: True) if given.yes else ask,
+        ssh_answers=partial(ssh_answers, state_folder() / "known_hosts"),
         asked=asked,
     )
     if given.dry_run:
         dry_run(world, resolved, limits, fleet)
         return DONE
-    waits = Waits(boot_s=given.wait_min * 60, poll_s=given.poll_s, look_s=given.look_s)
+    waits = Waits(boot_s=given.wait_min * 60, ssh_s=given.ssh_wait_min * 60, poll_s=given.poll_s, look_s=given.look_s)
     outcome = rent(world, resolved, limits, public_key(given.ssh_key, Path.home()), waits, fleet)
     if outcome is None:
         show.line("nothing was rented")

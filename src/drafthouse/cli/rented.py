@@ -13,7 +13,6 @@ Exit status: the playbook's; 130 stopped; 2 something of ours may still bill.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import tempfile
@@ -38,25 +37,25 @@ def options() -> Parser:
     return parser
 
 
-def checked(given: argparse.Namespace) -> None:
+def _check(command: Sequence[str], destroy: str, inventory: str) -> None:
     """Raise DrafthouseError for what cannot be, before anything is run."""
-    if given.destroy not in POLICIES:
+    if destroy not in POLICIES:
         raise one_problem(
             "invalid-option",
-            f"'{given.destroy}'",
+            f"'{destroy}'",
             f"one of: {', '.join(POLICIES)}",
             "correct it",
             "DESTROY (--destroy)",
         )
-    if Path(given.inventory).name != "vastai":
+    if Path(inventory).name != "vastai":
         raise one_problem(
             "conflicting-options",
-            f"DESTROY={given.destroy} for the inventory '{given.inventory}'",
+            f"DESTROY={destroy} for the inventory '{inventory}'",
             "INVENTORY=vastai: only those boxes were rented by Drafthouse",
             "leave DESTROY out, or set INVENTORY=vastai",
             "DESTROY (--destroy)",
         )
-    if not given.words:
+    if not command:
         raise one_problem("no-command", "no command", "a command after --", "drafthouse rented --help shows an example")
 
 
@@ -71,13 +70,21 @@ def instances_in(file: Path) -> set[str] | None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command, and end what it was about."""
     given = options().parse_args(argv)
-    checked(given)
+    return run_rented(given.words, given.destroy, given.inventory, given.patience_s)
+
+
+def run_rented(command: Sequence[str], destroy: str, inventory: str, patience_s: float = PATIENCE_S) -> int:
+    """The exit status of a command on the boxes of ``inventory``, which end afterwards as ``destroy`` says.
+
+    Raises DrafthouseError for what cannot be, and where something may still bill.
+    """
+    _check(command, destroy, inventory)
     # Now, and not when the run is over: a key that is missing then would leave everything billing.
     client = VastClient(
         key_of_environment(os.environ, Path.home()), os.environ.get("VAST_URL") or DEFAULT_URL, tell=say
     )
-    world = World(client, state_folder() / FILE, tell=say, patience_s=given.patience_s)
+    world = World(client, state_folder() / FILE, tell=say, patience_s=patience_s)
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         file = Path(folder) / "run.json"
         environment = {**os.environ, RUN_FILE: str(file)}
-        return around(given.words, given.destroy, world, environment, lambda: instances_in(file))
+        return around(command, destroy, world, environment, lambda: instances_in(file))

@@ -1,10 +1,14 @@
-r"""Make a report from the results of two arms, or make an existing one again, and print its verdict.
+"""Open a report, show it as a row, or make it again and print its verdict.
 
 Examples:
-  drafthouse report --baseline baseline.json --speculative speculative.json \
-      --resolved build/cpu-smollm2-ngram/resolved.json
   drafthouse report --again cpu-smollm2-ngram          (the newest of this profile; a folder of reports/ works too)
   drafthouse report --open                             (the newest of all, in the browser; --open NAME another one)
+  drafthouse report --row                              (the newest of all, to paste into an issue; --row NAME another)
+
+Two result files of any client, Drafthouse's own too, are judged by drafthouse judge.
+
+--row prints numbers, words of the shipped catalogue, versions and names of cards. Of hosts, users, paths, profiles,
+keys, commands, prompts and answers it holds nothing. Models that you added are "not in the catalogue".
 
 Exit status: 0 pays or does not pay; 1 the same with warnings; 2 invalid, or the report could not be made; 4 cannot say
 (docs/exit-codes.md).
@@ -14,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,34 +32,26 @@ from ..core.exit_codes import DONE
 from ..core.places import ROOT
 from ..core.schema import Map
 from ..core.shell import shell_words
-from ..core.yaml_documents import read_yaml
-from ..report.archive import find, newest_of_all
+from ..core.table import terminal_columns
+from ..report.archive import find, newest_of_all, read_kept
 from ..report.data.build import build_report, exit_code_of, lasting
 from ..report.plots.by_category import can_draw
 from ..report.report_types import KeptProfile
-from ..report.terminal import verdict_table
-from ..report.writer import Written, write_files, write_report
+from ..report.row import markdown, row_of
+from ..report.terminal import NARROWEST, WIDEST, verdict_table
+from ..report.writer import Written, write_files
 from .browser import show
-from .parser import Parser, coloured, parser_of, reports_option
+from .main import version
+from .parser import Parser, coloured, parser_of, print_json, reports_option
 
 
 def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "report")
-    parser.add_argument("--baseline", type=Path, metavar="FILE", help="result of the baseline arm")
-    parser.add_argument("--speculative", type=Path, metavar="FILE", help="result of the speculative arm")
-    parser.add_argument(
-        "--resolved",
-        type=Path,
-        metavar="FILE",
-        help="resolved profile, JSON or YAML, with the rendered files",
-    )
-    parser.add_argument("--ladder", type=Path, metavar="FILE", help="result of the load sweep (ladder.json), if any")
     parser.add_argument(
         "--again", metavar="REPORT", help="make this report again, in place: a folder, or a name as for compare"
     )
     reports_option(parser)
-    parser.add_argument("--host", default="", help="box name in the folder's name (default: from the results)")
     parser.add_argument(
         "--templates", type=Path, default=ROOT / "templates", metavar="DIR", help="folder of the page's templates"
     )
@@ -68,10 +63,17 @@ def options() -> Parser:
         nargs="?",
         const="",
         metavar="REPORT",
-        help="open the page in the browser: of the report that is made, or of a kept one (default: the newest); "
+        help="open the page in the browser: of the report that is made again, or of a kept one (default: the newest); "
         "without a screen, and over SSH, print its address",
     )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON instead of the verdict")
+    parser.add_argument(
+        "--row",
+        nargs="?",
+        const="",
+        metavar="REPORT",
+        help="print a small row of a kept report for an issue, without anything personal (default: the newest)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report, or with --row the row, as JSON")
     return parser
 
 
@@ -79,61 +81,63 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the parsed command line."""
     parser = options()
     args = parser.parse_args(argv)
-    given = [args.baseline, args.speculative, args.resolved]
-    if args.open is not None and not any([args.again, args.ladder, *given]):
-        return args
-    if args.open:
-        parser.error("--open REPORT only shows a kept report: leave out its name, or the other options")
-    if bool(args.again) == any(given) or (any(given) and not all(given)) or (args.again and args.ladder):
-        parser.error("give --baseline, --speculative and --resolved, or --again alone")
+    if args.row is not None and (args.again or args.open is not None):
+        parser.error("--row only shows a kept report: leave out the other options")
+    if args.open and args.again:
+        parser.error("--open REPORT only shows a kept report: leave out its name, or --again")
+    if not args.again and args.open is None and args.row is None:
+        parser.error("give --again, --open or --row")
     return args
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Return a JSON or YAML file's mapping. DrafthouseError names the file and what is wrong with it."""
-    needed = "a result or a resolved profile: a mapping in JSON or YAML"
-    do = "give the path of one, or measure the arm again"
-    data = read_yaml(path, needed, do) if path.suffix in (".yml", ".yaml") else read_json(path, needed, do)
+def _mapping(path: Path) -> dict[str, Any]:
+    """A kept file's mapping. DrafthouseError names the file and what is wrong with it."""
+    needed, do = "a mapping in JSON, as a run keeps it", "measure again"
+    data = read_json(path, needed, do)
     if not isinstance(data, dict):
-        raise one_problem("file-malformed", f"a {type(data).__name__}", needed, "give the path of one", str(path))
+        raise one_problem("file-malformed", f"a {type(data).__name__}", needed, do, str(path))
     return data
 
 
 def result(path: Path) -> ArmResult:
-    """Return the result of an arm. Raises DrafthouseError as `read` does, and for a file that is no result."""
-    data = checked_result(read(path), str(path))
+    """The result of an arm that a report keeps. Raises DrafthouseError for a file that is none."""
+    data = checked_result(_mapping(path), str(path))
     if data.get("schema") != SCHEMA:
         do = "give what drafthouse bench --result wrote, or a run's results/"
         raise one_problem("unknown-schema", f"the schema {data.get('schema')!r}", SCHEMA, do, str(path))
     return data
 
 
-def make(args: argparse.Namespace) -> Written:
-    """Make the report that the command line asks for."""
-    if not args.again:
-        data = checked(read(args.resolved), RESOLVED, str(args.resolved))
-        resolved = lasting(cast("KeptProfile", data))
-        results = result(args.baseline), result(args.speculative), resolved
-        ladder = checked_ladder(read(args.ladder), str(args.ladder)) if args.ladder else None
-        return write_report(args.reports, *results, args.templates, args.host, ladder=ladder, replace=False)
+def make_again(args: argparse.Namespace) -> Written:
+    """Make the report anew, in its place."""
     place = Path(args.again) if Path(args.again).is_dir() else find(args.reports, args.again, "--again")
     where = place / "report.json"
-    kept = read(where)
+    kept = _mapping(where)
     if not isinstance(kept.get("resolved"), dict):
         raise one_problem(
             "missing-key",
             "no resolved profile",
             "the resolved profile that a report keeps",
-            "make the report with --baseline, --speculative and --resolved",
+            "judge its results by themselves: drafthouse judge baseline.json speculative.json",
             f"{where}: resolved",
         )
     data = checked(kept, Map({"resolved": RESOLVED}, others=True), str(where))["resolved"]
     results = result(place / "baseline.json"), result(place / "speculative.json"), lasting(cast("KeptProfile", data))
     stock, loads = place / "stock.json", place / "ladder.json"
     stock_result = result(stock) if stock.is_file() else None
-    ladder = checked_ladder(read(loads), str(loads)) if loads.is_file() else None
-    report = build_report(*results, args.host or str(kept.get("host") or ""), stock_result, ladder)
+    ladder = checked_ladder(_mapping(loads), str(loads)) if loads.is_file() else None
+    report = build_report(*results, str(kept.get("host") or ""), stock_result, ladder)
     return write_files(place, report, *results, args.templates, stock_result, ladder)
+
+
+def print_row(reports: Path, name: str, *, as_json: bool) -> None:
+    """Print the row of a kept report, of the newest of all for an empty name. DrafthouseError where there is none."""
+    kept = read_kept(find(reports, name, "--row") if name else newest_of_all(reports))
+    row = row_of(kept, version())
+    if as_json:
+        print_json("row", row)
+    else:
+        print(markdown(row), end="")
 
 
 def page_of(reports: Path, name: str) -> Path:
@@ -149,11 +153,14 @@ def page_of(reports: Path, name: str) -> Path:
 def main(argv: Sequence[str] | None = None) -> int:
     """Make the report, print the verdict and the paths; return the exit status."""
     args = arguments(argv)
-    if args.open is not None and not args.again and not args.baseline:
+    if args.row is not None:
+        print_row(args.reports, args.row, as_json=args.json)
+        return DONE
+    if args.open is not None and not args.again:
         show(page_of(args.reports, args.open))
         return DONE
     try:
-        written = make(args)
+        written = make_again(args)
     except OSError as error:
         needed, do = "a writable folder, and the templates", "choose --reports or --templates"
         raise one_problem("file-unwritable", error.strerror or str(error), needed, do) from error
@@ -161,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps(written.report, indent=1, ensure_ascii=False))
         return exit_code_of(written.report)
     colour = args.colour == "always" or (args.colour == "auto" and coloured(sys.stdout))
-    width = min(max(shutil.get_terminal_size((80, 24)).columns, 80), 100)
+    width = terminal_columns(NARROWEST, WIDEST)
     print(verdict_table(written.report, width=width, colour=colour), end="")
     if not can_draw():
         print("no plots: matplotlib is not installed", file=sys.stderr)

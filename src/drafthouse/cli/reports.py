@@ -1,4 +1,4 @@
-"""List the reports, one line each, newest first, or write a page over them with the trend of each profile.
+"""List the reports, one line each, newest first, or write a page over them.
 
 Examples:
   drafthouse reports
@@ -58,7 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif not rows:
         print(f"no report in {given.reports}" + (f" of {given.profile}" if given.profile else ""))
     else:
-        print(table(list(_COLUMNS), [[printable(cell) for cell in row] for row in rows], width=60))
+        # What is typed stands first, where it is never broken.
+        shown = [[row[-1], *row[:-1]] for row in [_COLUMNS, *rows]]
+        head, *lines = [[printable(cell) for cell in row] for row in shown]
+        print(table(head, lines))
     return DONE
 
 

@@ -12,7 +12,6 @@ Exit status: the playbook's; 130 stopped.
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
@@ -61,18 +60,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise one_problem(
             "no-command", "no command", "a command after --", "drafthouse stoppable --help shows an example"
         )
+    return run_stoppable(given.words, stop_after=given.stop_after)
+
+
+def run_stoppable(command: Sequence[str], *, stop_after: bool = False) -> int:
+    """The exit status of a playbook's command, whose Ctrl-C stops what it started; ``stop_after`` stops all servers."""
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
-        closing = Path(folder) / "closing" if given.stop_after else None
-        status = _run(given, {**os.environ, CLOSING_FILE: str(closing)} if closing else None)
+        closing = Path(folder) / "closing" if stop_after else None
+        status = _run(command, stop_after, {**os.environ, CLOSING_FILE: str(closing)} if closing else None)
         if closing and closing.exists():
             say(closing.read_text("utf-8").rstrip())
     return status
 
 
-def _run(given: argparse.Namespace, environment: Mapping[str, str] | None) -> int:
-    serves = _serves(given.words)
+def _run(command: Sequence[str], stop_after: bool, environment: Mapping[str, str] | None) -> int:
+    serves = _serves(command)
     stop = Stop(tell=say, passed_over=True)
-    servers = "none" if not serves else "all" if given.stop_after else "of_run"
+    servers = "none" if not serves else "all" if stop_after else "of_run"
     clearing: list[subprocess.Popen[bytes]] = []
     begun = 0.0
 
@@ -82,10 +86,10 @@ def _run(given: argparse.Namespace, environment: Mapping[str, str] | None) -> in
         say(_first_words(serves))
         # Ansible takes seconds to start, as the run takes to end. It waits for that end by itself.
         more = ["-e", f"interrupted_servers={servers}", "-e", f"interrupted_pid={child.pid}"]
-        clearing.append(_started(playbook_of(given.words, "interrupted.yml", *more)))
+        clearing.append(_started(playbook_of(command, "interrupted.yml", *more)))
 
     with stop.heard():
-        child = subprocess.Popen(given.words, env=environment)
+        child = subprocess.Popen(command, env=environment)
         status = run_until_stopped(child, stop, stopping, _KINDNESS_S)
         stop.ending = True
         try:
@@ -94,9 +98,9 @@ def _run(given: argparse.Namespace, environment: Mapping[str, str] | None) -> in
                 raise KeyboardInterrupt
             if clearing:
                 return _interrupted(clearing[0], begun)
-            if given.stop_after:
+            if stop_after:
                 say("stopping what was started")
-                status = _played(playbook_of(given.words, "stop.yml")) or status
+                status = _played(playbook_of(command, "stop.yml")) or status
         except KeyboardInterrupt:
             say("left as it is; make stop stops it")
             return INTERRUPTED

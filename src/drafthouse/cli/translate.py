@@ -3,14 +3,13 @@
 Examples:
   drafthouse translate 'python -m vllm.entrypoints.openai.api_server --model a/b --speculative-model c/d'
   drafthouse translate < article.md
-  drafthouse translate --to sglang 'vllm serve a/b --max-model-len 8192'
 
 It reads old and new forms of vLLM, TensorRT-LLM, llama.cpp and SGLang, also inside `docker run`, and Python's LLM(...).
-With --to it prints the nearest command of another engine too, and names what has no equivalent there. Several
-commands in one paste are translated one by one. Nothing is run or downloaded. A YAML file that a command names is read
-from its path, or from a heredoc in the paste.
+Several commands in one paste are translated one by one. Nothing is run or downloaded. A YAML file that a command names
+is read from its path, or from a heredoc in the paste.
 
-Exit status: 0 everything was translated; 2 an error (where, found, needed, do).
+Exit status: 0 everything was translated; 2 an error (where, found, needed, do); 4 a part that may speculate was not
+pasted: it is asked for, and no profile is printed.
 """
 
 from __future__ import annotations
@@ -21,13 +20,10 @@ from pathlib import Path
 
 from ..core.documents import BadDocument, checked_text, text_of
 from ..core.errors import DrafthouseError, one_problem
-from ..core.exit_codes import DONE
-from ..engines.registry import DIALECTS
-from ..profiles.catalog import load_house
-from ..profiles.workspace import ROOT
-from ..translate.another import in_words_of
+from ..core.exit_codes import CANNOT_SAY, DONE
+from ..profiles.workspace import ROOT, house_for
 from ..translate.flags import load_flags
-from ..translate.text import another_text, as_data, profile_text, translation_text
+from ..translate.text import as_data, profile_text, translation_text
 from ..translate.translator import Translation, translate
 from .parser import Parser, coloured, parser_of, print_json
 
@@ -39,9 +35,6 @@ def options() -> Parser:
     parser = parser_of(__doc__, "translate")
     parser.add_argument("command", nargs="?", help="the command as ONE argument (default, and -: standard input)")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    parser.add_argument(
-        "--to", metavar="ENGINE", choices=sorted(DIALECTS), help="the nearest command of another engine"
-    )
     parser.add_argument(
         "--profile", type=Path, metavar="FILE", help="write the profile to this file; an existing file is not replaced"
     )
@@ -58,34 +51,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not text.strip():
         do = "drafthouse translate 'COMMAND', or < FILE; with make: CMD='...'"
         raise one_problem("no-command", "no command", "a serve command, or a page that contains one", do)
-    house = load_house(ROOT)
-    found, loose = translate(text, house, load_flags(ROOT), _file)
-    others = [
-        in_words_of(given.to, one.profile, house, baseline=one.baseline, left_out=one.left_out)
-        if given.to and given.to != one.engine
-        else None
-        for one in found
-    ]
+    found, loose = translate(text, house_for(), load_flags(ROOT), _file)
     if given.profile:
         _write(given.profile, found)
     if given.json:
-        print_json(
-            "translate",
-            {"translations": [as_data(*pair) for pair in zip(found, others, strict=True)], "left_aside": loose},
-        )
-        return DONE
+        print_json("translate", {"translations": [as_data(one) for one in found], "left_aside": loose})
+        return _ended(found)
     colour = coloured(sys.stdout)
-    for place, (one, other) in enumerate(zip(found, others, strict=True)):
+    for place, one in enumerate(found):
         print("\n" * bool(place) + translation_text(one, colour=colour))
-        if other:
-            print(f"\n{another_text(other, colour=colour)}")
-        elif given.to:
-            print(f"\n--to {given.to}: it already is a command of {one.engine_name}; today's is above")
     if loose:
         print(f"\nleft out, as no command precedes them: {', '.join(loose)}")
     if given.profile:
         print(f"\nwritten: {given.profile}")
-    return DONE
+    return _ended(found)
+
+
+def _ended(found: Sequence[Translation]) -> int:
+    """Return the exit code: it cannot be said what a command does of which a part was not pasted."""
+    return CANNOT_SAY if any(one.asked for one in found) else DONE
 
 
 def _pasted(command: str | None) -> str:
@@ -113,6 +97,14 @@ def _write(path: Path, found: list[Translation]) -> None:
             f"{len(found)} commands",
             "one, to write its profile",
             "paste one at a time",
+            "--profile",
+        )
+    if found[0].asked:
+        raise one_problem(
+            "value-is-variable",
+            f"a part that was not pasted: {found[0].asked[0]}",
+            "all that may speculate",
+            "paste it too, or leave it out",
             "--profile",
         )
     try:

@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING
 from ..core.errors import one_problem
 from ..core.exit_codes import DONE, INTERRUPTED
 from ..profiles.budget import seconds_in
-from ..profiles.catalog import load_house
+from ..profiles.inventory_variables import site_on
 from ..profiles.overrides import laid_over
 from ..profiles.result_key import measured_key
-from ..profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
+from ..profiles.workspace import ROOT, house_for, load_suites, resolved_profile
 from ..tuning.journal import Journal, Recorded
 from ..tuning.prompt_split import SUITE, TunePrompts, prompts_for
 from ..tuning.result import (
@@ -95,7 +95,7 @@ def options() -> Parser:
     parser.add_argument("--list", action="store_true", help="list the candidates; start nothing")
     parser.add_argument("--again", action="store_true", help="discard the journal and start again (AGAIN=1)")
     parser.add_argument(
-        "--to", type=Path, metavar="FILE", help="file of the new profile (default: profiles/NAME-tuned.yml)"
+        "--to", type=Path, metavar="FILE", help="file of the new profile (default: NAME-tuned.yml beside the profile)"
     )
     return parser
 
@@ -121,11 +121,11 @@ def prepare(given: argparse.Namespace, budget_s: int) -> Work:
     """Return what is to be done, with everything checked that needs no box."""
     name = given.profile
     inventory = given.inventory or inventory_of(name)
-    have_entries(name, given.set)
+    have_entries(name, given.set, inventory)
     base = overrides(given.set)
-    site = site_of_inventory(inventory)
+    site = site_on(inventory)[0]
     resolved = resolved_profile(name, site, base)
-    house = load_house(ROOT)
+    house = house_for(inventory)
     suites = load_suites(resolved["experiment"]["suites"])
     limits = reach(house, name, site, {key: list(suite["kinds"]) for key, suite in suites.items()}, base)
     # With all the prompts that its suites have, fitted to its context as the experiment's are.
@@ -140,7 +140,7 @@ def prepare(given: argparse.Namespace, budget_s: int) -> Work:
         limits.options,
         limits.left_out,
     )
-    target = given.to or ROOT / "profiles" / f"{name}-tuned.yml"
+    target = given.to or (ROOT / house.file(name)).with_name(f"{name}-tuned.yml")
     check_target(target)
     families = [[family.id, family.tokens, family.first] for family in space.families]
     parts = [families, space.options, prompts.search, prompts.final, budget_s, inventory, given.words, base]
@@ -276,7 +276,8 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
             str(work.target),
         ) from None
     shown = work.target.relative_to(ROOT) if work.target.is_relative_to(ROOT) else work.target
-    print(f"\nwritten: {shown}" + (f"  (make {work.target.stem})" if work.target.parent == ROOT / "profiles" else ""))
+    beside = work.target.stem in house_for(work.inventory).profiles
+    print(f"\nwritten: {shown}" + (f"  (make {work.target.stem})" if beside else ""))
 
 
 def listed(work: Work) -> str:

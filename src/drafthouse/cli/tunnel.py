@@ -16,8 +16,8 @@ from ..cloud.vast.local_state import state_folder
 from ..core.exit_codes import DONE
 from ..core.foreground import ended_like_ctrl_c
 from ..operate.tunnel import PORT, Tunnel, answers, hosts_of, tunnel, way_to
+from ..profiles.workspace import inventory_path
 from .parser import Parser, parser_of
-from .playbooks import inventory_path
 
 
 def options() -> Parser:

@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING
 from ..core.errors import one_problem
 from ..core.exit_codes import CANNOT_SAY, DONE, FAILED, worst
 from ..core.places import CLOSING_FILE
-from ..profiles.catalog import load_house
+from ..profiles.inventory_variables import site_on
 from ..profiles.known_issues import issue_changes
 from ..profiles.overrides import changed
 from ..profiles.upgrade_diff import NEW, catalogue_changes, changes_text, decide, rendered_changes
-from ..profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from ..profiles.workspace import ROOT, house_for, inventory_path, resolved_profile
 from ..report.archive import Kept, newest
 from ..report.compare.diff import compare
 from ..report.compare.text import compared_text
@@ -41,7 +41,6 @@ from .parser import Parser, parser_of, reports_option
 from .profile_arguments import inventory_of, overrides, set_option
 
 if TYPE_CHECKING:
-    from drafthouse.profiles.profile_types import Site
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
 
@@ -64,7 +63,7 @@ def both(given: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProfile, s
 
     Raises DrafthouseError with what the new version lacks, or where both are the same.
     """
-    site = site_of(given)
+    site = site_on(given.inventory or inventory_of(given.profile))[0]
     more = overrides(given.set)
     old = resolved_profile(given.profile, site, {**more, **({"engine_version": given.old} if given.old else {})})
     new = resolved_profile(given.profile, site, {**more, "engine_version": given.version})
@@ -72,19 +71,11 @@ def both(given: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProfile, s
     if before == after:
         do = "name another version, or with --from the one that the box has"
         raise one_problem("conflicting-options", f"{before} twice", "two versions", do, "ENGINE_VERSION")
-    house = load_house(ROOT)
+    house = house_for(given.inventory or inventory_of(given.profile))
     engine, profile = house.engines[new["engine"]["id"]], changed(house.profiles[given.profile], more)
     changes = catalogue_changes(engine, profile, before, after)
     text = changes_text(new["engine"]["name"], before, after, rendered_changes(old, new), changes)
     return old, new, "\n".join([text, *issue_changes(old, new)])
-
-
-def site_of(given: argparse.Namespace) -> Site:
-    """Return the site of the inventory that was named, else of the profile's."""
-    name = given.inventory or inventory_of(given.profile)
-    # Of an inventory elsewhere Ansible knows the site; for the tables any site will do.
-    known = (ROOT / "inventory" / name / "group_vars" / "all.yml").is_file()
-    return site_of_inventory(name if known else inventory_of(given.profile))
 
 
 class Plays:
@@ -92,7 +83,7 @@ class Plays:
 
     def __init__(self, given: argparse.Namespace) -> None:
         name = given.inventory or inventory_of(given.profile)
-        self._inventory = str(ROOT / "inventory" / name) if (ROOT / "inventory" / name).is_dir() else name
+        self._inventory = str(inventory_path(name))
         self._more = list(given.words)
         self._variables = {"profile": given.profile, "overrides": overrides(given.set)}
         if given.reports != ROOT / "reports":

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from .plain_text import printable, printable_lines
+from .plain_text import printable, printable_lines, without_passwords
 
 #: So many problems of one file are told one by one.
 FEW = 5
@@ -31,6 +31,11 @@ class Problem:
     needed: str
     do: str
     where: str = ""
+
+    def __post_init__(self) -> None:
+        """Take passwords out of the addresses that a problem quotes: it is printed, kept and sent on."""
+        for name in ("found", "needed", "do", "where"):
+            object.__setattr__(self, name, without_passwords(getattr(self, name)))
 
     @classmethod
     def of(cls, data: Mapping[str, str]) -> Problem:

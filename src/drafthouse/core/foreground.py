@@ -73,12 +73,20 @@ def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
             signal.signal(number, old)
 
 
-def ended_like_ctrl_c() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def ended_like_ctrl_c() -> Iterator[None]:
     """Let a hang-up or a termination end what is inside the block like Ctrl-C: what was begun is ended with it.
 
     Ctrl-C itself too: a shell has it ignored by what it starts in the background.
     """
-    return _handled_by(_interrupt)
+    with _handled_by(_interrupt):
+        try:
+            yield
+        except RuntimeError as error:
+            # It came while a lock was waited for, which then complains that it is not held.
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
+            raise
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -41,7 +41,7 @@ def span(estimate: Mapping[str, Any] | None, digits: int = 2) -> str:
 
 def times_span(estimate: Mapping[str, Any] | None, digits: int = 2) -> str:
     """Return a ratio and its interval: ``2.31 (2.05 to 2.60)``, with signs."""
-    return NOTHING if not estimate else f"{times(estimate['median'], digits)} ({span(estimate, digits)})"
+    return NOTHING if not estimate else f"{times(estimate['gain'], digits)} ({span(estimate, digits)})"
 
 
 def number_span(estimate: Mapping[str, Any] | None) -> str:
@@ -54,6 +54,12 @@ def number_span(estimate: Mapping[str, Any] | None) -> str:
 def percent(fraction: float | None) -> str:
     """Return a fraction as percent: 0.921 → ``92.1 %``."""
     return NOTHING if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def accepted(acceptance: Mapping[str, Any]) -> str:
+    """Return the share of the drafts that was accepted, marked where the answers repeat themselves."""
+    shown = percent(acceptance["rate"])
+    return f"{shown} (repeats itself)" if acceptance.get("repeats") and shown != NOTHING else shown
 
 
 def shown_level(level: float) -> str:
@@ -76,6 +82,8 @@ def shown_bytes(size: int) -> str:
 
 def at_a_time(concurrency: object) -> str:
     """Return a concurrency in words: ``one request at a time``."""
+    if concurrency is None:
+        return "at a load that is not known"
     return "one request at a time" if concurrency == 1 else f"{concurrency} requests at a time"
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from .documents import json_of
 from .errors import DrafthouseError, Problem, one_problem
+from .forms import DIGEST
 from .kept_file import write_whole
 from .locks import held
 
@@ -27,7 +28,6 @@ VARIABLE = "DRAFTHOUSE_PINS"
 SCHEMA = "drafthouse.pins/1"
 ACCEPT = "find out why it moved; to take what it is now, add -e repin=true once"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass
@@ -46,6 +46,11 @@ class Pins:
 def is_commit(revision: str) -> bool:
     """Return whether ``revision`` names one commit and for ever the same one."""
     return bool(_COMMIT.fullmatch(revision))
+
+
+def is_digest(text: object) -> bool:
+    """Whether ``text`` names the contents of one image."""
+    return isinstance(text, str) and DIGEST.fits(text)
 
 
 def pins_file(root: Path) -> Path:
@@ -75,7 +80,7 @@ def read_pins(path: Path) -> Pins:
     except (ValueError, TypeError, AttributeError) as error:
         raise DrafthouseError(_damaged(path, f"text that is no record of pins ({error})")) from error
     wrong = [key for key, value in pins.hub.items() if not is_commit(str(value))]
-    wrong += [key for key, value in pins.images.items() if not _DIGEST.fullmatch(str(value))]
+    wrong += [key for key, value in pins.images.items() if not is_digest(value)]
     if data.get("schema") != SCHEMA or wrong:
         found = f"no commit or digest for {', '.join(wrong)}" if wrong else f"schema {data.get('schema')!r}"
         raise DrafthouseError(_damaged(path, found))

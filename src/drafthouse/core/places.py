@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from .errors import one_problem
+from .plain_text import printable
 
 #: The library itself.
 CODE = Path(__file__).resolve().parents[1]
@@ -16,28 +20,48 @@ ROOT = CODE / "data" if INSTALLED else CODE.parents[1]
 WORK = Path.cwd() if INSTALLED else ROOT
 #: A variable of the environment: the file for a run's last lines, which are printed behind all that still follows.
 CLOSING_FILE = "DRAFTHOUSE_CLOSING_FILE"
+#: A variable of the environment: folders with profiles and catalogue entries of one's own, as PATH has its folders.
+PROFILES_VARIABLE = "DRAFTHOUSE_PROFILES"
+#: In the folder of a program beside the engine: what it reads at each look.
+ORDER = "order.json"
 
 
-def own_profiles(environ: dict[str, str] | None = None) -> list[Path]:
-    """Return the folders of the user's own profiles beside the wheel's, the later ones win. A clone has profiles/."""
-    if not INSTALLED:
-        return []
-    return [_config(environ) / "drafthouse" / "profiles", WORK / "profiles"]
+def profile_folders(root: Path, named: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> list[Path]:
+    """The folders with profiles and catalogue entries, in the order in which they are read.
 
-
-def own_models(root: Path, environ: dict[str, str] | None = None) -> Path:
-    """Return the folder of the user's own catalogue entries, where `drafthouse model add` writes them.
-
-    It is below the clone at ``root``; an installed wheel has it beside the user's profiles.
+    First the shipped one at ``root``, then those of an installed wheel's user, those that DRAFTHOUSE_PROFILES names,
+    and last ``named`` (an inventory's `drafthouse_profiles_dir`). A later profile takes the place of an earlier one of
+    the same name. Raises DrafthouseError for a folder that is named and not there.
     """
+    given = os.environ if environ is None else environ
+    folders = [root / "profiles"]
+    if INSTALLED:
+        folders += [own_folder(root, given), WORK / "profiles"]
+    words = [(PROFILES_VARIABLE, word) for word in given.get(PROFILES_VARIABLE, "").split(os.pathsep) if word]
+    words += [("drafthouse_profiles_dir", word) for word in named]
+    for where, word in words:
+        folder = Path(word).expanduser()
+        if not (folder.is_absolute() and folder.is_dir()):
+            needed, do = "the absolute path of a folder with profiles", "correct it, or take it out"
+            raise one_problem("no-such-file", f"'{printable(word)}'", needed, do, where)
+        folders.append(folder)
+    unlike: dict[Path, Path] = {}
+    for folder in folders:
+        unlike.setdefault(folder.resolve(), folder)
+    return list(unlike.values())
+
+
+def own_folder(root: Path, environ: Mapping[str, str] | None = None) -> Path:
+    """The folder to which `drafthouse new` and `model add` write: the clone's, or for a wheel one in the home."""
     if not INSTALLED:
-        return root / "profiles" / "catalog" / "local"
-    return _config(environ) / "drafthouse" / "models"
+        return root / "profiles"
+    given = os.environ if environ is None else environ
+    return Path(given.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "drafthouse" / "profiles"
 
 
-def _config(environ: dict[str, str] | None) -> Path:
-    given = dict(os.environ) if environ is None else environ
-    return Path(given.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+def own_models(root: Path, environ: Mapping[str, str] | None = None) -> Path:
+    """The folder to which `drafthouse model add` writes a file for each entry."""
+    return own_folder(root, environ) / "catalog" / "local"
 
 
 def phases(*names: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ reading direction. Standard library only, Python 3.10.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 # What reorders the letters after it, so that a reader sees another text than a program does (CVE-2021-42574).
@@ -13,6 +14,15 @@ _DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\
 _BREAKS = frozenset("\n\t\u2028\u2029")
 # Controls (colours, cursor moves, and U+0085, which YAML takes for a line break), formats, private use, surrogates.
 _NOT_SHOWN = ("Cc", "Cf", "Co", "Cs")
+
+
+#: User and password in front of a host, as `http://me:secret@host` has them.
+_PASSWORD = re.compile(r"(?<=://)[^\s/@:]*:[^\s/@]*@")
+
+
+def without_passwords(text: str) -> str:
+    """Text whose URLs have lost their passwords: `http://(password)@host`."""
+    return _PASSWORD.sub("(password)@", text) if "://" in text else text
 
 
 def printable(value: object) -> str:

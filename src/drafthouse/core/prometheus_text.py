@@ -33,8 +33,8 @@ class Sample:
 
 def samples(text: str) -> Iterator[Sample]:
     """Yield the samples of ``text``; what is none is passed over."""
-    for line in text.splitlines():
-        found = _LINE.match(line.strip())
+    for line in re.finditer(r"[^\r\n]+", text):  # one at a time: a text of many MB is not held twice
+        found = _LINE.match(line[0].strip())
         if found is None:
             continue
         try:

@@ -1,9 +1,9 @@
 """Take secrets out of text: those that are known, and what looks like one. Standard library only, Python 3.10.
 
 Two ways together. Known secrets (`known_secrets`: of the environment, of key files) go wherever they stand and however
-they are written (secret_forms.py). Beside them everything goes that has the form of a secret (vendor_tokens.py) or the
-name or the place of one (secret_shapes.py): it may be nobody's that we know. Too much taken out costs a question, too
-little costs a key. What is not promised stands in docs/doctor.md.
+they are written (secret_forms.py). Beside them everything goes that has the name, the place or the beginning of a
+secret (secret_shapes.py): it may be nobody's that we know. Too much taken out costs a question, too little costs a key.
+What is not promised stands in docs/doctor.md.
 """
 
 from __future__ import annotations

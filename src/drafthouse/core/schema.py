@@ -13,9 +13,11 @@ from typing import Any
 
 from .errors import Problem, did_you_mean
 from .plain_text import hidden_character
+from .removed import removed
 
 #: No number of ours is larger or, but for 0, smaller, whatever it counts: their squares and ratios stay finite.
 LEAST, MOST = 1e-100, 1e18
+_SHOWN_BITS = 512
 _TYPE_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -176,6 +178,8 @@ def _check_map(data: object, shape: Map, findings: Findings, path: str) -> None:
     for key, value in data.items():
         if key in shape.fields:
             check(value, shape.fields[key], findings, _join(path, key))
+        elif gone := removed("key", _join(path, key), f"{findings.file}: {_join(path, key)}"):
+            findings.problems.append(gone)
         elif not shape.others:
             findings.add(
                 "unknown-key",
@@ -208,6 +212,9 @@ def _check_value(data: object, shape: Value, findings: Findings, path: str) -> N
         do = "put it in quotes" if is_word else "correct the value"
         findings.add("wrong-type", path, _show(data), _TYPE_NAMES[shape.type], do)
     elif shape.choices and data not in shape.choices:
+        if gone := removed("value", f"{path}: {data}", f"{findings.file}: {path}"):
+            findings.problems.append(gone)
+            return
         findings.add(
             "unknown-value", path, _show(data), f"one of: {', '.join(shape.choices)}", did_you_mean(data, shape.choices)
         )
@@ -244,5 +251,7 @@ def _show(data: object) -> str:
 
 
 def _plain(data: Any) -> str:
-    text = str(data)
+    # Python writes out no whole number of more than 4,300 digits.
+    is_long = isinstance(data, int) and data.bit_length() > _SHOWN_BITS
+    text = f"a number of {data.bit_length()} bits" if is_long else str(data)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -56,6 +56,25 @@ def yaml_of(text: str) -> Any:
         raise _no_yaml(short(str(error.reason)), place) from error
 
 
+def is_too_deep(text: str) -> bool:
+    """Whether a text nests deeper than `documents.MOST_DEEP`; a reader in C that follows it ends the whole process.
+
+    What is no YAML is not too deep: its reader says what is wrong. Events alone are read here, which does not recurse.
+    """
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=_C_LOADER):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth > MOST_DEEP:
+                return True
+    except (yaml.YAMLError, RecursionError):
+        return False
+    return False
+
+
 def _no_yaml(why: str, place: str) -> BadDocument:
     return BadDocument(f"not YAML ({why})", place, why)
 

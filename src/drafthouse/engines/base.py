@@ -170,12 +170,16 @@ class Engine:
 
     #: Programs that serve, without their folder, and the words behind one that have it serve, where it does more.
     programs: ClassVar[Mapping[str, str]] = {}
+    #: The program of these whose models an ini of presets lists; '' where there is no such file.
+    presets_of: ClassVar[str] = ""
     #: Words behind such a program with which it does something else: what that is.
     other_verbs: ClassVar[Mapping[str, str]] = {}
     #: Python modules that serve, as behind ``python -m``.
     python_modules: ClassVar[tuple[str, ...]] = ()
     #: Patterns of images, each with the command that its entrypoint starts (nothing where it must be given).
     images: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
+    #: What the names of variables begin with that are flags of it.
+    flag_variables: ClassVar[str] = ""
     #: A call in Python that makes an engine of it: a pattern up to its bracket.
     python_call: ClassVar[str] = ""
     #: A package whose calls look the same and cannot be read: its name, what is needed in its place, what to do.
@@ -284,10 +288,12 @@ class SpecDecodeCounters(Engine):
         found = by_field(samples, self._FIELDS, self.prefixes, "position")
         if not found:
             return None
+        # What an older engine does not count is not 0 but unknown.
+        counts = {name: found[name].get(0, 0) if name in found else None for name in self._FIELDS.values()}
         return Drafted(
-            num_drafts=found.get("num_drafts", {}).get(0, 0),
-            draft_tokens=found.get("draft_tokens", {}).get(0, 0),
-            accepted_tokens=found.get("accepted_tokens", {}).get(0, 0),
+            num_drafts=counts["num_drafts"],
+            draft_tokens=counts["draft_tokens"],
+            accepted_tokens=counts["accepted_tokens"],
             per_position=by_place(found.get("per_position", {})),
         )
 

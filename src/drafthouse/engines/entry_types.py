@@ -115,7 +115,7 @@ class PluginFlags(TypedDict):
 class Plugin(TypedDict):
     """A plugin that fits exactly one version of its engine."""
 
-    package: str
+    package: Name
     versions: Annotated[dict[str, Version], {"names": VERSION}]
     flags: NotRequired[PluginFlags]
     reason: str
@@ -302,6 +302,18 @@ class Method(Versioned, MethodPackages):
     options: NotRequired[dict[str, MethodOption]]
 
 
+class DraftStep(TypedDict):
+    """What a pass of a draft costs beside the bytes that it reads: ms, and a share of a step of the target.
+
+    ``by_capability``: for one user, all that a drafted token costs, verifying it too, as a share of such a step
+    (median, least, most), by a card's compute capability or the digits before its point.
+    """
+
+    ms: NotRequired[Annotated[float, {"low": 0}]]
+    share: NotRequired[Annotated[float, {"low": 0}]]
+    by_capability: NotRequired[dict[str, list[float]]]
+
+
 class EngineEntry(TypedDict):
     """An engine of the catalogue: `profiles/catalog/engines/<name>.yml`."""
 
@@ -318,6 +330,7 @@ class EngineEntry(TypedDict):
     scores: NotRequired[Scores]
     proof: NotRequired[Proof]
     overhead_mib: Count
+    draft_step: NotRequired[DraftStep]
     kv_bytes_per_value: Count
     kv_type_option: NotRequired[str]
     kv_bytes_by_type: NotRequired[Annotated[dict[str, Annotated[float, {"low": 0.1}]], {"names": NAME}]]

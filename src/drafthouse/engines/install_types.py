@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
-from ..core.forms import IMAGE, TAG, File
+from ..core.forms import DIGEST, IMAGE, TAG, URL, File, Name, Requirement, Version
 
 if TYPE_CHECKING:
     from typing import NotRequired
@@ -15,22 +15,22 @@ ImageName = Annotated[str, {"form": IMAGE}]
 class MetadataStub(TypedDict):
     """A package that is only named, so that nothing installs it."""
 
-    name: str
-    version: str
+    name: Name
+    version: Version
 
 
 class Install(TypedDict):
     """What an environment of an engine consists of."""
 
-    python_packages: list[str]
-    no_deps_packages: NotRequired[list[str]]
+    python_packages: list[Requirement]
+    no_deps_packages: NotRequired[list[Requirement]]
     launcher: NotRequired[File]
     lock: NotRequired[File]
     tools: NotRequired[list[File]]
-    torch_backend: NotRequired[str]
+    torch_backend: NotRequired[Name]
     prerelease: NotRequired[bool]
     unpinned: NotRequired[bool]
-    extra_index_url: NotRequired[str]
+    extra_index_url: NotRequired[Annotated[str, {"form": URL}]]
     metadata_stub: NotRequired[MetadataStub]
     glibc: NotRequired[str]
 
@@ -40,14 +40,14 @@ class Image(TypedDict):
 
     name: ImageName
     tag: Annotated[str, {"form": TAG}]
-    digest: NotRequired[ImageName]
+    digest: NotRequired[Annotated[str, {"form": DIGEST}]]
 
 
 class MethodPackages(TypedDict, total=False):
     """What a method adds to an environment: built there from source, with what the build needs."""
 
-    source_packages: list[str]
-    build_packages: list[str]
+    source_packages: list[Requirement]
+    build_packages: list[Requirement]
 
 
 class EngineInstall(Install, MethodPackages):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from .base import SpecDecodeCounters, spec_decode_series
+from .base import LogLine, SpecDecodeCounters, spec_decode_series
 from .pasted import Command, Speculation, json_value, whole_number
 
 if TYPE_CHECKING:
@@ -14,7 +15,24 @@ if TYPE_CHECKING:
 
 #: Lookups that draft so many tokens as this one setting of theirs says; --spec-draft-n-max is for the others.
 _SIZES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
+#: What a draft's file is called, and its type: draft-simple would crash with them.
+_DRAFT_FILES = (
+    (r"(?:^|[-_./])mtp(?:[-_.]|$)", "draft-mtp"),
+    ("eagle-?3", "draft-eagle3"),
+    ("dflash", "draft-dflash"),
+    ("dspark", "draft-dspark"),
+)
 _RENAMED = "2026-04 (PR 22397)"
+#: What its log says behind each answer (pull requests 22673 and 24536), and of all answers so far (23269).
+_ANSWER = re.compile(
+    r"draft acceptance(?: rate)? = +[\d.]+ \( *(?P<accepted>\d+) accepted / *(?P<drafted>\d+) generated\)"
+    r"(?:, mean acceptance length = +(?P<length>[\d.]+))?"
+    r"(?:, acceptance rate per position = \((?P<rates>[\d., ]+)\))?"
+)
+_STATISTICS = re.compile(
+    r"statistics +(?P<kind>[\w-]+): .*#gen drafts = +(?P<drafts>\d+),"
+    r".*#gen tokens = +(?P<drafted>\d+), #acc tokens = +(?P<accepted>\d+)"
+)
 
 
 class LlamaCpp(SpecDecodeCounters):
@@ -48,12 +66,24 @@ class LlamaCpp(SpecDecodeCounters):
         "llama-cli": "",
         "llama-completion": "",
     }
+    presets_of = "llama-server"
     images = (
         (r"ghcr\.io/(?:ggml-org|ggerganov)/llama\.cpp:server.*", ("llama-server",)),
         (r"ghcr\.io/(?:ggml-org|ggerganov)/llama\.cpp:light.*", ("llama-cli",)),
         (r"ghcr\.io/(?:ggml-org|ggerganov)/llama\.cpp:full.*", ("llama-server",)),
     )
+    flag_variables = "LLAMA_ARG_"
     forms = ("llama-server", "llama-speculative", "llama-cli")
+
+    def log_lines(self, text: str) -> list[LogLine]:
+        """Return its lines about drafting: of each answer, else the last total of each kind; see `Engine.log_lines`."""
+        if answers := [_of_answer(found) for found in _ANSWER.finditer(text)]:
+            return answers
+        totals = {found["kind"]: found for found in _STATISTICS.finditer(text)}
+        return [
+            LogLine(int(found["drafts"]), int(found["drafted"]), int(found["accepted"]), [])
+            for found in totals.values()
+        ]
 
     def speculates(self, text: str) -> bool | None:
         """Return whether a slot speculates, None where it does not tell (--no-slots)."""
@@ -72,7 +102,8 @@ class LlamaCpp(SpecDecodeCounters):
         draft = str(words.get("spec-draft-model") or words.get("spec-draft-hf") or "")
         method = str(words.get("spec-type") or "")
         if not method:
-            method = "draft-simple" if draft else "ngram-mod" if "spec-default" in words else "ngram-simple"
+            named = next((kind for word, kind in _DRAFT_FILES if re.search(word, draft, re.IGNORECASE)), "draft-simple")
+            method = named if draft else "ngram-mod" if "spec-default" in words else "ngram-simple"
             why = "a draft model alone no longer drafts; the type must be named" if draft else "none was named"
             command.note("(no --spec-type)", f"--spec-type {method}", why, "chosen", _RENAMED)
         types = method.split(",")
@@ -93,6 +124,14 @@ class LlamaCpp(SpecDecodeCounters):
         spoken = {"--spec-type": method, **{f"--{key}": value for key, value in words.items()}}
         known = ("--spec-type", "--spec-draft-model", "--spec-draft-hf", f"--{count}")
         return Speculation(method, draft, tokens, spoken).sorted(command.option_names(method), known, json_value)
+
+
+def _of_answer(found: re.Match[str]) -> LogLine:
+    """An answer's line; the number of its drafts follows from the mean length: 1 + accepted / drafts."""
+    accepted, length = int(found["accepted"]), float(found["length"] or 1)
+    rates = [float(rate) for rate in (found["rates"] or "").split(",") if rate.strip()]
+    drafts = accepted / (length - 1) if length > 1 else None
+    return LogLine(drafts, int(found["drafted"]), accepted, rates)
 
 
 def _of_type(kind: str, words: Settings) -> list[tuple[str, str]]:

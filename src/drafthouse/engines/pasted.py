@@ -79,11 +79,16 @@ class FlagWords(FlagStyle):
 
 
 class FlagTable(FlagStyle):
-    """An engine's flags, and what became of old ones: `profiles/catalog/old_flags/<engine>.yml`."""
+    """An engine's flags, and what became of old ones: `profiles/catalog/old_flags/<engine>.yml`.
+
+    Of flags in ``appends`` every one counts, not the last; ``variables`` are those whose name is not their flag's.
+    """
 
     model_behind: NotRequired[ModelBehind]
     secret: list[str]
     config: NotRequired[str]
+    appends: NotRequired[list[str]]
+    variables: NotRequired[dict[str, str]]
     programs: dict[str, NewProgram]
     old: dict[str, OldRule]
     keys: dict[str, OldRule]

@@ -232,6 +232,11 @@ def _two(key: str, one: object, where: str, other: object, there: str) -> Proble
 
 def _one_method(raw: Settings, said: Mapping[str, str]) -> Settings:
     """Write the method out where the model names a lookup, and refuse two methods at once."""
+    model = str(raw.get("model", ""))
+    if model.startswith("[") and model not in _LOOKUP_WORDS:
+        raise one_problem(
+            "unknown-value", model, "a model, or the lookup [ngram]", "did you mean [ngram]?", said.get("model", "")
+        )
     if raw.get("model") in _LOOKUP_WORDS:
         if raw.get("method", "ngram") not in _LOOKUP_WORDS:
             raise DrafthouseError(

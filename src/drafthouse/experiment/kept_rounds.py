@@ -7,7 +7,7 @@ that are there are an earlier version's, and whole. Standard library only: a box
 from __future__ import annotations
 
 import shlex
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
@@ -39,18 +39,24 @@ class Kept(Missing):
 
 
 def note_file(resolved: Run) -> Path:
-    """Return where the last decision is kept."""
+    """Where the last decision is kept."""
     return Path(resolved["result_dir"], FILE)
 
 
 def note_of(text: str) -> Note | None:
-    """Return the decision that a file's text holds, None where it is none."""
+    """The decision that a file's text holds, None where it is none."""
     note = object_of(text)
     return cast("Note", note) if note.get("schema") == SCHEMA else None
 
 
+def kept_note(resolved: Run) -> Note | None:
+    """The decision that is kept on this box, None where there is none."""
+    file = note_file(resolved)
+    return note_of(file.read_text("utf-8")) if file.exists() else None
+
+
 def end_measuring(resolved: Run) -> str:
-    """Return the shell's words that end the measuring of a further round, where a run was stopped and left it working.
+    """The shell's words that end the measuring of a further round, where a run was stopped and left it working.
 
     A report of the rounds before it serves an arm, which the measuring would see as an engine that died. Where the last
     decision was to measure no more nothing is looked for. Whoever takes the lock ends such a job, too
@@ -63,24 +69,28 @@ def end_measuring(resolved: Run) -> str:
     )
 
 
-def steps_until(resolved: Run, last: int) -> list[PlannedStep]:
-    """Return the steps of the rounds up to ``last``, in the order they are measured."""
-    return [step for number in range(1, last + 1) for step in steps_of_round(resolved["experiment"], number)]
+def steps_until(resolved: Run, last: int, fresh: Sequence[int] = ()) -> list[PlannedStep]:
+    """The steps of the rounds up to ``last``, in the order they are measured; ``fresh``: the prompts decided on."""
+    return [step for number in range(1, last + 1) for step in steps_of_round(resolved["experiment"], number, fresh)]
 
 
 def kept_files(resolved: Run) -> set[str]:
-    """Return what is kept on this box, by its path in the folder of the results."""
+    """What is kept on this box, by its path in the folder of the results."""
     folder = Path(resolved["result_dir"])
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*.json")}
 
 
-def missing_steps(resolved: Run, last: int, files: Container[str]) -> list[PlannedStep]:
-    """Return those of the steps up to round ``last`` that were not measured yet; ``files`` are those that are kept."""
-    return [step for step in steps_until(resolved, last) if step["file"] not in files]
+def missing_steps(resolved: Run, last: int, files: Container[str], note: Note | None) -> list[PlannedStep]:
+    """The steps up to round ``last`` that were not measured yet; ``files`` are those that are kept.
+
+    ``note`` has the fresh prompts that further rounds were decided to ask.
+    """
+    fresh = note.get("fresh", []) if note else []
+    return [step for step in steps_until(resolved, last, fresh) if step["file"] not in files]
 
 
 def how_far(resolved: Run, files: Container[str], note: Note | None) -> Kept:
-    """Return how far the experiment is, by the files that are kept and the last decision.
+    """How far the experiment is, by the files that are kept and the last decision.
 
     Over is what was judged to need no further round, under the settings that the profile has now: with a larger
     budget it is judged again, and goes on where that allows it.
@@ -92,4 +102,4 @@ def how_far(resolved: Run, files: Container[str], note: Note | None) -> Kept:
         same = note.get("judged") and note.get("settings") == settings_of(resolved["experiment"])
         over = bool(there and same and note["next"] is None)
         last = note["next"] if same and note["next"] else note["done"]
-    return {"over": over, "last": last, "steps": [] if over else missing_steps(resolved, last, files)}
+    return {"over": over, "last": last, "steps": [] if over else missing_steps(resolved, last, files, note)}

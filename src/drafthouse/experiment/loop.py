@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from ..analysis.batch_k_schedule import offer
 from ..analysis.cost import memory_told
-from ..analysis.crossover import fill
+from ..analysis.noise import disturbance_of, repeated_in_vain
 from ..bench.client import Endpoint
 from ..bench.foreign_load import wait_for_quiet, waited_in_vain
 from ..bench.groups import StepOptions
@@ -32,34 +29,32 @@ from ..bench.step import run_step
 from ..bench.sweep.plan import heading, plan_of
 from ..bench.sweep.recovery import RuntimeWatch
 from ..bench.sweep.run import ASK_AGAIN, ASK_AGAIN_S, run_ladder
-from ..bench.sweep.store import LadderFile, read_ladder, write_ladder
+from ..bench.sweep.store import LadderFile
 from ..bench.sweep.text import step_line
 from ..core.errors import DrafthouseError, Problem
-from ..core.http import opener
 from ..core.kept_file import room_aside, write_whole
 from ..core.step_clock import begun_s, seconds_apart
-from ..prompts.suite_file import read_suites, without
+from ..profiles.experiment_plan import asking_of, fresh_planned
+from ..prompts.suite_file import read_suites
 from ..serving.oom_killer import DO as OUT_OF_MEMORY_DO
 from ..serving.oom_killer import is_out_of_memory
 from ..serving.readiness import read_ready, ready_file, told_of_start
 from ..serving.runtimes import Runtime, runtime_of
-from .kept_rounds import steps_until
+from .engine_answers import engine_seen
+from .kept_rounds import kept_files, kept_note, missing_steps, note_file, steps_until
+from .more_rounds import SCHEMA, costs_by_round
 
 if TYPE_CHECKING:
     from drafthouse.bench.output_scoring import Scoring
-    from drafthouse.bench.result_types import EngineSeen, StepResult
+    from drafthouse.bench.result_types import StepResult
     from drafthouse.bench.sweep.ladder_types import LadderStep
     from drafthouse.core.progress import Event
     from drafthouse.core.progress import Tell as Progress
+    from drafthouse.experiment.kept_rounds import Missing
+    from drafthouse.experiment.more_rounds import Note
     from drafthouse.profiles.planned_types import PlannedExperiment, PlannedStep
     from drafthouse.profiles.resolved_types import Run
     from drafthouse.prompts.suite_types import Suite
-
-# What an engine says of itself while it starts, where the two arms may differ beside speculation.
-_TOLD_IN_LOG: dict[Literal["model_runner", "async_scheduling"], re.Pattern[str]] = {
-    "model_runner": re.compile(r"[Uu]sing (?:the )?(V[12]) [Mm]odel [Rr]unner"),
-    "async_scheduling": re.compile(r"[Aa]sync(?:hronous)? scheduling (?:is|.{0,90}will be) (enabled|disabled)"),
-}
 
 
 class Tell(Protocol):
@@ -70,18 +65,59 @@ class Tell(Protocol):
 
 
 def step_file(resolved: Run, step: PlannedStep) -> Path:
-    """Return where a step's measurement is kept."""
+    """Where a step's measurement is kept."""
     return Path(resolved["result_dir"], str(step["file"]))
 
 
 def result_file(resolved: Run, arm: str) -> Path:
-    """Return where an arm's result is kept."""
+    """Where an arm's result is kept."""
     return Path(resolved["result_dir"]) / f"{arm}.json"
 
 
-def ladder_file(resolved: Run) -> Path:
-    """Return where the load ladder is kept, where the profile has one."""
-    return Path(resolved["result_dir"]) / "ladder.json"
+@dataclass(frozen=True)
+class _Arms:
+    """The arms that are served now, what they run in, who looks after them, and who is told of it."""
+
+    endpoints: Sequence[Endpoint]
+    runtime: Runtime
+    watch: RuntimeWatch
+    gpus: Sequence[str]
+    progress: Progress
+
+    def restarted(self, dead: Sequence[str] = ()) -> dict[str, str]:
+        """Start all of them anew, and say how it went; those that are ``dead`` need not be stopped.
+
+        The others as well: an engine that was asked all of it remembers the answers, which is no fresh start.
+        """
+        found = {}
+        for endpoint in self.endpoints:
+            if endpoint.arm not in dead:
+                self.runtime.stop(endpoint.arm)
+            found[endpoint.arm] = asyncio.run(self.watch.bring_back(endpoint.arm))
+        return found
+
+    def tell_again(self, why: str) -> None:
+        """Tell that a step is measured again."""
+        self.progress({"done": 0, "total": 1, "phase": "restart", "text": f"{why}: measured again", "eta_s": None})
+
+
+def _served(resolved: Run, step: PlannedStep, tell: Tell) -> _Arms:
+    """The arms that ``step`` names."""
+    site, metrics = resolved["site"], resolved["engine"].get("metrics") or {}
+    key = Path(resolved["key_file"]).read_text("utf-8").strip()
+    endpoints = []
+    for arm, port in step["arms"].items():
+        url, path = f"http://{site['host']}:{port}", metrics.get("path", "/metrics")
+        name, asks = resolved["target"]["served_name"], metrics.get("ask", "")
+        endpoints.append(Endpoint(arm, url, name, key, metrics_path=path, asks=asks))
+    what = heading_of(step, resolved["experiment"])
+
+    def progress(event: Event) -> None:
+        tell({**event, "text": f"{what}: {event.get('text', '')}"})
+
+    runtime = runtime_of(site["runtime"], site["home"])
+    watch = RuntimeWatch(runtime, resolved["engine"], endpoints)
+    return _Arms(endpoints, runtime, watch, site.get("gpus", ()), progress)
 
 
 def measure_one_step(
@@ -102,98 +138,72 @@ def measure_one_step(
     When an engine dies, or something stands still, the step is measured again, once, on arms that were all started
     anew, and says so in its ``notes``. The second time nothing is kept of it, so that the next run measures it.
     """
-    # Before it is measured: a disk that is full at the end of a step would cost all of it.
-    with room_aside(step_file(resolved, step)):
-        return _measure_one_step(resolved, step, request_timeout_s, tell, wait_s)
-
-
-def _measure_one_step(resolved: Run, step: PlannedStep, request_timeout_s: float, tell: Tell, wait_s: float) -> Path:
-    key = Path(resolved["key_file"]).read_text("utf-8").strip()
-    experiment, site = resolved["experiment"], resolved["site"]
-    metrics = resolved["engine"].get("metrics") or {}
-    endpoints = [
-        Endpoint(
-            arm,
-            f"http://{site['host']}:{port}",
-            resolved["target"]["served_name"],
-            key,
-            metrics_path=metrics.get("path", "/metrics"),
-            asks=metrics.get("ask", ""),
-        )
-        for arm, port in step["arms"].items()
-    ]
-    runtime = runtime_of(site["runtime"], site["home"])
-    what = heading_of(step, experiment)
-
-    def progress(event: Event) -> None:
-        tell({**event, "text": f"{what}: {event.get('text', '')}"})
-
-    path = step_file(resolved, step)
+    experiment, path = resolved["experiment"], step_file(resolved, step)
     part = path.with_suffix(".part.json")
-    if part.exists():
-        measured = _read_step(part)
-    else:
-        options = StepOptions(
-            concurrency=experiment["concurrency"],
-            first_round=step["round"],
-            temperatures=tuple(experiment["temperatures"]),
-            timeout_s=request_timeout_s,
-            token_ids=ANSWERS if resolved.get("scores") else 0,
-        )
-        suites = without(read_suites(resolved["suites_file"], step["suites"]), step.get("without", ()))
-        watch = RuntimeWatch(runtime, resolved["engine"], endpoints)
-        earlier = [_read_step(one) for one in path.parent.glob("[0-9][0-9].json")]
-        most_s = 0.0 if waited_in_vain(earlier) else wait_s
-        waited = wait_for_quiet(lambda state: own_pids(endpoints, state), progress, most_s)
-        measured = _measure_alive(endpoints, suites, options, runtime, watch, progress, site.get("gpus", ()))
-        for endpoint in endpoints:
-            arm = endpoint.arm
-            printed = runtime.printed(arm)
-            measured["arms"][arm]["engine"] = {**_observed(endpoint, printed), **told_of_start(site["home"], arm)}
-            measured["arms"][arm]["memory"] = memory_told(printed)
-        measured["waited"] = waited
-        measured["cost_s"] = measured["duration_s"] + _started_s(site["home"], endpoints, measured)
-    if "ladder" in experiment and step["round"] <= experiment["ladder"]["rounds"]:
-        write_json(part, measured)
-        _measure_ladder(resolved, step["round"], endpoints, runtime, request_timeout_s, progress, tell)
-    if (scoring := _score(resolved, endpoints, path, measured, progress)) is not None:
-        measured["scoring"] = scoring
-    write_json(path, measured)
-    part.unlink(missing_ok=True)
+    arms = _served(resolved, step, tell)
+    # Before it is measured: a disk that is full at the end of a step would cost all of it.
+    with room_aside(path):
+        measured = _read_step(part) if part.exists() else _measure(resolved, step, arms, request_timeout_s, wait_s)
+        if "ladder" in experiment and step["round"] <= experiment["ladder"]["rounds"]:
+            write_json(part, measured)
+            _measure_ladder(resolved, step["round"], arms, request_timeout_s, tell)
+        if (scoring := _score(resolved, arms, path, measured)) is not None:
+            measured["scoring"] = scoring
+        write_json(path, measured)
+        part.unlink(missing_ok=True)
     return path
 
 
-def _score(
-    resolved: Run,
-    endpoints: Sequence[Endpoint],
-    path: Path,
-    measured: StepResult,
-    progress: Progress,
-) -> Scoring | None:
+def _measure(resolved: Run, step: PlannedStep, arms: _Arms, request_timeout_s: float, wait_s: float) -> StepResult:
+    """A step as it was measured, with what its engines say of themselves."""
+    experiment, home = resolved["experiment"], resolved["site"]["home"]
+    options = StepOptions(
+        concurrency=experiment["concurrency"],
+        first_round=step["round"],
+        temperatures=tuple(experiment["temperatures"]),
+        timeout_s=request_timeout_s,
+        token_ids=ANSWERS if resolved.get("scores") else 0,
+        asking=asking_of(experiment, step),
+    )
+    suites = read_suites(resolved["suites_file"], step["suites"])
+    earlier = [_read_step(one) for one in step_file(resolved, step).parent.glob("[0-9][0-9].json")]
+    most_s = 0.0 if waited_in_vain(earlier) else wait_s
+    waited = wait_for_quiet(lambda state: own_pids(arms.endpoints, state), arms.progress, most_s)
+    measured = _measure_quietly(arms, suites, options, repeat=not repeated_in_vain(earlier))
+    for endpoint in arms.endpoints:
+        own, printed = measured["arms"][endpoint.arm], arms.runtime.printed(endpoint.arm)
+        own["engine"] = {**engine_seen(endpoint, printed), **told_of_start(home, endpoint.arm)}
+        own["memory"] = memory_told(printed)
+    measured["waited"] = waited
+    measured["cost_s"] = measured["duration_s"] + _started_s(home, arms.endpoints, measured)
+    return measured
+
+
+def _score(resolved: Run, arms: _Arms, path: Path, measured: StepResult) -> Scoring | None:
     """Have the baseline that is served now score the answers kept so far; None where there is none, or it cannot.
 
     The last of a step: nothing is timed after it on these starts.
     """
-    baseline = [endpoint for endpoint in endpoints if endpoint.arm == "baseline"]
+    baseline = [endpoint for endpoint in arms.endpoints if endpoint.arm == "baseline"]
     scores = resolved.get("scores")
     if not baseline or not scores:
         return None
     # All that were measured before this one: a file's number is not its turn.
     earlier = [one for one in sorted(path.parent.glob("*.json")) if one.stem.isdigit() and one != path]
     steps = [*map(_read_step, earlier), measured]
-    progress({"done": 0, "total": 1, "phase": "score", "text": "the baseline scores the answers", "eta_s": None})
+    arms.progress({"done": 0, "total": 1, "phase": "score", "text": "the baseline scores the answers", "eta_s": None})
     return score_answers(baseline[0], steps, scores["tokens"])
 
 
 def heading_of(step: PlannedStep, experiment: PlannedExperiment) -> str:
-    """Return which step it is, for people: of those to begin with their number is known."""
+    """Which step it is, for people: of those to begin with their number is known."""
     if step["round"] <= experiment["rounds"]:
         return f"step {step['number']} of {len(experiment['steps'])}"
     return f"step {step['number']}, in round {step['round']} of at most {experiment['most_rounds']}"
 
 
 def _started_s(home: str, endpoints: Sequence[Endpoint], measured: StepResult) -> float:
-    """Return how long before the measurement the first of the arms was started, in seconds; 0 where nobody knows.
+    """How long before the measurement the first of the arms was started, in seconds; 0 where nobody knows.
 
     That is what a round costs beside its measuring. Of a start that nothing waited for the time to readiness counts.
     """
@@ -203,60 +213,75 @@ def _started_s(home: str, endpoints: Sequence[Endpoint], measured: StepResult) -
     return max([ready_s, *(seconds for seconds in known if seconds is not None)])
 
 
-def _measure_alive(
-    endpoints: Sequence[Endpoint],
-    suites: Sequence[Suite],
-    options: StepOptions,
-    runtime: Runtime,
-    watch: RuntimeWatch,
-    progress: Progress,
-    gpus: Sequence[str],
-) -> StepResult:
+def _measure_quietly(arms: _Arms, suites: Sequence[Suite], options: StepOptions, *, repeat: bool) -> StepResult:
+    """Measure a step, and where another job or a throttled GPU disturbed it once more on fresh starts (``repeat``).
+
+    What still disturbs it then stands in ``disturbed``. Raises what `_measure_alive` raises.
+    """
+    measured = _measure_alive(arms, suites, options)
+    why = disturbance_of(measured)
+    if not why or not repeat:
+        return measured
+    arms.tell_again(why)
+    arms.restarted()
+    notes = [*measured.get("notes", []), f"round {options.first_round}: {why}; the step was measured again"]
+    measured = _measure_alive(arms, suites, options)
+    measured["notes"] = [*notes, *measured.get("notes", [])]
+    if still := disturbance_of(measured):
+        measured["disturbed"] = still
+        measured["notes"].append(f"round {options.first_round}: {still} the second time, too")
+    return measured
+
+
+def _measure_alive(arms: _Arms, suites: Sequence[Suite], options: StepOptions) -> StepResult:
     """Measure a step on engines that live and go on until its end, each with its lines about drafting in ``log``.
 
     Raises DrafthouseError when an engine dies or something stands still the second time, or an engine does not come
     back.
     """
+    names = [endpoint.arm for endpoint in arms.endpoints]
     notes: list[str] = []
     while True:
-        marks = {endpoint.arm: runtime.mark(endpoint.arm) for endpoint in endpoints}
+        marks = {arm: arms.runtime.mark(arm) for arm in names}
         trouble: DrafthouseError | None = None
         measured: StepResult | None = None
         try:
-            measured = run_step(endpoints, suites, options, progress, gpus=gpus)
+            measured = run_step(arms.endpoints, suites, options, arms.progress, gpus=arms.gpus)
         except DrafthouseError as error:
             trouble = error
         stood = trouble.problems[0].found if isinstance(trouble, StoodStill) else ""
         # One that was stopped has not died, and may not answer who asks.
-        dead = [] if stood else [endpoint.arm for endpoint in endpoints if _died(watch, endpoint.arm, measured)]
+        dead = [] if stood else [arm for arm in names if _died(arms.watch, arm, measured)]
         if not dead and not stood:
             if measured is None:
                 assert trouble is not None
                 raise trouble
             for arm, mark in marks.items():
-                measured["arms"][arm]["log"] = _speculation_lines(runtime.printed(arm, mark))
+                # What the engine's log says of drafting.
+                printed = arms.runtime.printed(arm, mark).splitlines(keepends=True)
+                measured["arms"][arm]["log"] = "".join(line for line in printed if "SpecDecoding metrics" in line)
             return measured | {"notes": notes}
-        whys = {arm: asyncio.run(watch.why(arm)) for arm in dead}
+        whys = {arm: asyncio.run(arms.watch.why(arm)) for arm in dead}
         if notes:
-            raise trouble if stood and trouble else DrafthouseError(_died_again(whys, runtime, options.first_round))
-        what = stood or f"{', '.join(dead)} died"
-        progress({"done": 0, "total": 1, "phase": "restart", "text": f"{what}: measured again", "eta_s": None})
-        if stood:
-            notes.append(f"round {options.first_round}: {stood}; the step was measured again")
-        for endpoint in endpoints:
-            # The others as well: an engine that was asked all of it remembers the answers, which is no fresh start.
-            arm = endpoint.arm
-            if arm not in dead:
-                runtime.stop(arm)
-            said = asyncio.run(watch.bring_back(arm))
-            if not stood:
-                how = f" ({whys[arm]})" if whys.get(arm) else ""
-                what = f"{arm} died{how}" if arm in dead else f"{arm}, next to one that died"
-                notes.append(f"round {options.first_round}: {what}: {said}; the step was measured again")
+            raise (
+                trouble if stood and trouble else DrafthouseError(_died_again(whys, arms.runtime, options.first_round))
+            )
+        arms.tell_again(stood or f"{', '.join(dead)} died")
+        said = arms.restarted(dead)
+        what = [stood] if stood else [_ended(arm, whys, said[arm]) for arm in names]
+        notes += [f"round {options.first_round}: {one}; the step was measured again" for one in what]
+
+
+def _ended(arm: str, whys: Mapping[str, str], said: str) -> str:
+    """What became of an arm: of one that died why (``whys``), and of each how it came back."""
+    if arm not in whys:
+        return f"{arm}, next to one that died: {said}"
+    how = f" ({whys[arm]})" if whys[arm] else ""
+    return f"{arm} died{how}: {said}"
 
 
 def _died_again(whys: Mapping[str, str], runtime: Runtime, number: int) -> Problem:
-    """Return the problem of arms that died twice in a step; ``whys`` has the reason of each, '' for unknown."""
+    """The problem of arms that died twice in a step; ``whys`` has the reason of each, '' for unknown."""
     reasons = [f"{arm} ({why})" if why else arm for arm, why in whys.items()]
     more = f"{OUT_OF_MEMORY_DO}; then " if any(map(is_out_of_memory, whys.values())) else ""
     return Problem(
@@ -269,7 +294,7 @@ def _died_again(whys: Mapping[str, str], runtime: Runtime, number: int) -> Probl
 
 
 def _died(watch: RuntimeWatch, arm: str, measured: StepResult | None) -> bool:
-    """Return whether an arm died while it was measured; where answers are missing it is asked for a moment."""
+    """Whether an arm died while it was measured; where answers are missing it is asked for a moment."""
     requests = measured["arms"][arm]["requests"] if measured else []
     lost = not requests or any(one["http_status"] is None or one["status"] == CUT_OFF for one in requests)
     for attempt in range(ASK_AGAIN if lost else 1):
@@ -280,27 +305,21 @@ def _died(watch: RuntimeWatch, arm: str, measured: StepResult | None) -> bool:
     return False
 
 
-def _measure_ladder(
-    resolved: Run,
-    number: int,
-    endpoints: Sequence[Endpoint],
-    runtime: Runtime,
-    request_timeout_s: float,
-    progress: Progress,
-    tell: Tell,
-) -> None:
+def _measure_ladder(resolved: Run, number: int, arms: _Arms, request_timeout_s: float, tell: Tell) -> None:
     """Measure round ``number`` of the profile's ladder on the arms that are served now."""
-    experiment = resolved["experiment"]
+    experiment, path = resolved["experiment"], Path(resolved["result_dir"], "ladder.json")
     suites = read_suites(resolved["suites_file"], experiment["suites"])
     plan = plan_of(experiment["ladder"], suites, experiment["once"], [number], request_timeout_s)
-    file = LadderFile(ladder_file(resolved), heading(plan, resolved["profile"], resolved["key"]))
+    file = LadderFile(path, heading(plan, resolved["profile"], resolved["key"]))
 
     def told(step: LadderStep) -> None:
         tell({"line": step_line(step, plan.load)}, important=True)
 
-    with beside_ladder(endpoints, resolved["site"].get("gpus", ())) as beside:
-        watch = RuntimeWatch(runtime, resolved["engine"], endpoints)
-        run_ladder(endpoints, suites, plan, file, watch=watch, beside=beside, on_progress=progress, on_step=told)
+    with beside_ladder(arms.endpoints, arms.gpus) as beside:
+        run_ladder(
+            arms.endpoints, suites, plan, file,
+            watch=arms.watch, beside=beside, on_progress=arms.progress, on_step=told,
+        )  # fmt: skip
 
 
 def _read_step(path: Path) -> StepResult:
@@ -308,17 +327,14 @@ def _read_step(path: Path) -> StepResult:
 
 
 def read_steps(resolved: Run, last: int) -> list[StepResult]:
-    """Return the kept steps of the rounds up to ``last``, in the order they were measured."""
+    """The kept steps of the rounds up to ``last``, in the order they were measured."""
     steps = [_read_step(step_file(resolved, step)) for step in steps_until(resolved, last)]
     # Not the planned order: an earlier version had another one.
     return sorted(steps, key=begun_s(steps))
 
 
 def assemble_results(resolved: Run, last: int) -> list[Path]:
-    """Write the result of every arm from the kept steps of the rounds up to ``last``, and finish the ladder.
-
-    Returns the files.
-    """
+    """Write the result of every arm from the kept steps of the rounds up to ``last``; return the files."""
     steps = read_steps(resolved, last)
     files = []
     for arm in resolved["arms"]:
@@ -340,57 +356,35 @@ def assemble_results(resolved: Run, last: int) -> list[Path]:
             more={"memory": own[-1].get("memory") or {}},
         )
         files.append(write_json(result_file(resolved, arm), result))
-    return files + _finish_ladder(resolved)
+    return files
 
 
-def _finish_ladder(resolved: Run) -> list[Path]:
-    """Add to the ladder what all of its steps together say; return its file, or nothing without a ladder."""
-    path = ladder_file(resolved)
-    if "ladder" not in resolved["experiment"] or not path.exists():
-        return []
-    ladder = read_ladder(path)
-    ladder["crossover"] = fill(ladder)
-    ladder["schedule"] = offer(ladder, resolved)
-    write_ladder(path, ladder)
-    return [path]
+def put_together(resolved: Run, last: int) -> dict[int, float]:
+    """Write the arms' results over the rounds up to ``last``; return what each of these took, in seconds.
+
+    Until the decision over them is kept they count as not judged: a run that is killed meanwhile judges again.
+    """
+    note: Note = {"schema": SCHEMA, "done": last, "next": None, "judged": False}
+    before = kept_note(resolved)
+    if before and "fresh" in before:
+        note["fresh"] = before["fresh"]
+    write_json(note_file(resolved), note)
+    assemble_results(resolved, last)
+    return costs_by_round(read_steps(resolved, last))
+
+
+def keep_decision(resolved: Run, note: Note) -> Missing:
+    """Keep what was decided, with the fresh prompts of every round; return what is to be measured now."""
+    before = kept_note(resolved)
+    asked = fresh_planned(resolved["experiment"], note["done"], before.get("fresh", []) if before else [])
+    more = note.get("asks")
+    note = {**note, "fresh": asked if more is None else [*asked, more]}
+    write_json(note_file(resolved), note)
+    if note["next"] is None:
+        return {"last": note["done"], "steps": []}
+    return {"last": note["next"], "steps": missing_steps(resolved, note["next"], kept_files(resolved), note)}
 
 
 def write_json(path: Path, data: Mapping[str, object]) -> Path:
     """Write JSON so that a reader finds all of it or nothing. Raises DrafthouseError."""
     return write_whole(path, json.dumps(data, indent=1) + "\n")
-
-
-def _speculation_lines(text: str) -> str:
-    """Return what the engine's log says of drafting."""
-    return "".join(line for line in text.splitlines(keepends=True) if "SpecDecoding metrics" in line)
-
-
-def told_in_log(text: str) -> EngineSeen:
-    """Return what the engine's log says of how it runs; the last start is the one that was measured."""
-    told: EngineSeen = {}
-    for name, pattern in _TOLD_IN_LOG.items():
-        if words := pattern.findall(text):
-            told[name] = words[-1]
-    return told
-
-
-def _observed(endpoint: Endpoint, log: str) -> EngineSeen:
-    """Return what the engine itself says it is: its version, its context, what it switched on its own."""
-    told = told_in_log(log)
-    if (version := _asked(endpoint, "/version").get("version")) is not None:
-        told["version_answered"] = version
-    entry: dict[str, Any] = next(iter(_asked(endpoint, "/v1/models").get("data") or []), {})
-    if (length := entry.get("max_model_len") or (entry.get("meta") or {}).get("n_ctx")) is not None:
-        told["max_model_len_answered"] = length
-    return told
-
-
-def _asked(endpoint: Endpoint, path: str) -> dict[str, Any]:
-    """Return what the server answers at ``path``; {} where it answers nothing that can be read."""
-    request = urllib.request.Request(endpoint.root + path, headers=endpoint.headers)  # noqa: S310
-    try:
-        with opener().open(request, timeout=10) as answer:
-            data = json.load(answer)
-    except (OSError, ValueError, urllib.error.URLError):
-        return {}
-    return data if isinstance(data, dict) else {}

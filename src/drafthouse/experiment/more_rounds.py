@@ -1,8 +1,8 @@
 """Whether an experiment goes on with another round: what the evidence asks for, and what time and money allow. Pure.
 
-That the evidence asks for one is `rounds.wants_more`'s word; here it is held against the budget, the most rounds, and
-the end of a rented box. What is decided is plain data, kept beside the results as ``rounds.json``: a run that was
-stopped, and one with another budget, go on from it.
+That the evidence asks for one is the verdict's own word (`decision.py`); here it is held against the budget, the most
+rounds, and the end of a rented box. What is decided is plain data, kept beside the results as ``rounds.json``: a run
+that was stopped, and one with another budget, go on from it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, TypedDict
 
 from ..core.format import shown_time
 from ..profiles.budget import limit_s
+from ..prompts.prompt_plan import FRESH_LATER
 
 if TYPE_CHECKING:
     from typing import NotRequired
 
+    from drafthouse.analysis.verdict_types import Judgement
     from drafthouse.bench.result_types import StepResult
     from drafthouse.profiles.planned_types import PlannedBudget, PlannedExperiment
 
@@ -37,13 +39,18 @@ class Note(TypedDict):
     next: int | None
     judged: bool
     settings: NotRequired[RoundSettings]
+    fresh: NotRequired[list[int]]
+    """The fresh prompts of each round, the next one included."""
+    asks: NotRequired[int | None]
+    """The fresh prompts of the next round."""
 
 
 class Decision(Note):
     """What was decided after a round. ``wanted`` is why the evidence asks for another one (None: it does not).
 
     ``why`` says either why it goes on or why it does not. In seconds: what the rounds to begin with took, what was
-    spent on further ones, what the next one takes, and what all of these may.
+    spent on further ones, what the next one takes, and what all of these may. ``asks`` are the next round's fresh
+    prompts.
     """
 
     wanted: str | None
@@ -56,15 +63,8 @@ class Decision(Note):
     sentence: str
 
 
-class Judged(TypedDict):
-    """What a decision keeps of a verdict."""
-
-    word: str
-    sentence: str
-
-
 def costs_by_round(steps: Iterable[StepResult]) -> dict[int, float]:
-    """Return what each round took in seconds, the starts of its servers included; a load ladder is not in it.
+    """What each round took in seconds, the starts of its servers included; a load ladder is not in it.
 
     An earlier version did not keep how long a start took: of its steps only the measuring counts.
     """
@@ -76,34 +76,38 @@ def costs_by_round(steps: Iterable[StepResult]) -> dict[int, float]:
 
 
 def settings_of(experiment: PlannedExperiment) -> RoundSettings:
-    """Return the settings that a decision is made under."""
+    """The settings that a decision is made under."""
     return {"budget": experiment["budget"], "most_rounds": experiment["most_rounds"]}
 
 
 def decide(
     experiment: PlannedExperiment,
     costs: Mapping[int, float],
-    judgement: Judged,
-    wanted: str | None,
+    judgement: Judgement,
     left_s: float | None = None,
 ) -> Decision:
-    """Return what comes after the rounds in ``costs``.
+    """What comes after the rounds in ``costs`` (seconds by round), by the judgement over all of them.
 
-    ``wanted`` is why the evidence asks for another round, ``left_s`` how long a box that ends by itself still lives. A
-    round is bought only where the last one's cost fits into what is left.
+    A round is bought only where the last one's cost fits into what is left. ``left_s`` is how long a box that ends by
+    itself still lives.
     """
+    asked = judgement["next_round"]
+    wanted = asked["why"] if asked else None
     done, rounds = max(costs), experiment["rounds"]
     first_s = sum(seconds for number, seconds in costs.items() if number <= rounds)
     spent_s = sum(seconds for number, seconds in costs.items() if number > rounds)
     next_s, limit = costs[done], limit_s(experiment["budget"], first_s)
     against = _against(experiment, done, next_s, limit - spent_s, left_s)
     goes_on = wanted is not None and against is None
+    why = against
+    if goes_on or wanted is None:
+        why = wanted or "the evidence needs no further round"
     return {
         "schema": SCHEMA,
         "done": done,
         "next": done + 1 if goes_on else None,
         "wanted": wanted,
-        "why": wanted if goes_on else against if wanted else "the evidence needs no further round",
+        "why": why,
         "first_s": round(first_s, 1),
         "spent_s": round(spent_s, 1),
         "next_s": round(next_s, 1),
@@ -112,13 +116,14 @@ def decide(
         "sentence": judgement["sentence"],
         "settings": settings_of(experiment),
         "judged": True,
+        "asks": FRESH_LATER[asked["fresh"]] if asked and goes_on else None,
     }
 
 
 def _against(
     experiment: PlannedExperiment, done: int, next_s: float, budget_left_s: float, left_s: float | None
 ) -> str | None:
-    """Return what forbids another round, or None."""
+    """What forbids another round, or None."""
     if done >= experiment["most_rounds"]:
         if experiment["most_rounds"] == experiment["rounds"]:
             return "no further round is allowed (experiment.budget)"
@@ -131,8 +136,13 @@ def _against(
     return None
 
 
+def money(seconds: float, price_per_hour: float, currency: str) -> str:
+    """What some time of the box costs."""
+    return f"{seconds * price_per_hour / 3600:.2f} {currency}".rstrip()
+
+
 def interim_text(note: Decision, most: int, price_per_hour: float | None = None, currency: str = "") -> str:
-    """Return what a person is told after a round: the verdict so far, what is bought and why, and what Ctrl-C does.
+    """What a person is told after a round: the verdict so far, what is bought and why, and what Ctrl-C does.
 
     Of the last round only why it was the last, where the evidence had asked for another one; '' otherwise.
     """
@@ -141,14 +151,14 @@ def interim_text(note: Decision, most: int, price_per_hour: float | None = None,
         return f"no more after {done} rounds ({note['why']}), although {note['wanted']}" if note["wanted"] else ""
 
     def cost(seconds: float) -> str:
-        money = "" if price_per_hour is None else f" ({seconds * price_per_hour / 3600:.2f} {currency}".rstrip() + ")"
-        return f"about {shown_time(seconds)}{money}"
+        shown = f"about {shown_time(seconds)}"
+        return shown if price_per_hour is None else f"{shown} ({money(seconds, price_per_hour, currency)})"
 
     left_s = note["limit_s"] - note["spent_s"]
     return "\n".join(
         [
             f"interim verdict after {done} rounds: {note['sentence']}",
-            f"  next: round {note['next']} of at most {most}: {note['why']}",
+            f"  next: round {note['next']} of at most {most}, with {note['asks']} fresh prompts: {note['why']}",
             f"  it takes {cost(note['next_s'])}; the budget for further rounds has {cost(left_s)} left",
             "  Ctrl-C keeps this verdict: site.yml --tags report writes its report and serves the better arm;"
             " site.yml goes on with the next round",

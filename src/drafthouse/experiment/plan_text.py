@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import textwrap
-from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core.format import shown_level, shown_time
+from ..analysis.speedup import FEWEST_PROMPTS
+from ..bench.sweep.plan import plan_of
+from ..core.format import count, shown_level, shown_time
 from ..core.pins import image_of
 from ..core.plain_text import printable_lines
 from ..core.shell import shell_words
-from ..core.table import table
+from ..core.table import WHOLE, table
 from ..profiles.budget import limit_words
 from ..profiles.ever_run import ever_run
-from ..profiles.experiment_plan import kinds_left_out, suites_of_round
+from ..profiles.expected_speed import expected_words, mean_acceptance_length
 from ..profiles.known_issues import issue_lines
 from ..profiles.memory_fit import GB
 from ..profiles.render import yaml_block
 from ..prompts.load_levels import longest_s
+from .more_rounds import money
+from .verdict_cost import GAIN, SMALL_GAIN, asked_in, minutes_of
 
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import DerivedImage, ResolvedEngine, ResolvedProfile, WeightItem
@@ -27,18 +30,37 @@ if TYPE_CHECKING:
 _NO_DRAFT = {"lookup": "none: tokens are looked up", "builtin": "the head inside the target"}
 
 
-def plan_text(resolved: ResolvedProfile) -> str:
-    """Return the whole plan; sizes in GB (powers of ten), for one device."""
-    parts = [_head(resolved), _memory(resolved), _downloads(resolved), _speed(resolved)]
+#: Where the values begin below which a broken line goes on.
+_HEAD, _SPEED = 11, 14
+
+
+def plan_text(resolved: ResolvedProfile, columns: int = WHOLE) -> str:
+    """The whole plan; sizes in GB (powers of ten), for one device. The commands, which are copied, are not broken."""
+    parts = [
+        _hanging(_head(resolved), _HEAD, columns),
+        _memory(resolved, columns),
+        _downloads(resolved, columns),
+        _hanging(_speed(resolved), _SPEED, columns),
+    ]
     parts += [_commands(resolved, arm) for arm in resolved["arms"]]
     return printable_lines("\n\n".join(parts))
+
+
+def _hanging(text: str, indent: int, columns: int) -> str:
+    """The lines of a text, those that are too long broken, and what goes on set in."""
+    lines = []
+    for line in text.splitlines():
+        lines += textwrap.wrap(
+            line, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+        )
+    return "\n".join(lines)
 
 
 def _head(resolved: ResolvedProfile) -> str:
     engine, method, site = resolved["engine"], resolved["method"], resolved["site"]
     lines = [
         f"{resolved['profile']}: {resolved['title']}",
-        f"hardware   {resolved['hardware']['devices']} x {resolved['hardware']['name']}",
+        f"hardware   {resolved['hardware']['name']}",
         f"engine     {engine['name']} {engine['version']}{_plugin(engine)}, runtime {engine['runtime']}"
         f" ({engine['version_reason']})",
         *_image(resolved),
@@ -60,81 +82,59 @@ def _head(resolved: ResolvedProfile) -> str:
 
 
 def _rounds(resolved: ResolvedProfile) -> list[str]:
-    """Return the rounds to begin with and what may be spent on more of them: starts, answers, time and money.
+    """The rounds and what a verdict takes: starts, answers, time and money (`verdict_cost.py`).
 
-    The time is that of answers which take all of their tokens at the decode limit; how long a start takes is known
-    only on the box, and told there before a further round is bought.
+    How long a start takes is known only on the box, and told there before a further round is bought.
     """
-    experiment, site = resolved["experiment"], resolved["site"]
-    limit = float(resolved["expectation"]["decode_limit_tok_s"]) * experiment["concurrency"]
-    rounds = experiment["rounds"]
-    asked = [_asked(resolved, number) for number in range(1, rounds + 1)]
-    answers, tokens = (len(resolved["arms"]) * sum(column) for column in zip(*asked, strict=True))
-    starts = sum(len(step["arms"]) for step in experiment["steps"])
-    first_s = tokens / limit
+    experiment, engine, site = resolved["experiment"], resolved["engine"], resolved["site"]
+    rounds, arms = experiment["rounds"], len(resolved["arms"])
+    answers = arms * sum(asked_in(resolved, number, []).answers for number in range(1, rounds + 1))
+    minutes = minutes_of(resolved)
     lines = [
-        f"rounds     {rounds} at first: {starts} starts (each {shown_time(resolved['engine']['ready_timeout_s'])}"
-        f" at most), {answers:,} answers, about {shown_time(first_s)} at the decode limit"
+        f"rounds     {rounds} at first: {rounds * arms} starts (each {shown_time(engine['ready_timeout_s'])} at most),"
+        f" {answers:,} answers"
     ]
-    bought = experiment["most_rounds"] > rounds
-    if bought:
+    if experiment["most_rounds"] > rounds:
         lines.append(
             f"           more while the evidence is unclear, {experiment['most_rounds']} in all at most:"
             f" {limit_words(experiment['budget'])} (experiment.budget)"
         )
     else:
         lines.append(f"           and no more than these {rounds} (experiment.budget)")
+    small = minutes["small_gain"]
+    lines += [
+        f"verdict    at a gain of {GAIN:g} about {minutes['answers']:g} min of answers and {minutes['starts']:g} min"
+        f" of starts,",
+        f"           at {SMALL_GAIN:g} about {small['answers']:g} and {small['starts']:g},"
+        f" at worst {minutes['worst']:g} min in all (load apart)",
+    ]
     if (price := site.get("price_per_hour")) is not None:
-        money = partial(_money, price=float(price), currency=str(site.get("currency") or ""))
-        more = f"; further rounds {money(experiment['budget']['most_s'])} at most" if bought else ""
-        lines.append(f"           at {money(3600)} an hour: about {money(first_s)} plus the starts{more}")
+        clear_s, worst_s = 60 * (minutes["answers"] + minutes["starts"]), 60 * minutes["worst"]
+        hour, clear, worst = (
+            money(seconds, float(price), str(site.get("currency") or "")) for seconds in (3600, clear_s, worst_s)
+        )
+        lines.append(f"           at {hour} an hour: about {clear}, at worst {worst}")
     return lines
 
 
-def _asked(resolved: ResolvedProfile, number: int) -> tuple[int, int]:
-    """Return how many answers an arm gives in a round, and their tokens at most."""
-    experiment = resolved["experiment"]
-    answers = tokens = 0
-    left_out = kinds_left_out(experiment, number)
-    for suite in suites_of_round(experiment, number):
-        for name, kind in resolved["suites"][suite]["kinds"].items():
-            if name in left_out:
-                continue
-            times = len(kind.get("temperatures") or experiment["temperatures"])
-            count = len(kind["prompts"]) * kind.get("repeat", 1) * times
-            answers += count
-            tokens += count * kind["output_tokens"]
-    return answers, tokens
-
-
-def _money(seconds: float, price: float, currency: str) -> str:
-    return f"{price * seconds / 3600:.2f} {currency}".rstrip()
-
-
 def _load(resolved: ResolvedProfile, ladder: PlannedLadder) -> list[str]:
-    """Return the load ladder with the time it takes at most, and the kinds that have too few prompts for a verdict."""
-    from ..analysis.crossover import prompts_needed  # noqa: PLC0415 (it brings numpy; most plans have no ladder)
-
+    """The load ladder with the time it takes at most, and the kinds that have too few prompts for a verdict."""
     experiment = resolved["experiment"]
-    kinds = {
-        name: len(kind["prompts"]) * kind.get("repeat", 1)
-        for suite in experiment["suites"]
-        if ladder["kinds"] or suite not in experiment["once"]
-        for name, kind in resolved["suites"][suite]["kinds"].items()
-        if (name in ladder["kinds"] if ladder["kinds"] else name not in experiment["once"])
-    }
+    suites = [resolved["suites"][name] for name in experiment["suites"]]
+    kinds = plan_of(ladder, suites, experiment["once"], [], 0.0).kinds
     levels = ", ".join(shown_level(level) for level in ladder["levels"])
     most = shown_time(longest_s(ladder, len(kinds), len(resolved["arms"])))
-    needed = prompts_needed(len(ladder["levels"]))
-    return [
-        f"load       {levels} {ladder['unit']}: {len(kinds)} {'kind' if len(kinds) == 1 else 'kinds'} of work,"
-        f" {ladder['rounds']} rounds, each step at most {ladder['seconds']:g} s, {most} at most in all",
-        *(
-            f"note       '{name}' has {number} prompts: a verdict over {len(ladder['levels'])} levels needs {needed}"
-            for name, number in kinds.items()
-            if number < needed
-        ),
+    lines = [
+        f"load       {levels} {ladder['unit']}: {count(len(kinds), 'kind')} of work, {ladder['rounds']} rounds,"
+        f" each step at most {ladder['seconds']:g} s, {most} at most in all"
     ]
+    for suite in suites:
+        for name, kind in suite["kinds"].items():
+            prompts = len(kind["prompts"]) * kind.get("repeat", 1)
+            if name in kinds and prompts < FEWEST_PROMPTS:
+                needs = f"a verdict over {len(ladder['levels'])} levels needs {FEWEST_PROMPTS}"
+                lines.append(f"note       '{name}' has {prompts} prompts: {needs}")
+    return lines
 
 
 def _plugin(engine: ResolvedEngine) -> str:
@@ -142,7 +142,7 @@ def _plugin(engine: ResolvedEngine) -> str:
 
 
 def _image(resolved: ResolvedProfile) -> list[str]:
-    """Return the line about the image that a registry is asked for, and whether its tag is pinned."""
+    """The line about the image that a registry is asked for, and whether its tag is pinned."""
     name = image_of(resolved)
     if not name:
         return []
@@ -152,49 +152,32 @@ def _image(resolved: ResolvedProfile) -> list[str]:
 
 
 def _derived(image: DerivedImage | None) -> list[str]:
-    """Return the line about an image that is built on the box."""
+    """The line about an image that is built on the box."""
     if image is None:
         return []
     return [f"image      {image['name']}: built on the box from {image['base']} with {', '.join(image['packages'])}"]
 
 
-def _memory(resolved: ResolvedProfile) -> str:
+def _memory(resolved: ResolvedProfile, columns: int) -> str:
     rows = []
     for arm, data in resolved["arms"].items():
         fit = data["fit"]
-        rows.append(
-            [
-                arm,
-                _gb(fit["memory"] * fit["utilization"]),
-                _gb(fit["weights"]),
-                _gb(fit["draft"]),
-                _gb(fit["overhead"]),
-                _gb(fit["kv_needed"]),
-                _gb(fit["left"]),
-                f"{fit['longest_context']:,}",
-            ]
-        )
-    fit = resolved["arms"]["baseline"]["fit"]
-    head = [
-        "memory, GB/device",
-        "usable",
-        "weights",
-        "draft",
-        "overhead",
-        "KV cache",
-        "left",
-        "longest context",
-    ]
-    words = "sequence" if fit["sequences"] == 1 else "sequences"
-    return (
-        table(head, rows, width=20)
-        + f"\nusable = {fit['utilization']:.0%} of {_gb(fit['memory'])} GB;"
-        + f" KV cache for a context of {fit['context']:,} tokens, {fit['sequences']} {words};"
-        + " overhead is assumed, not measured"
+        usable, used = fit["memory"] * fit["utilization"], [fit["weights"], fit["draft"], fit["overhead"]]
+        sizes = map(_gb, [usable, *used, fit["kv_needed"], fit["left"]])
+        rows.append([arm, *sizes, f"{fit['longest_context']:,}"])
+    fit, bound = resolved["arms"]["baseline"]["fit"], "bound" in resolved["target"]
+    head = ["memory, GB/device", "usable", "weights", "draft", "overhead", "KV cache", "left", "longest context"]
+    notes = (
+        f"usable = {fit['utilization']:.0%} of {_gb(fit['memory'])} GB;"
+        f" KV cache for a context of {fit['context']:,} tokens, {count(fit['sequences'], 'sequence')};"
+        " overhead is assumed, not measured"
     )
+    if bound:
+        notes += "; the KV cache is an upper bound, as the model's config.json was not understood whole"
+    return f"{table(head, rows, columns)}\n{_hanging(notes, 0, columns)}"
 
 
-def _downloads(resolved: ResolvedProfile) -> str:
+def _downloads(resolved: ResolvedProfile, columns: int) -> str:
     rows = []
     total = 0
     for item in resolved["weights"]:
@@ -203,7 +186,7 @@ def _downloads(resolved: ResolvedProfile) -> str:
         rows.append([item["name"], _where_from(item), _gb(fetched), _gb(item["bytes"])])
     rows.append(["all", "", _gb(total), _gb(sum(item["bytes"] for item in resolved["weights"]))])
     folders = f"\nbelow {resolved['site']['models_dir']}"
-    return table(["weights", "from", "download GB", "disk GB"], rows, width=58) + folders
+    return table(["weights", "from", "download GB", "disk GB"], rows, columns) + folders
 
 
 def _where_from(item: WeightItem) -> str:
@@ -224,17 +207,21 @@ def _speed(resolved: ResolvedProfile) -> str:
         f" {_gb(expected['bandwidth_bytes_s'])} GB/s memory bandwidth"
         f" / {_gb(expected['bytes_per_token'])} GB read per token"
     ]
-    if expected["speedup"] is None:
+    if expected["acceptance"] is None:
         lines.append("speed-up      no estimate: the profile assumes no acceptance rate")
     else:
-        a, k, c = expected["acceptance"], expected["num_speculative_tokens"], expected["draft_cost"]
+        lines.append(f"speed-up      {expected_words(expected)}")
+        accepted = mean_acceptance_length(expected["acceptance"], expected["num_speculative_tokens"])
         lines.append(
-            f"speed-up      {expected['speedup']:.2f}x to expect: (1-a^(K+1)) / ((1-a)(1+K*c))"
-            f" with a={a:g}, K={k}, c={c:.3f} (Leviathan et al. 2023)"
+            f"              at a mean acceptance length of {accepted:.2f}: K={expected['num_speculative_tokens']}, each"
+            f" token accepted with a={expected['acceptance']:g}, from {expected['acceptance_source']}"
         )
-        lines.append(f"              a: acceptance rate per draft token, from {expected['acceptance_source']}")
-        lines.append("              c: time of a draft step over a target step, here the ratio of their bytes;")
-        lines.append("              valid while memory bandwidth is the limit: at high load, or on a CPU, expect less")
+        best = expected["best_tokens"]
+        if best not in (None, expected["num_speculative_tokens"]):
+            lines.append(f"              with this a, K={best} would gain most")
+        lines.append(
+            "              for short contexts, from what a step reads, computes and drafts (docs/measuring.md)"
+        )
     return "\n".join(lines)
 
 

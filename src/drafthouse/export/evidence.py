@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..analysis.verdict_text import DOES_NOT_PAY, PAYS
+from ..analysis.words import DOES_NOT_PAY, EARLIER, PAYS, RULE
 from ..core.errors import DrafthouseError, one_problem
 from ..core.format import clock
+from ..core.pins import is_digest
+from ..core.places import WORK
+from ..core.plain_text import printable
 from ..profiles.profile_types import Site
 from ..profiles.resolved_types import ResolvedArm, ResolvedProfile
 from ..report.archive import Kept, find, folders, read_kept
@@ -21,9 +24,10 @@ _COSTS = "costs"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a kept report says; ``digest`` of the image it ran in, ``rates``: requests/s that an arm managed at most.
+    """What a kept report says; ``digest`` of its image, ``rates``: requests/s that an arm managed.
 
-    A rate of the speculative arm is of loads at which it costs nothing.
+    A rate of the speculative arm is of loads at which it costs nothing. ``own``: whether the report
+    lies in this clone's reports/; another's digest is named, and not taken.
     """
 
     name: str
@@ -31,6 +35,7 @@ class Evidence:
     word: str
     told: str
     digest: str | None
+    own: bool
     rates: Mapping[str, float]
 
     @property
@@ -39,10 +44,13 @@ class Evidence:
         return _WINNER.get(self.word)
 
 
-def evidence_of(reports: Path, profile: ResolvedProfile, named: str | None = None) -> Evidence | None:
-    """Return the newest report of the very commands of both arms, or the one ``named``; None where there is none.
+def evidence_of(
+    reports: Path, profile: ResolvedProfile, named: str | None = None, own: Path = WORK / "reports"
+) -> Evidence | None:
+    """The newest report of the commands of both arms, or the one ``named``; None if there is none.
 
-    Raises DrafthouseError where the named one is of other commands.
+    ``own``: the folder of this clone's reports. Raises DrafthouseError where the named one is of
+    other commands.
     """
     if named:
         kept = read_kept(find(reports, named, "--report"))
@@ -54,19 +62,19 @@ def evidence_of(reports: Path, profile: ResolvedProfile, named: str | None = Non
                 "measure the profile again, or leave --report out",
                 "--report",
             )
-        return _told(kept)
+        return _evidence(kept, own)
     for folder in folders(reports, profile["profile"]):
         try:
             kept = read_kept(folder)
         except DrafthouseError:
             continue  # an older or broken one proves nothing, and is no reason to export nothing
         if _same(kept, profile):
-            return _told(kept)
+            return _evidence(kept, own)
     return None
 
 
 def _same(kept: Kept, profile: ResolvedProfile) -> bool:
-    """Tell whether a report is of the same engine version and commands, wherever weights and key lay."""
+    """Whether a report is of the same engine version and commands, wherever weights and key lay."""
     was = kept.resolved
     version, arms = (was.get("engine") or {}).get("version"), was.get("arms") or {}
     if version != profile["engine"]["version"] or set(arms) != set(profile["arms"]):
@@ -78,13 +86,13 @@ def _same(kept: Kept, profile: ResolvedProfile) -> bool:
 
 
 def _host(profile: ResolvedProfile) -> str:
-    """Return the engine's flag for the address to listen on; the port stands behind it."""
+    """The engine's flag for the address to listen on; the port stands behind it."""
     container = profile["arms"]["baseline"]["container"]
     return container["command"][0] if container else ""
 
 
 def _plain(arm: ResolvedArm, site: Site | None, host: str) -> list[list[str]]:
-    """Return a command without what belongs to a site: its folders, its address and its port."""
+    """A command without what belongs to a site: its folders, its address and its port."""
     flags = arm["flags"]
     place = next((n for n, flag in enumerate(flags) if flag[0] == host), len(flags))
     places = ((site.get("models_dir"), "MODELS"), (site.get("home"), "HOME")) if site else ()
@@ -97,22 +105,32 @@ def _plain(arm: ResolvedArm, site: Site | None, host: str) -> list[list[str]]:
     return said
 
 
-def _told(kept: Kept) -> Evidence:
-    report, folder = kept.report, kept.path
+def _evidence(kept: Kept, own: Path) -> Evidence:
+    report, folder = kept.report, kept.path.resolve()
     sha256 = hashlib.sha256((folder / "report.json").read_bytes()).hexdigest()
     verdict, was = report["verdict"], kept.resolved
     name = f"{folder.parent.name}/{folder.name[:15]}"
+    earlier = "" if verdict.get("rule") == RULE else f" ({EARLIER})"
     told = (
         f"Proof: report of {clock(report['date'])}, measured on {was['hardware']['name']} in the runtime"
-        f" {was['engine']['runtime']}: {verdict['word']}. {verdict['sentence']} (report.json sha256 {sha256})."
+        f" {was['engine']['runtime']}: {verdict['word']}{earlier}. {verdict['sentence']} (report.json sha256 {sha256})."
     )
     if marks := [f"{word}: {why}" for word, why in report["marks"].items()]:
         told += f" Marked {'; '.join(marks)}."
-    return Evidence(name, sha256, verdict["word"], told, was.get("image_digest"), _rates(report["load"]))
+    digest = was.get("image_digest")
+    return Evidence(
+        printable(name),
+        sha256,
+        verdict["word"],
+        told,
+        digest if is_digest(digest) else None,
+        folder.is_relative_to(own.resolve()),
+        _rates(report["load"]),
+    )
 
 
 def _rates(load: Load | None) -> dict[str, float]:
-    """Return the requests/s of each arm at the highest load that still pays, of the slowest declared kind."""
+    """The requests/s of each arm at the highest load that pays, of the slowest declared kind."""
     if load is None:
         return {}
     most: dict[Arm, list[float]] = {}

@@ -6,6 +6,7 @@ Standard library only: it runs on a bare box, before anything of ours is there.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import platform
 import shutil
@@ -23,6 +24,7 @@ from .driver.facts import is_gpu, os_release, pci_devices
 from .gpu_choice import choose_gpus
 from .nvidia_smi import query, rows
 
+GPU_FIELDS = ("name", "memory.total", "driver_version", "compute_cap", "uuid", "mig.mode.current")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 (only its size is read)
 # By the driver's names: GB10 (DGX Spark), of which nvidia-smi tells "[N/A]" as its memory.
 _SHARES_MEMORY = ("NVIDIA GB10",)
@@ -69,7 +71,9 @@ def read_box(
         "memory_available": _memory("MemAvailable"),
         "gpus": [listed[index] for index in chosen],
         "nvidia_pci_devices": [device["address"] for device in pci_devices() if is_gpu(device)],
-        "disk": {path: _free_bytes(path) for path in paths},
+        "disk": {path: _free_bytes(path) for path in (*paths, _docker_root())},
+        "file_systems": {path: Path(_existing(path)).stat().st_dev for path in (*paths, _docker_root())},
+        "docker_root": _docker_root(),
         # What processes share; a container's own, and often small.
         "shared_memory": _size_bytes(_SHARED_MEMORY),
         "has_systemd": Path("/run/systemd/system").is_dir(),
@@ -88,22 +92,27 @@ def _glibc() -> str:
 
 
 def listed_gpus() -> dict[int, Gpu]:
-    """Return the GPUs by their indices, in which order the driver lists them; {} where there is no working driver.
+    """The GPUs by their indices, in which order the driver lists them; {} where there is no working driver.
 
     A GPU that shares the processor's memory has none of its own to tell: what the system has counts as its own.
     """
-    fields = ("name", "memory.total", "driver_version", "compute_cap", "uuid")
-    return {
-        index: {
+    gpus: dict[int, Gpu] = {}
+    for index, values in enumerate(rows(query(*GPU_FIELDS), *GPU_FIELDS)):
+        memory_mib = values.get("memory.total", "")
+        if not memory_mib.isdigit():
+            if values.get("name") not in _SHARES_MEMORY:
+                continue
+            memory_mib = str(_memory("MemTotal") // _MIB)
+        gpus[index] = {
             "name": values["name"],
-            "memory_mib": int(values["memory.total"]) if own else _memory("MemTotal") // _MIB,
+            "memory_mib": int(memory_mib),
             "driver": values["driver_version"],
             "compute_capability": values["compute_cap"],
             "uuid": values["uuid"],
         }
-        for index, values in enumerate(rows(query(*fields), *fields))
-        if (own := values.get("memory.total", "").isdigit()) or values.get("name") in _SHARES_MEMORY
-    }
+        if values["mig.mode.current"] == "Enabled":
+            gpus[index]["split"] = True
+    return gpus
 
 
 def _cpu_name() -> str:
@@ -136,6 +145,15 @@ def _free_bytes(path: str) -> int:
 def _size_bytes(path: str) -> int | None:
     """Return the size of the file system at ``path``, None where there is no such folder."""
     return shutil.disk_usage(path).total if Path(path).is_dir() else None
+
+
+def _docker_root() -> str:
+    """Where Docker keeps its images, or will: as its daemon.json says, else its own default."""
+    try:
+        said = json.loads(Path("/etc/docker/daemon.json").read_text("utf-8")).get("data-root")
+    except (OSError, ValueError, AttributeError):
+        said = None
+    return said if isinstance(said, str) and said else "/var/lib/docker"
 
 
 def _writable(path: str) -> bool:

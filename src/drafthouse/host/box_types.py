@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 
 class Gpu(TypedDict):
-    """A GPU that the NVIDIA driver shows."""
+    """A GPU that the NVIDIA driver shows; ``split`` where its MIG mode is on: a program gets a part of it at most."""
 
     name: str
     memory_mib: int
     driver: str
     compute_capability: str
     uuid: str
+    split: NotRequired[bool]
 
 
 class GpuChoice(TypedDict):
@@ -87,6 +88,9 @@ class BoxFacts(TypedDict):
     gpu_choice: NotRequired[GpuChoice]
     nvidia_pci_devices: list[str]
     disk: dict[str, int]
+    # The file system (st_dev) of each of the same paths.
+    file_systems: dict[str, int]
+    docker_root: str
     shared_memory: int | None
     has_systemd: bool
     first_process: FirstProcess

@@ -1,4 +1,7 @@
-"""Which of a box's GPUs are ours: `drafthouse_gpus`, or else CUDA_VISIBLE_DEVICES. Standard library only."""
+"""Which of a box's GPUs are ours: `drafthouse_gpus`, else CUDA_VISIBLE_DEVICES, else those that the profile is for.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from drafthouse.host.box_types import GpuChoice
+    from drafthouse.host.box_types import Gpu, GpuChoice
 
 
 def choose_gpus(uuids: Mapping[int, str], asked: Sequence[str]) -> tuple[list[int], GpuChoice | None]:
@@ -31,3 +34,12 @@ def choose_gpus(uuids: Mapping[int, str], asked: Sequence[str]) -> tuple[list[in
         else:
             wrong.append(word)
     return list(chosen), {"by": by, "ids": list(chosen.values()), "wrong": wrong, "listed": list(uuids)}
+
+
+def fitting_gpus(gpus: Sequence[Gpu], names: Sequence[str], devices: int) -> list[str]:
+    """The UUIDs of the GPUs that a profile is for, on a box with others beside them; [] where nothing is to choose.
+
+    Left to itself CUDA begins with the fastest. ``names`` are parts of the driver's names.
+    """
+    fitting = [gpu["uuid"] for gpu in gpus if any(name in gpu["name"] for name in names)]
+    return fitting[:devices] if devices <= len(fitting) < len(gpus) else []

@@ -25,9 +25,10 @@ class SmiAnswer(TypedDict):
 
 @dataclass(frozen=True)
 class Smi:
-    """What `nvidia-smi` said: the version where it works, else why it does not."""
+    """What `nvidia-smi` said: the version and the GPUs' names where it works, else why it does not."""
 
     version: str = ""
+    names: tuple[str, ...] = ()
     mismatch: bool = False
     library: str = ""
     text: str = ""
@@ -65,10 +66,9 @@ def read_smi(answer: SmiAnswer) -> Smi:
     """
     text = f"{answer['output']}\n{answer['error']}".strip()
     if answer["status"] == 0:
-        for line in answer["output"].splitlines():
-            version = line.rpartition(",")[2].strip()
-            if re.fullmatch(r"\d+(\.\d+)+", version):
-                return Smi(version=version, text=text)
+        gpus = re.findall(r"^(.*), *(\d+(?:\.\d+)+)\s*$", answer["output"], re.MULTILINE)
+        if gpus:
+            return Smi(version=gpus[0][1], names=tuple(name for name, _ in gpus), text=text)
     library = re.search(r"NVML library version: ([\d.]+)", text)
     return Smi(
         mismatch="version mismatch" in text.lower(),

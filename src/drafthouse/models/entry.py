@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..core.errors import one_problem
+from ..core.plain_text import printable
 from ..profiles.model_names import find_model
 from .heads import head_method, head_shape, most_tokens, speculators_of, target_of, verifier_of
 from .shape import Config, Shape, shape_of
@@ -105,6 +106,8 @@ def made_entry(found: Found, models: Mapping[str, ModelEntry], *, head_for: str 
         entry["file"] = found.file
     if found.gated:
         entry["gated"] = True
+    if shape.unsure:
+        entry["bound"] = "at most"
     if method and target:
         entry["head_method"], entry["head_for"] = method, target
         if most := most_tokens(found.config, method):
@@ -116,7 +119,8 @@ def made_entry(found: Found, models: Mapping[str, ModelEntry], *, head_for: str 
     else:
         _add_target_keys(entry, found, shape, totals, notes)
     file = re.sub(r"(?:-\d{5}-of-\d{5})?\.gguf$", "", found.file)
-    return Made(entry_id(file or found.repo), entry, tuple(notes))
+    # Names in them are a repository's own text: they go to a terminal and into a comment of the entry's file.
+    return Made(entry_id(file or found.repo), entry, tuple(printable(note) for note in notes))
 
 
 def entry_id(repo: str) -> str:
@@ -138,6 +142,8 @@ def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Tota
         entry["traits"] = list(shape.traits)
     if totals.read < 0.97 * entry["weight_bytes"]:
         entry["read_bytes"] = totals.read
+    if shape.experts:
+        entry["experts"] = {"used": shape.experts[1], "of": shape.experts[0]}
     if shape.cached_layers != shape.layers:
         entry["kv_layers"] = shape.cached_layers
         if shape.window_bytes:
@@ -147,6 +153,15 @@ def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Tota
     temperature = found.generation.get("temperature")
     if isinstance(temperature, (int, float)) and 0 <= temperature <= 2:
         entry["temperature"] = float(temperature)
+    _add_inner_head(entry, found, shape, totals, notes)
+    if isinstance(found.config.get("speculators_config"), Mapping):
+        notes.append(
+            "it has a speculators_config: an engine may speculate with it by default, so profiles name it as a draft"
+        )
+
+
+def _add_inner_head(entry: ModelEntry, found: Found, shape: Shape, totals: Totals, notes: list[str]) -> None:
+    """Add the head that the target's own weights hold, or say why it is of no use."""
     inside = head_tensors(found.tensors, shape)
     packed = [name for name in inside if _JOINING.search(name) and found.tensors[name].dtype in _PACKED_DTYPES]
     if packed:
@@ -165,10 +180,6 @@ def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Tota
         notes.append(
             f"its config.json names {shape.mtp_layers} MTP layer(s), but none of its files has their tensors: this"
             " export cannot speculate by itself"
-        )
-    if isinstance(found.config.get("speculators_config"), Mapping):
-        notes.append(
-            "it has a speculators_config: an engine may speculate with it by default, so profiles name it as a draft"
         )
 
 

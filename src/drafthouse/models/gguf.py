@@ -40,16 +40,21 @@ def config_of_gguf(head: GgufHead) -> tuple[Config, str | None]:
         if value is not None:
             config[name] = value
     inside = config.get("num_nextn_predict_layers")
-    if isinstance(inside, int) and isinstance(config.get("num_hidden_layers"), int):
+    if isinstance(inside, int) and isinstance(keys.get(f"{family}.block_count"), int):
         # block_count counts the head's own blocks too.
-        layers = config["num_hidden_layers"] = int(keys[f"{family}.block_count"]) - inside
+        layers = config["num_hidden_layers"] = _whole(keys[f"{family}.block_count"]) - inside
         if isinstance(kinds := config.get("layer_types"), list):
             config["layer_types"] = kinds[:layers]
     if f"{family}.attention.key_length_mla" in keys:
         # One latent vector a token is cached; what the head count and length say is how attention runs over it.
-        config["qk_rope_head_dim"] = int(keys.get(f"{family}.rope.dimension_count", 0))
+        config["qk_rope_head_dim"] = _whole(keys.get(f"{family}.rope.dimension_count"))
     tokens = keys.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, list):
         return config, None
     config.setdefault("vocab_size", len(tokens))
     return config, hashlib.sha256("\0".join(map(str, tokens)).encode()).hexdigest()
+
+
+def _whole(value: object) -> int:
+    """A key's whole number, 0 where it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

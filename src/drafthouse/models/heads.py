@@ -78,19 +78,31 @@ def head_shape(config: Config, method: str, where: str) -> Shape:
 
 
 def most_tokens(config: Config, method: str) -> int | None:
-    """Return the most tokens that a head can draft in one step; None where its configuration sets no limit."""
+    """Return the most tokens that a head can draft in one step; None where its configuration sets no limit.
+
+    A block's first place is the last accepted token, the anchor, and drafts nothing unless the head samples there too.
+    """
     if plain := _PLAIN.get(method):
         return _number(config.get(plain[1]))
-    block = config.get("block_size")  # its first token is the last accepted one
-    return block - 1 if method in ("dflash", "dspark") and type(block) is int and block > 1 else None
+    block = config.get("block_size")
+    if method not in ("dflash", "dspark") or type(block) is not int or block < 2:
+        return None
+    drafts = block if config.get("sample_from_anchor") is True else block - 1
+    return max(drafts, _proposed(config) or 0)
 
 
 def speculators_of(config: Config) -> Speculators | None:
     """Return what an engine serves that is given the head's repository as its model; None without such a part."""
-    target, proposed = verifier_of(config), _speculators(config).get("proposal_methods")
+    target, tokens = verifier_of(config), _proposed(config)
+    return {"target": target, "tokens": tokens} if target and tokens else None
+
+
+def _proposed(config: Config) -> int | None:
+    """Return how many tokens a head's own configuration has it draft."""
+    proposed = _speculators(config).get("proposal_methods")
     first = proposed[0] if isinstance(proposed, list) and proposed else None
     tokens = first.get("speculative_tokens") if isinstance(first, Mapping) else None
-    return {"target": target, "tokens": tokens} if target and type(tokens) is int and tokens > 0 else None
+    return tokens if type(tokens) is int and tokens > 0 else None
 
 
 def verifier_of(config: Config) -> str | None:

@@ -10,6 +10,7 @@ import yaml
 from ..core.errors import DrafthouseError, one_problem
 from ..core.files import replace_file
 from ..core.places import own_models
+from ..core.plain_text import printable
 from ..core.schema import Findings, check, check_text
 from ..profiles.catalog import House
 from ..profiles.schemas import MODELS
@@ -20,7 +21,8 @@ def entry_text(made: Made, command: str) -> str:
     """Return the file of an entry, with what was assumed in comments."""
     notes = "".join(f"# {note}\n" for note in made.notes)
     body = yaml.safe_dump({made.id: dict(made.entry)}, sort_keys=False, allow_unicode=True, width=110)
-    return f"# By `{command}` from the repository's own files; every figure comes from them.\n{notes}---\n{body}"
+    by = f"# By `{printable(command)}` from the repository's own files; every figure comes from them.\n"
+    return f"{by}{notes}---\n{body}"
 
 
 def write_entry(made: Made, house: House, root: Path, command: str) -> tuple[Path, bool]:

@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.bounded import READ_S, Deadline
 from ..core.documents import BadDocument, json_of, text_of
 from ..core.errors import DrafthouseError, Problem, one_problem
+from ..core.forms import FILE, REPO, REVISION
 from ..core.retry import Patience
 from ..weights.download import Limits
 from ..weights.gguf_header import gguf_head, split_names, tensor_bytes, type_name
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from drafthouse.weights.gguf_header import GgufHead
 
 #: Bytes of headers that are read at most: those of a model of 700 GB in 160 files have 20 MB.
-HEADERS_MOST = 64 << 20
+HEADERS_MOST = 32 << 20
 #: config.json and its like have some KB.
 _SMALL_MOST = 8 << 20
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json")
@@ -58,7 +60,8 @@ class Name:
             return cls(str(path.parent), "", path.name) if path.suffix == ".gguf" else cls(str(path), "", "")
         rest, _, file = word.partition(":")
         repo, _, revision = rest.partition("@")
-        if len(repo.split("/")) != 2 or not all(repo.split("/")):
+        right = "/" in repo and REPO.fits(repo) and REVISION.fits(revision or UNRESOLVED)
+        if not right or not (file == "" or FILE.fits(file)):
             found, needed = f"'{word}'", "org/name, org/name@revision, org/name:file.gguf, or the path of a folder"
             raise one_problem("wrong-format", found, needed, "write it as the Hub spells it", "model")
         return cls(repo, revision or UNRESOLVED, file)
@@ -87,15 +90,17 @@ def read_model(
 
 
 def _of_hub(name: Name, token: str | None, endpoint: str | None, tell: Tell, patience: Patience) -> Found:
+    deadline = Deadline(READ_S)
     try:
-        snapshot = look_up(name.repo, name.revision, token=token, endpoint=endpoint, patience=patience)
+        snapshot = look_up(
+            name.repo, name.revision, token=token, endpoint=endpoint, patience=patience, deadline=deadline
+        )
     except DrafthouseError as error:  # nobody wrote a source yet
         named = [replace(one, do=re.sub(r"source\.hub(?:\.repo)?(?!\.)", "the name", one.do)) for one in error.problems]
         raise DrafthouseError([replace(one, do=one.do.replace("source.hub.", "the ")) for one in named]) from error
-    info = about(name.repo, token, endpoint, patience)
-    files = files_at_hub(
-        snapshot.files, f"{name.repo} at {snapshot.commit}", Limits(token=token, patience=patience), HEADERS_MOST
-    )
+    info = about(name.repo, token, endpoint, patience, deadline)
+    limits = Limits(stall_s=READ_S, token=token, patience=patience, deadline=deadline)
+    files = files_at_hub(snapshot.files, f"{name.repo} at {snapshot.commit}", limits, HEADERS_MOST)
     hashes = {file.path: file.key for file in snapshot.files}
     found = _read(name, files, tell)
     tokenizer = next((hashes[one] for one in _TOKENIZERS if one in hashes), None)

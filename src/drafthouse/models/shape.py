@@ -6,12 +6,15 @@ Key names are those of transformers' configurations; older families have their o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..core.bounded import CONFIG_NUMBER, LAYERS
 from ..core.documents import Json
 from ..core.errors import DrafthouseError, Problem
+from ..core.format import listing
+from .layers import Keeps, layers_of, not_understood, window_of
 
 if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import Trait
@@ -29,15 +32,13 @@ _NAMES = {
     "vocab": ("vocab_size", "padded_vocab_size"),
     "context": ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "max_seq_len"),
 }
-#: Layers that keep a state of one size instead of a cache that grows (Gated DeltaNet, Mamba, and their like).
-_STATE_LAYERS = ("linear_attention", "mamba", "mamba2", "recurrent", "conv", "short_conv", "kda", "lightning")
-#: What only configurations with such layers have.
-_STATE_KEYS = (
-    *("hybrid_override_pattern", "full_attention_interval", "attn_layer_period"),
-    *("mamba_d_state", "ssm_cfg", "ssm_state_size", "linear_num_key_heads"),
+#: What only configurations of layers with a state of one size have (Mamba, Gated DeltaNet, and their like).
+_STATE_KEYS = ("mamba_d_state", "ssm_cfg", "ssm_state_size", "linear_num_key_heads")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_routed_experts")
+_EXPERTS_USED = (
+    *("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "experts_per_tok", "moe_topk", "moe_k"),
+    *("top_k_experts", "moe_top_k", "num_selected_experts", "num_activated_experts"),
 )
-#: Layers that keep the last tokens alone.
-_SLIDING = "sliding_attention"
 _MTP_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers")
 
 
@@ -89,8 +90,38 @@ def text_part(config: Config) -> Config:
 def shape_of(config: Config, where: str) -> Shape:
     """Read a target's or draft's config.json. Raises NoShape with every key that is missing."""
     part = text_part(config)
-    numbers = {name: _first(part, keys) for name, keys in _NAMES.items()}
-    missing = [_NAMES[name][0] for name, value in numbers.items() if value is None and name != "kv_heads"]
+    numbers = _numbers(part, where)
+    hidden, layers, heads = numbers["hidden"], numbers["layers"], numbers["heads"]
+    kv_heads, head_dim = _cache_of(part, hidden, heads, numbers.get("kv_heads"))
+    kept = layers_of(part, layers)
+    return Shape(
+        model_type=str(part.get("model_type") or config.get("model_type") or ""),
+        hidden=hidden,
+        layers=layers,
+        cached_layers=kept.count(Keeps.ALL) if kept else layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocab=numbers["vocab"],
+        context=numbers["context"],
+        window_bytes=_window_bytes(part, kept, kv_heads, head_dim),
+        experts=_experts(part),
+        mtp_layers=_first(part, _MTP_LAYERS) or _first(config, _MTP_LAYERS) or 0,
+        bits=_bits(config) or _bits(part),
+        quantization=_quantization(config) or _quantization(part),
+        tied=bool(part.get("tie_word_embeddings", config.get("tie_word_embeddings", False))),
+        traits=_traits(config, part, kept or []),
+        unsure=tuple(_assumed(part, kept)),
+    )
+
+
+def _numbers(part: Config, where: str) -> dict[str, int]:
+    """Return what `_NAMES` has, without what is not there; all but the KV heads must be. Raises NoShape."""
+    said = {name: _first(part, keys) for name, keys in _NAMES.items()}
+    numbers = {name: value for name, value in said.items() if value is not None}
+    if numbers.get("layers", 0) > LAYERS:
+        del numbers["layers"]
+    missing = [keys[0] for name, keys in _NAMES.items() if name not in numbers and name != "kv_heads"]
     if missing:
         raise NoShape(
             Problem(
@@ -101,51 +132,24 @@ def shape_of(config: Config, where: str) -> Shape:
                 where,
             )
         )
-    hidden, layers, heads = (int(numbers[name] or 0) for name in ("hidden", "layers", "heads"))
-    unsure: list[str] = []
-    kv_heads, head_dim = _cache_of(part, hidden, heads, numbers["kv_heads"])
-    return Shape(
-        model_type=str(part.get("model_type") or config.get("model_type") or ""),
-        hidden=hidden,
-        layers=layers,
-        cached_layers=_cached_layers(part, layers, unsure),
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        vocab=int(numbers["vocab"] or 0),
-        context=int(numbers["context"] or 0),
-        window_bytes=_window_bytes(part, kv_heads, head_dim),
-        experts=_experts(part),
-        mtp_layers=_first(part, _MTP_LAYERS) or _first(config, _MTP_LAYERS) or 0,
-        bits=_bits(config) or _bits(part),
-        quantization=_quantization(config) or _quantization(part),
-        tied=bool(part.get("tie_word_embeddings", config.get("tie_word_embeddings", False))),
-        traits=_traits(config, part),
-        unsure=tuple(unsure),
-    )
+    return numbers
 
 
-def _traits(config: Config, part: Config) -> tuple[Trait, ...]:
+def _traits(config: Config, part: Config, kept: list[Keeps]) -> tuple[Trait, ...]:
     """Return what decides how an engine runs the model, as the catalogue calls it."""
     found: dict[Trait, bool] = {
-        "hybrid": any(kind in _STATE_LAYERS for kind in _kinds(part)) or any(part.get(name) for name in _STATE_KEYS),
+        "hybrid": Keeps.STATE in kept or any(part.get(name) for name in _STATE_KEYS),
         "moe": _experts(part) is not None,
         "multimodal": any(isinstance(config.get(name), Mapping) for name in ("vision_config", "audio_config")),
-        "sliding-window": _SLIDING in _kinds(part),
+        "sliding-window": Keeps.WINDOW in kept,
     }
     return tuple(trait for trait in found if found[trait])
-
-
-def _kinds(part: Config) -> list[str]:
-    """Return the kind of each layer, where the configuration lists them."""
-    kinds = part.get("layer_types") or part.get("layers_block_type")
-    return [str(kind) for kind in kinds] if isinstance(kinds, list) else []
 
 
 def _first(config: Config, names: Iterable[str]) -> int | None:
     for name in names:
         value = config.get(name)
-        if type(value) is int and value > 0:
+        if type(value) is int and 0 < value <= CONFIG_NUMBER:
             return value
     return None
 
@@ -161,57 +165,53 @@ def _cache_of(part: Config, hidden: int, heads: int, kv_heads: int | None) -> tu
         size = hidden // heads
     if kv_heads is None:
         kv_heads = 1 if part.get("multi_query") is True else heads
+    values = part.get("v_head_dim")  # MiMo: shorter than the keys; both are cached
+    if type(values) is int and values > 0:
+        size = (size + values + 1) // 2
     # Gemma 4: its full-attention layers have heads of their own, and theirs is the cache that grows.
     return _first(part, ("num_global_key_value_heads",)) or kv_heads, _first(part, ("global_head_dim",)) or size
 
 
-def _cached_layers(part: Config, layers: int, unsure: list[str]) -> int:
-    """Return how many layers keep keys and values of every token."""
-    if kinds := _kinds(part):
-        bounded = (*_STATE_LAYERS, "moe", "mlp", *([_SLIDING] if _window(part) else []))
-        return sum(kind not in bounded for kind in kinds)
-    pattern = part.get("hybrid_override_pattern")  # Nemotron-H: M Mamba, * attention, - feed-forward, E experts
-    if isinstance(pattern, str):
-        return pattern.count("*")
-    interval = part.get("full_attention_interval")
-    if type(interval) is int and interval > 0:
-        return layers // interval
-    period, offset = part.get("attn_layer_period"), part.get("attn_layer_offset", 0)
-    if type(period) is int and period > 0 and type(offset) is int:
-        return sum(number % period == offset for number in range(layers))
-    if _window(part) and part.get("use_sliding_window", True):
-        unsure.append(
-            "it has a sliding window but does not say in which layers: all are counted in full, which is too much"
-        )
-    if any(name in part for name in _STATE_KEYS[3:]):
-        unsure.append(
-            "it has layers without a growing cache but does not say which: all are counted, which is too many"
-        )
-    return layers
+def _assumed(part: Config, kept: list[Keeps] | None) -> Iterator[str]:
+    """Yield in sentences what the configuration leaves open; all of it makes the figures too large."""
+    if kept is None and window_of(part) and part.get("use_sliding_window", True):
+        yield "it has a sliding window but does not say in which layers: all are counted in full, which is too much"
+    if kept is None and any(name in part for name in _STATE_KEYS):
+        yield "it has layers without a growing cache but does not say which: all are counted, which is too many"
+    if unknown := not_understood(part):
+        yield f"its config.json has {listing(unknown)}, which nothing here reads: the figures are upper bounds"
 
 
-def _window(part: Config) -> int | None:
-    return _first(part, ("sliding_window", "sliding_window_size"))
-
-
-def _window_bytes(part: Config, kv_heads: int, head_dim: int) -> int:
+def _window_bytes(part: Config, kept: list[Keeps] | None, kv_heads: int, head_dim: int) -> int:
     """Return the bytes of the KV cache, in 16 bits, of the layers that keep a window of tokens."""
-    window = _window(part)
-    if not window:
-        return 0
-    heads = _first(part, _NAMES["kv_heads"]) or kv_heads
-    size = _first(part, ("head_dim",)) or head_dim
-    return _kinds(part).count(_SLIDING) * window * 2 * heads * size * 2
+    layers = kept.count(Keeps.WINDOW) if kept else 0
+    heads = _first(part, ("swa_num_key_value_heads", *_NAMES["kv_heads"])) or kv_heads
+    keys = _first(part, ("swa_head_dim", "head_dim")) or head_dim
+    values = _first(part, ("swa_v_head_dim",)) or keys
+    return layers * (window_of(part) or 0) * heads * (keys + values) * 2
 
 
 def _experts(part: Config) -> tuple[int, int] | None:
-    count = _first(part, ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"))
-    used = _first(part, ("num_experts_per_tok", "experts_per_token", "moe_topk", "moe_k", "top_k_experts"))
+    count, used = _most(part, _EXPERTS), _most(part, _EXPERTS_USED)
     return (count, used) if count and used and count > used else None
 
 
+def _most(part: Config, names: Iterable[str]) -> int | None:
+    """Return a number, or the largest of a list with one for each layer."""
+    for name in names:
+        value = part.get(name)
+        if isinstance(value, list):
+            value = max((one for one in value if type(one) is int), default=None)
+        if found := _first({name: value}, (name,)):
+            return found
+    return None
+
+
 def _bits(config: Config) -> int | None:
-    """Return the bits of a quantised weight, None where the weights are as their dtype says."""
+    """Return the bits of a quantised weight, None where the weights are as their dtype says.
+
+    Of several groups those of the fewest bits: they hold the experts, and nearly all weights.
+    """
     quantised = config.get("quantization_config")
     if not isinstance(quantised, Mapping):
         return None
@@ -221,12 +221,19 @@ def _bits(config: Config) -> int | None:
     for name in ("bits", "w_bit", "num_bits"):
         if type(quantised.get(name)) is int:
             return int(str(quantised[name]))
+    found = [bits for weights in _groups(quantised) if (bits := _first(weights, ("num_bits",)))]
+    return min(found, default=8 if method.startswith("fp8") else None)
+
+
+def _groups(quantised: Mapping[str, Json]) -> list[Mapping[str, Json]]:
+    """Return what each group of a quantisation does with its weights."""
     groups = quantised.get("config_groups")
+    found = []
     for group in groups.values() if isinstance(groups, Mapping) else ():
         weights = group.get("weights") if isinstance(group, Mapping) else None
-        if isinstance(weights, Mapping) and type(weights.get("num_bits")) is int:
-            return int(str(weights["num_bits"]))
-    return 8 if method.startswith("fp8") else None
+        if isinstance(weights, Mapping):
+            found.append(weights)
+    return found
 
 
 #: compressed-tensors' word for how values are packed -> the catalogue's.
@@ -239,22 +246,22 @@ def _quantization(config: Config) -> str | None:
     if not isinstance(quantised, Mapping):
         return None
     method = str(quantised.get("quant_method") or quantised.get("quant_algo") or "").lower()
-    groups = quantised.get("config_groups")
-    kinds = [_of_group(group) for group in groups.values()] if isinstance(groups, Mapping) else []
+    algorithm = str(quantised.get("quant_algo") or "").lower()
+    kinds = [kind for weights in _groups(quantised) if (kind := _of_group(weights))]
+    narrowest = min(kinds, key=_narrow, default=None)
     if method == "compressed-tensors":
-        name = _FORMATS.get(str(quantised.get("format"))) or min(filter(None, kinds), key=_narrow, default=None)
+        name = _FORMATS.get(str(quantised.get("format"))) or narrowest
     elif method == "modelopt":
-        name = str(quantised.get("quant_algo") or "").lower()
+        name = algorithm
+        if algorithm == "mixed_precision" and narrowest:
+            name = narrowest
     else:
         name = "fp8-block" if method == "fp8" and quantised.get("weight_block_size") else method
     return re.sub(r"[^a-z0-9]+", "-", name).strip("-") or None if name else None
 
 
-def _of_group(group: Json) -> str | None:
-    """Return what a group of compressed-tensors does with its weights."""
-    weights = group.get("weights") if isinstance(group, Mapping) else None
-    if not isinstance(weights, Mapping):
-        return None
+def _of_group(weights: Mapping[str, Json]) -> str | None:
+    """Return how a group's weights are stored."""
     bits, kind = weights.get("num_bits"), weights.get("type")
     if kind == "float" and bits == 4:
         return "nvfp4" if weights.get("group_size") == 16 else "mxfp4"

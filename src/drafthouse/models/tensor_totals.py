@@ -50,7 +50,7 @@ def head_tensors(tensors: Mapping[str, TensorKind], shape: Shape) -> list[str]:
     Qwen and MiMo put it below `mtp.`; DeepSeek, GLM and GGUF files as layers behind the model's last one, where
     `eh_proj` or `nextn` tells them from an ordinary layer.
     """
-    behind = re.compile(r"(?:^|\.)(?:layers|blk)\.(\d+)\.")
+    behind = re.compile(r"(?:^|\.)(?:layers|blk)\.(\d{1,6})\.")
     layer = {
         name: int(place.group(1))
         for name in tensors

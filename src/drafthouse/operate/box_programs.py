@@ -13,7 +13,7 @@ from pathlib import Path
 _PROGRAMS = {
     "watchdog": "watch whether speculation still pays, until it is stopped",
     "restore": "start the recorded server now, if it is not running",
-    "probe": "probe a fleet replica's engine with regular completions, until it is stopped",
+    "ready": "answer whether this box of a fleet takes requests, until it is stopped",
     "guard": "start the recorded server if the current run loses contact with the box",
 }
 
@@ -30,10 +30,10 @@ def main(words: Sequence[str] | None = None) -> int:
         from ..addons.watchdog.run import watch  # noqa: PLC0415
 
         watch(given.home)
-    elif given.program == "probe":
-        from ..addons.fleet.prober import probe_for_ever  # noqa: PLC0415
+    elif given.program == "ready":
+        from ..addons.fleet.ready import answer_for_ever  # noqa: PLC0415
 
-        probe_for_ever(given.home)
+        answer_for_ever(given.home)
     elif given.program == "restore":
         from ..serving.restore import at_start  # noqa: PLC0415
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from ..analysis.gates import FAILED
-from ..analysis.verdict_text import CANNOT_SAY
+from ..analysis.words import CANNOT_SAY
 from ..core.errors import Problem
 from ..core.format import listing
 from ..serving.restore import shown

@@ -161,7 +161,7 @@ def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
         identity=identity,
         more=tuple(arguments),
         api_port=_number(own.get("drafthouse_port"), "drafthouse_port", inventory, name) or PORT,
-        key_file=f"{own.get('drafthouse_home', '/opt/drafthouse')}/secrets/api_key",
+        key_file=f"{own.get('drafthouse_home', '~/drafthouse').removeprefix('~/')}/secrets/api_key",
         sudo=user != "root" and str(own.get("ansible_become", "")).lower() in ("true", "yes", "on", "1"),
     )
 

@@ -19,7 +19,7 @@ DEFAULT_BUDGET = "3x"
 #: The most that a factor may come to, in seconds: an engine of 120B takes minutes to start, on a card that bills.
 CAP_S = 3600.0
 #: Rounds at most, those to begin with among them.
-MOST_ROUNDS = 8
+MOST_ROUNDS = 6
 NEEDED = "a factor of the first rounds' cost (3x), a time (45m, 1h30m), or 0"
 
 _FACTOR = re.compile(r"(\d+(?:\.\d+)?)\s*x")
@@ -75,4 +75,5 @@ def limit_words(budget: PlannedBudget) -> str:
     """Return the budget as a person says it before anything was measured."""
     if budget["factor"] is None:
         return shown_time(budget["most_s"])
-    return f"{budget['factor']:g} times their cost, at most {shown_time(budget['most_s'])}"
+    cost = "their cost again" if budget["factor"] == 1 else f"{budget['factor']:g} times their cost"
+    return f"{cost}, at most {shown_time(budget['most_s'])}"

@@ -5,15 +5,15 @@ The result is plain data. Reading and checking are apart from resolving, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, Problem, did_you_mean, one_problem
-from ..core.forms import NAME, PROFILE_NAME, PROGRAM
+from ..core.forms import NAME, PROFILE_NAME
 from ..core.parsed_files import parsed_once
-from ..core.places import own_models, own_profiles
+from ..core.places import profile_folders
 from ..core.requirement_lines import hashes_by_pin, read_lock
 from ..core.schema import Findings
 from .catalog_files import checked, document, read_table
@@ -23,7 +23,17 @@ from .heads import builtin_kinds
 from .known_issue_schema import KNOWN_ISSUES
 from .known_issues import FILE as KNOWN_ISSUES_FILE
 from .known_issues import check_issues
-from .own_models import add_own_models, dangling
+from .own_entries import (
+    OwnFiles,
+    add_own_engines,
+    add_own_hardware,
+    add_own_models,
+    engine_problems,
+    like_another,
+    model_problems,
+    own_files,
+    shown_path,
+)
 from .published import FILE as PUBLISHED_FILE
 from .published import NOTHING, check_published
 from .published_schema import PUBLISHED
@@ -36,19 +46,6 @@ if TYPE_CHECKING:
     from drafthouse.profiles.known_issue_schema import KnownIssue
     from drafthouse.profiles.profile_types import Profile
     from drafthouse.profiles.published_schema import PublishedFile
-
-    _Parts = tuple[
-        dict[str, HardwareEntry],
-        dict[str, ModelEntry],
-        dict[str, EngineEntry],
-        dict[str, Profile],
-        dict[str, list[str]],
-        dict[str, KnownIssue],
-        PublishedFile,
-        dict[str, dict[str, FlagList]],
-        dict[str, list[Problem]],
-        dict[str, list[Problem]],
-    ]
 
 HARDWARE_FILE, MODELS_FILE = "profiles/catalog/hardware.yml", "profiles/catalog/models.yml"
 HASHES_FILE, ENGINE_FOLDER = "profiles/catalog/packages.txt", "profiles/catalog/engines"
@@ -71,34 +68,57 @@ class House:
     flags: dict[str, dict[str, FlagList]] = field(default_factory=dict)
     # What was wrong in a profile's own file; only using that profile is an error.
     broken: dict[str, list[Problem]] = field(default_factory=dict)
-    # The same of the user's own entries, by all names that they have, in small letters.
+    # The same of the user's own entries, by their names: of models by all that they have, in small letters.
+    broken_hardware: dict[str, list[Problem]] = field(default_factory=dict)
+    broken_engines: dict[str, list[Problem]] = field(default_factory=dict)
     broken_models: dict[str, list[Problem]] = field(default_factory=dict)
+    # Each profile's file as errors name it; in place of several of the same name the last one is read.
+    files: dict[str, list[str]] = field(default_factory=dict)
+
+    def file(self, name: str) -> str:
+        """The profile's file as errors name it; of a profile that is not there, where it would be looked for first."""
+        return self.files.get(name, [f"profiles/{name}.yml"])[-1]
+
+    def broken_entries(self) -> list[Problem]:
+        """Everything that is wrong with the user's own entries, each problem once."""
+        kinds = (self.broken_hardware, self.broken_engines, self.broken_models)
+        return list(dict.fromkeys(one for broken in kinds for problems in broken.values() for one in problems))
 
 
-def profile_files(root: Path) -> dict[str, Path]:
-    """Return all profiles by name, in order: those at ``root``; the user's own take the place of these."""
-    folders = [root / "profiles", *own_profiles()]
-    found = {path.stem: path for folder in folders for path in folder.glob("*.yml")}
+def profile_files(root: Path, named: Sequence[str] = ()) -> dict[str, Path]:
+    """The file of every profile by name, in order; ``named`` as for `load_house`."""
+    return {name: paths[-1] for name, paths in _profile_paths(profile_folders(root, named)).items()}
+
+
+def _profile_paths(folders: Sequence[Path]) -> dict[str, list[Path]]:
+    """The files of every profile by name, in the order of ``folders``."""
+    found: dict[str, list[Path]] = {}
+    for folder in folders:
+        for path in folder.glob("*.yml"):
+            found.setdefault(path.stem, []).append(path)
     return dict(sorted(found.items()))
 
 
-def load_house(root: Path) -> House:
-    """Read and check the catalogue and the profiles of the clone at ``root``.
+def load_house(root: Path, named: Sequence[str] = ()) -> House:
+    """Read and check the catalogue and the profiles of the clone at ``root``, and those of one's own beside them.
 
-    Raises DrafthouseError with every problem of the catalogue. What is wrong with a profile is kept in ``broken``,
-    with an entry of the user's own in ``broken_models``: it must not stop another one.
+    ``named`` are folders of one's own beside those that the environment names (`core.places.profile_folders`).
+    Raises DrafthouseError with every problem of the shipped catalogue. What is wrong with a profile is kept in
+    ``broken``, with an entry of the user's own in ``broken_models`` and its like: it must not stop another one.
     """
     _require_clone(root)
-    profiles = profile_files(root)
-    engines, own = sorted((root / ENGINE_FOLDER).glob("*.yml")), sorted(own_models(root).glob("*.yml"))
+    folders = profile_folders(root, named)
+    profiles, own = _profile_paths(folders), own_files(folders)
+    engines = sorted((root / ENGINE_FOLDER).glob("*.yml"))
     tables = (HARDWARE_FILE, MODELS_FILE, HASHES_FILE, KNOWN_ISSUES_FILE, PUBLISHED_FILE)
     flags = sorted((root / FLAG_FOLDER).glob("*.yml"))
-    files = (*(root / name for name in tables), *engines, *flags, *own, *profiles.values())
-    return House(*parsed_once(("house", root, files), files, lambda: _house_parts(root, profiles, own)))
+    read = [path for paths in profiles.values() for path in paths]
+    files = (*(root / name for name in tables), *engines, *flags, *own.all(), *read)
+    return House(**parsed_once(("house", root, files), files, lambda: vars(_read_house(root, profiles, own))))
 
 
-def _house_parts(root: Path, files: Mapping[str, Path], own: Iterable[Path]) -> _Parts:
-    """Return the fields of a `House`, in order."""
+def _read_house(root: Path, paths: Mapping[str, Sequence[Path]], own: OwnFiles) -> House:
+    """The catalogue and the profiles of the clone at ``root``, read now; ``paths`` are the files of each profile."""
     hardware, problems = read_table(root, HARDWARE_FILE, HARDWARE)
     models, found = read_table(root, MODELS_FILE, MODELS, versions=True)
     problems += found
@@ -113,37 +133,44 @@ def _house_parts(root: Path, files: Mapping[str, Path], own: Iterable[Path]) -> 
     lists, found = _flag_lists(root)
     problems += found
     if not problems:
-        flags = _flags(lists, engines)
-        house = House(hardware, models, engines, {}, hashes, issues["issues"], published, flags)
-        problems = [*_dangling(house), *check_issues(issues, engines).problems, *check_published(published).problems]
+        for name, engine in engines.items():
+            problems += engine_problems(engine, f"{ENGINE_FOLDER}/{name}.yml")
+        problems += model_problems(models, models, builtin_kinds(engines), MODELS_FILE)
+        problems += [*check_issues(issues, engines).problems, *check_published(published).problems]
     if problems:
         raise DrafthouseError(problems)
-    house.broken_models = add_own_models(root, own, house.models, builtin_kinds(engines))
-    for name, path in files.items():
-        where = str(path.relative_to(root) if path.is_relative_to(root) else path)
-        profile, found = read_table(root, where, PROFILE)
+    broken_hardware = add_own_hardware(root, own.hardware, hardware)
+    broken_engines = add_own_engines(root, own.engines, engines)
+    broken_models = add_own_models(root, own.models, models, builtin_kinds(engines))
+    profiles: dict[str, Profile] = {}
+    broken: dict[str, list[Problem]] = {}
+    files = {name: [shown_path(root, path) for path in found] for name, found in paths.items()}
+    for name, places in files.items():
+        profiles[name], found = read_table(root, places[-1], PROFILE)
         if not PROFILE_NAME.fits(name):
-            found.append(Problem("wrong-format", "the file's name", PROFILE_NAME.needed, "rename it", where))
+            found.append(Problem("wrong-format", "the file's name", PROFILE_NAME.needed, "rename it", places[-1]))
         if found:
-            house.broken[name] = found
-        house.profiles[name] = profile
-    return (
-        house.hardware,
-        house.models,
-        house.engines,
-        house.profiles,
-        house.hashes,
-        house.issues,
-        house.published,
-        house.flags,
-        house.broken,
-        house.broken_models,
+            broken[name] = found
+    return House(
+        hardware=hardware,
+        models=models,
+        engines=engines,
+        profiles=profiles,
+        hashes=hashes,
+        issues=issues["issues"],
+        published=published,
+        flags=_flags(lists, engines),
+        broken=broken,
+        broken_hardware=broken_hardware,
+        broken_engines=broken_engines,
+        broken_models=broken_models,
+        files=files,
     )
 
 
 def _require_clone(root: Path) -> None:
     """Raise DrafthouseError where the library is an installed collection's: that holds no data."""
-    if not (root / "profiles").is_dir():
+    if not (root / "profiles" / "catalog" / "hardware.yml").exists():
         raise one_problem(
             "clone-required",
             "the collection without a clone of Drafthouse",
@@ -171,7 +198,7 @@ def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
     found = [problem for _, problems in read.values() for problem in problems]
     engines: dict[str, EngineEntry] = {}
     for name, entry in entries.items():
-        engines[name] = _like(entry, entries)
+        engines[name] = like_another(entry, entries)
         found += checked(engines[name], ENGINE, files[name], versions=True)
         if not NAME.fits(name):
             found.append(Problem("wrong-format", "the file's name", NAME.needed, "rename it", files[name]))
@@ -215,43 +242,8 @@ def _hashes(root: Path) -> tuple[dict[str, list[str]], list[Problem]]:
         return {}, [Problem("catalogue-incomplete", found, "the hashes of what the catalogue pins", do, relative)]
 
 
-def _dangling(house: House) -> list[Problem]:
-    """Return the words of the catalogue that name an entry which is not there."""
-    findings: list[Findings] = []
-
-    def look(file: str, path: str, word: object, words: Iterable[str]) -> None:
-        known = sorted(words)
-        if word not in known:
-            one = Findings(f"profiles/catalog/{file}.yml")
-            one.add(
-                "unknown-value",
-                path,
-                f"{word!r}, which does not exist",
-                f"one of: {', '.join(known)}",
-                did_you_mean(word, known),
-            )
-            findings.append(one)
-
-    for key, engine in house.engines.items():
-        program = next(iter(engine["launch"]["command"]), "")
-        if not PROGRAM.fits(program):
-            one = Findings(f"{ENGINE_FOLDER}/{key}.yml")
-            one.add("wrong-format", "launch.command[0]", f"{program!r}", PROGRAM.needed, "correct it")
-            findings.append(one)
-        if config := engine["launch"].get("config"):
-            for arm in ("baseline", "speculative", "stock"):
-                look(f"engines/{key}", "launch.config.files", arm, config["files"])
-        for name, method in engine["methods"].items():
-            required = method.get("requires")
-            for option in (required.get("serve") if required else None) or {}:
-                look(f"engines/{key}", f"methods.{name}.requires.serve", option, engine["options"])
-    models = dangling(house.models, house.models, builtin_kinds(house.engines), MODELS_FILE)
-    return models + [problem for one in findings for problem in one.problems]
-
-
 def load_gpus(root: Path) -> Gpus:
     """Read and check the table of GPUs of the clone at ``root``; DrafthouseError holds every problem of it."""
-    _require_clone(root)
     relative = "profiles/catalog/gpus.yml"
     read, problems = read_table(root, relative, GPUS)
     gpus: Gpus = read
@@ -269,12 +261,3 @@ def load_gpus(root: Path) -> Gpus:
     if problems:
         raise DrafthouseError(problems)
     return gpus
-
-
-def _like(entry: Any, engines: Mapping[str, Any]) -> Any:
-    """Return an engine's entry with what it does not say itself taken from the one it is ``like``."""
-    if not isinstance(entry, dict) or not isinstance(engines.get(str(entry.get("like"))), dict):
-        return entry
-    merged = {**engines[entry["like"]], **entry, "family": entry["like"]}
-    # Null takes away what the other one has.
-    return {key: value for key, value in merged.items() if key != "like" and value is not None}

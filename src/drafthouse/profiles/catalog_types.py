@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from ..core.forms import NUMBER, VALUE, Count, File, Name, Version
+from ..core.forms import NUMBER, SHA256, Count, File, Name, Plain, Repo, Revision, Version
 from ..engines.entry_types import Layout
 from .recipe_versions import RECIPE_VERSIONS
 
@@ -18,12 +18,14 @@ Trait = Literal["hybrid", "moe", "multimodal", "sliding-window"]
 
 
 class HardwareEntry(TypedDict):
-    """Hardware of the catalogue. Memory is MiB and bandwidth GB/s of one device.
+    """Hardware of the catalogue. Of one device: memory in MiB, bandwidth in GB/s, peak of 16-bit matrix products.
 
     ``gpu`` is one of NVIDIA's. ``system_mib``: what the system keeps of memory that processor and GPU share.
     """
 
     name: str
+    # The processor, as `uname -m` says it; x86_64 where nothing is said.
+    machine: NotRequired[Literal["x86_64", "aarch64"]]
     kind: Literal["cpu", "gpu", "amd"]
     inventory: Literal["local", "workstation", "vastai"]
     devices: Count
@@ -32,23 +34,24 @@ class HardwareEntry(TypedDict):
     memory_mib: Count
     system_mib: NotRequired[Count]
     bandwidth_gb_s: Annotated[float, {"low": 0.1}]
+    tflops: NotRequired[Annotated[float, {"low": 0.01}]]
     compute_capability: NotRequired[Annotated[str, {"form": NUMBER}]]
 
 
 class AllowedPickle(TypedDict):
     """Pickled weight files that may be fetched, and why."""
 
-    files: list[str]
+    files: list[Plain]
     reason: str
 
 
 class PackageSource(TypedDict):
     """A file inside a package of PyPI."""
 
-    name: str
-    version: str
-    file: str
-    sha256: str
+    name: Name
+    version: Version
+    file: File
+    sha256: Annotated[str, {"form": SHA256}]
 
 
 _From = TypedDict("_From", {"from": str})
@@ -64,17 +67,17 @@ class DerivedSource(_From):
 class HubSource(TypedDict):
     """A repository of the hub at a commit; ``branch``: the one it was asked for by."""
 
-    repo: str
-    revision: str
-    branch: NotRequired[str]
-    allow: NotRequired[list[str]]
-    ignore: NotRequired[list[str]]
+    repo: Repo
+    revision: Revision
+    branch: NotRequired[Revision]
+    allow: NotRequired[list[Plain]]
+    ignore: NotRequired[list[Plain]]
 
 
 class ModelSource(TypedDict):
     """Where weights come from: exactly one of these."""
 
-    path: NotRequired[Annotated[str, {"form": VALUE}]]
+    path: NotRequired[Plain]
     package: NotRequired[PackageSource]
     derived: NotRequired[DerivedSource]
     hub: NotRequired[HubSource]
@@ -97,14 +100,21 @@ class BuiltinHead(TypedDict):
     max_tokens: NotRequired[Count]
     weight_bytes: NotRequired[Count]
     read_bytes: NotRequired[Count]
-    has_it: NotRequired[str]
+    has_it: NotRequired[Repo]
 
 
 class Speculators(TypedDict):
     """What an engine serves that is given a head's repository as its model: the repository ``target``, K ``tokens``."""
 
-    target: str
+    target: Repo
     tokens: Count
+
+
+class Experts(TypedDict):
+    """Experts of a layer of a mixture: a token goes through ``used`` ``of`` them."""
+
+    used: Count
+    of: Count
 
 
 class ModelEntry(TypedDict):
@@ -112,11 +122,12 @@ class ModelEntry(TypedDict):
 
     ``kv_layers``: those with a KV cache that grows with the context, where not all have one (hybrids). ``window_bytes``
     and ``state_bytes``: what a sequence takes in the others, as KV cache in 16 bits and as recurrent state.
-    ``layout``: how its configuration is written, where that is not as transformers has it.
+    ``layout``: how its configuration is written, where that is not as transformers has it. ``bound``: its configuration
+    was not understood whole, so KV cache and bytes read are at most these.
     """
 
     name: str
-    served_name: NotRequired[Annotated[str, {"form": VALUE}]]
+    served_name: NotRequired[Plain]
     kind: Literal["model", "head"]
     head_for: NotRequired[str]
     works_on: NotRequired[list[str]]
@@ -137,11 +148,13 @@ class ModelEntry(TypedDict):
     source: Annotated[ModelSource, {"one_of": True}]
     weight_bytes: Count
     read_bytes: NotRequired[Count]
+    experts: NotRequired[Experts]
     parameters: Count
     layers: Count
     kv_layers: NotRequired[Annotated[int, {"low": 0}]]
     window_bytes: NotRequired[Count]
     state_bytes: NotRequired[Count]
+    bound: NotRequired[Literal["at most"]]
     hidden: Count
     heads: Count
     kv_heads: Count

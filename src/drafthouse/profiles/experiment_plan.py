@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from ..core.errors import did_you_mean
 from ..core.schema import Findings
 from ..prompts.load_levels import check_kinds, check_ladder, plan_ladder
+from ..prompts.prompt_plan import ANCHORS, FIRST_ROUNDS, FRESH, FRESH_LATER, GATES_AT_ONCE, OTHERS, Asking
 from .budget import DEFAULT_BUDGET, MOST_ROUNDS, NEEDED, parse_budget
 
 if TYPE_CHECKING:
     from drafthouse.profiles.planned_types import PlannedExperiment, PlannedStep
     from drafthouse.profiles.profile_types import ExperimentWishes
     from drafthouse.profiles.resolved_types import Fit, Ports
-
-
-class _LeftOut(TypedDict, total=False):
-    without: list[str]
 
 
 def check_experiment(findings: Findings, experiment: ExperimentWishes, suites: Mapping[str, Sequence[str]]) -> None:
@@ -75,11 +72,13 @@ def plan_experiment(
     temperature: float | None,
     *,
     several_hosts: bool = False,
+    room: int = 1,
 ) -> PlannedExperiment:
     """Return the experiment with its steps: which arms are served together, on which ports, and what they are asked.
 
     ``fits`` has an entry for each arm, ``temperature`` is the model's own. Arms are served side by side where the
-    device holds all of them, the first on ``port``; over several hosts they take turns. ``steps`` are those of the
+    device holds all of them, the first on ``port``; over several hosts they take turns. ``room`` is how many requests a
+    server takes at once. ``steps`` are those of the
     ``rounds`` to begin with; `steps_of_round` has those of any further one, of which there are at most ``most_rounds``
     together.
     """
@@ -97,6 +96,9 @@ def plan_experiment(
         "suites": list(experiment["suites"]),
         "once": list(experiment.get("once", [])),
         "prompts_per_kind": {**experiment.get("prompts_per_kind", {})},
+        "anchors": experiment.get("anchors", ANCHORS),
+        "fresh": experiment.get("fresh", FRESH),
+        "gates_at_once": max(1, min(GATES_AT_ONCE, room)),
         "max_output_tokens": experiment.get("max_output_tokens"),
         "kinds": list(experiment.get("kinds", [])),
         "concurrency": experiment.get("concurrency", 1),
@@ -121,18 +123,26 @@ def _turns(schedule: str, arms: Sequence[str], port: int) -> list[Ports]:
     return [{arm: port + place for place, arm in enumerate(turn)} for turn in turns]
 
 
-def steps_of_round(experiment: PlannedExperiment, number: int) -> list[PlannedStep]:
-    """Return the steps of a planned experiment's round ``number`` (from 1), in the order they are measured.
+def fresh_planned(experiment: PlannedExperiment, number: int, fresh: Sequence[int] = ()) -> list[int]:
+    """The fresh prompts of the rounds up to ``number``: those decided (``fresh``), few for one that is not.
 
+    Of the first rounds always: they share what prompts there are.
+    """
+    rounds = max(number, FIRST_ROUNDS)
+    first = [experiment["fresh"] if place < FIRST_ROUNDS else FRESH_LATER["few"] for place in range(rounds)]
+    return [*fresh[:rounds], *first[len(fresh) :]]
+
+
+def steps_of_round(experiment: PlannedExperiment, number: int, fresh: Sequence[int] = ()) -> list[PlannedStep]:
+    """The steps of a planned experiment's round ``number`` (from 1), in the order they are measured.
+
+    ``fresh`` are the fresh prompts of each round as far as they were decided.
     Arms that take turns change their order with the round: B,S,S,B,B,S,S,B. Over two rounds each arm's mean place is
     the same, so that a box that becomes steadily faster or slower favours neither (counterbalancing, ABBA). A step's
     ``file`` names its round and arm, whatever the order they are measured in.
     """
     turns = list(enumerate(experiment["turns"], start=(number - 1) * len(experiment["turns"]) + 1))
     measured = turns if number % 2 else turns[::-1]
-    left_out = kinds_left_out(experiment, number)
-    # Not even as an empty list without any: the key of a kept result must not change.
-    more: _LeftOut = {"without": left_out} if left_out else {}
     return [
         {
             "round": number,
@@ -140,7 +150,12 @@ def steps_of_round(experiment: PlannedExperiment, number: int) -> list[PlannedSt
             "arms": dict(turn),
             "number": place,
             "file": f"steps/{file:02d}.json",
-            **more,
+            "prompts": {
+                "anchors": experiment["anchors"],
+                "fresh": fresh_planned(experiment, number, fresh),
+                "others": experiment["prompts_per_kind"].get("others", OTHERS),
+                "gates_at_once": experiment["gates_at_once"],
+            },
         }
         for place, (file, turn) in enumerate(measured, start=turns[0][0])
     ]
@@ -163,11 +178,13 @@ def suites_of_round(experiment: PlannedExperiment, number: int) -> list[str]:
     return [suite for suite in experiment["suites"] if number == 1 or suite not in once]
 
 
-def kinds_left_out(experiment: PlannedExperiment, number: int) -> list[str]:
-    """Return the kinds of a round's suites that are not asked in it: those that are wanted once, behind the first.
-
-    A kind that the verdict is about is in every round: without declared kinds they all are.
-    """
-    declared = experiment["kinds"]
-    once = [name for name in experiment.get("once", []) if name not in [*experiment["suites"], *declared]]
-    return once if number > 1 and declared else []
+def asking_of(experiment: PlannedExperiment, step: PlannedStep) -> Asking:
+    """Which prompts a step asks."""
+    prompts = step["prompts"]
+    return Asking(
+        kinds=tuple(experiment["kinds"]),
+        anchors=prompts["anchors"],
+        fresh=tuple(prompts["fresh"]),
+        others=prompts["others"],
+        gates_at_once=prompts["gates_at_once"],
+    )

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 PORT = 8444
 CADDY, VLLM_ROUTER = ("caddy", "vllm-router")
-#: Seconds between two real completions that a box asks of its own engine; how long a drain waits at most.
-PROBE_S, DRAIN_S = 15.0, 600.0
 _MOST_BEHIND_A_ROUTER = 64
 
 
@@ -28,26 +26,22 @@ class Fleet(TypedDict):
     policy: str
     router: str
     router_policy: str
-    probe_s: float
     drain_s: float
 
 
+_DEFAULTS: Fleet = {
+    "front": "", "port": PORT, "name": "", "served_name": "", "policy": "least_conn", "router": CADDY,
+    "router_policy": "consistent_hash", "drain_s": 600,
+}  # fmt: skip
+
+
 def fleet_of(site: Site) -> Fleet | None:
-    """Return everything about a site's fleet, None where the site has none."""
+    """Everything about a site's fleet, None where the site has none."""
     wished = site.get("fleet")
     if wished is None:
         return None
-    return {
-        "front": wished.get("front", ""),
-        "port": wished.get("port", PORT_WITH_A_NAME if wished.get("name") else PORT),
-        "name": wished.get("name", ""),
-        "served_name": wished.get("served_name", ""),
-        "policy": wished.get("policy", "least_conn"),
-        "router": wished.get("router", CADDY),
-        "router_policy": wished.get("router_policy", "consistent_hash"),
-        "probe_s": float(wished.get("probe_s", PROBE_S)),
-        "drain_s": float(wished.get("drain_s", DRAIN_S)),
-    }
+    port = PORT_WITH_A_NAME if wished.get("name") else PORT
+    return {**_DEFAULTS, "port": port, **wished}
 
 
 def ports_of(fleet: Fleet) -> set[int]:

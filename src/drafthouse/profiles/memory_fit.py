@@ -137,16 +137,3 @@ def decode_limit(bytes_per_token: int, bandwidth: float) -> float:
     at batch one nothing else comes near the cost.
     """
     return bandwidth / bytes_per_token
-
-
-def expected_speedup(acceptance: float, num_speculative_tokens: int, cost: float) -> float:
-    """Return the speed-up to expect in wall-clock time from speculation.
-
-    Leviathan, Kalman, Matias 2023, "Fast Inference from Transformers via Speculative Decoding",
-    theorem 3.8: (1 - a^(K+1)) / ((1 - a) (K c + 1)), with ``acceptance`` a, the chance that one drafted
-    token is accepted, and ``cost`` c, the time of one draft step over the time of one target step.
-    """
-    k = num_speculative_tokens
-    # The sum 1 + a + ... + a^K is the same fraction, and has no hole at a = 1.
-    accepted_and_one = sum(acceptance**i for i in range(k + 1))
-    return accepted_and_one / (k * cost + 1)

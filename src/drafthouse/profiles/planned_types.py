@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import PromptCounts
     from drafthouse.profiles.resolved_types import Ports
     from drafthouse.prompts.load_levels import PlannedLadder
+    from drafthouse.prompts.prompt_plan import PlannedPrompts
 
 
 class PlannedBudget(TypedDict):
@@ -20,14 +21,14 @@ class PlannedBudget(TypedDict):
 
 
 class PlannedStep(TypedDict):
-    """A step: suites (``without`` some kinds) on arms served together; ``file`` is below the result's folder."""
+    """A step: suites on arms served together, with how many prompts; ``file`` is below the result's folder."""
 
     round: int
     suites: list[str]
     arms: Ports
     number: int
     file: str
-    without: NotRequired[list[str]]
+    prompts: PlannedPrompts
 
 
 class PlannedExperiment(TypedDict):
@@ -36,6 +37,9 @@ class PlannedExperiment(TypedDict):
     suites: list[str]
     once: list[str]
     prompts_per_kind: PromptCounts
+    anchors: int
+    fresh: int
+    gates_at_once: int
     max_output_tokens: int | None
     kinds: list[str]
     concurrency: int

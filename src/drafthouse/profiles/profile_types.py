@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from ..core.forms import FOLDER, GPU, HOST, IMAGE, NAME, Count, Variables
+from ..core.forms import FOLDER, GPU, HOME, HOST, IMAGE, NAME, Count, Plain, Variables
 from ..core.schema import Anything
 from ..engines.entry_types import Options
 from ..prompts.load_levels import LadderWishes
@@ -55,6 +55,9 @@ class ExperimentWishes(TypedDict):
     kinds: NotRequired[list[str]]
     once: NotRequired[list[str]]
     prompts_per_kind: NotRequired[PromptCounts]
+    # Prompts of the declared kinds that every round asks, and fresh ones of each of the first rounds.
+    anchors: NotRequired[Annotated[int, {"low": 2, "high": 1_000}]]
+    fresh: NotRequired[Annotated[int, {"low": 0, "high": 1_000}]]
     max_output_tokens: NotRequired[Annotated[int, {"low": 8}]]
     stock: NotRequired[bool]
     concurrency: NotRequired[Count]
@@ -77,9 +80,9 @@ class Tunable(TypedDict):
 
 
 class TunedSpeed(TypedDict):
-    """A speed-up of the tuner's: the median over so many prompts, and its interval."""
+    """A speed-up of the tuner's: the geometric mean over so many prompts, and its interval."""
 
-    median: float
+    gain: float
     low: float
     high: float
     prompts: int
@@ -163,7 +166,7 @@ class WatchdogRules(TypedDict, total=False):
 class WatchdogSettings(WatchdogRules, total=False):
     """What a site says of the watchdog; times in seconds."""
 
-    mode: Literal["report", "schedule", "restart"]
+    mode: Literal["report", "restart"]
     every_s: Annotated[float, {"low": 1, "high": 60}]
     drain_s: Annotated[float, {"low": 0, "high": 3600}]
 
@@ -187,19 +190,18 @@ class MonitoringWishes(TypedDict):
 class FleetWishes(TypedDict):
     """What a site says of its fleet; times in seconds."""
 
-    # The host of the inventory that clients reach; empty: the first one.
-    front: NotRequired[str]
+    # The host of the inventory that clients reach; empty: the first one that has a fleet.
+    front: NotRequired[Plain]
     port: NotRequired[Port]
     # A DNS name that leads to the front: certificates are then asked for and renewed.
-    name: NotRequired[str]
+    name: NotRequired[Plain]
     # The model's name in requests, the same on all replicas; empty: the profile's own.
-    served_name: NotRequired[str]
+    served_name: NotRequired[Plain]
     # How Caddy chooses. The others that it has keep a client at a replica by address, and see no load.
     policy: NotRequired[Literal["least_conn", "round_robin", "random"]]
     router: NotRequired[Literal["caddy", "vllm-router"]]
     # How vllm-router chooses.
     router_policy: NotRequired[RouterPolicy]
-    probe_s: NotRequired[Annotated[float, {"low": 1, "high": 3600}]]
     drain_s: NotRequired[Annotated[float, {"low": 0, "high": 86_400}]]
 
 
@@ -233,15 +235,15 @@ class Site(TypedDict):
     runtime: Runtime
     # Whether the command line names it. What the inventory says gives way where a profile has only one runtime.
     runtime_asked: NotRequired[bool]
-    home: Folder
-    models_dir: Folder
+    home: Annotated[str, {"form": HOME}]
+    models_dir: Annotated[str, {"form": HOME}]
     host: Host
     port: Annotated[int, {"low": 1, "high": 65534}]
     allow_cidrs: NotRequired[list[str]]
     # TLS and the API key in front of the engine, which then stays on loopback.
     gateway: NotRequired[bool]
     gateway_port: NotRequired[Port]
-    gateway_name: NotRequired[str]
+    gateway_name: NotRequired[Plain]
     # Several boxes of this inventory behind one address (docs/fleet.md).
     fleet: NotRequired[FleetWishes]
     # Where the other boxes of the fleet reach this one; without it where Ansible does.
@@ -259,11 +261,14 @@ class Site(TypedDict):
     price_per_hour: NotRequired[Annotated[float, {"low": 0}]]
     # Of the price, as a report writes it: EUR, $.
     currency: NotRequired[str]
-    # Where weights may lie already, asked before the hub: a folder or mount of the box, or a host of the inventory.
-    weights_from: NotRequired[str]
-    weights_from_box: NotRequired[str]
-    # A file of the controller (make bundle); packages and weights then come from it and from nowhere else.
-    bundle: NotRequired[str]
+    # Where weights may lie already, asked before the hub: a folder or mount of the box.
+    weights_from: NotRequired[Plain]
+    # A folder of the box, or a page, with wheels for all environments; asked beside the package index.
+    find_links: NotRequired[Plain]
+    # The box reaches no network: packages come from find_links alone, weights and images must be there.
+    offline: NotRequired[bool]
+    # Folders of the controller with profiles and catalogue entries of one's own (docs/models.md).
+    profiles_dir: NotRequired[list[str]]
     hosts_per_replica: NotRequired[int]
     replica: NotRequired[str]
     private_subnet: NotRequired[str]

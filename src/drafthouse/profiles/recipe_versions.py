@@ -6,11 +6,7 @@ from __future__ import annotations
 RECIPE_VERSIONS: dict[str, int] = {
     "gguf_dequantize": 1,
     "gguf_pad_blocks": 2,
-    "gguf_prune_blocks": 1,
     "gguf_to_hf": 1,
-    "eagle3_random_head": 1,
-    "dflash_random_head": 1,
-    "mtp_random_head": 1,
 }
 # Those that are made with the libraries of the engine's environment.
-NEEDS_ENGINE = {"gguf_to_hf", "eagle3_random_head", "dflash_random_head", "mtp_random_head"}
+NEEDS_ENGINE = {"gguf_to_hf"}

@@ -6,6 +6,7 @@ The only place where templates meet data.
 from __future__ import annotations
 
 import functools
+import json
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,12 +17,13 @@ import yaml
 
 from ..core.errors import one_problem
 from ..core.forms import VARIABLE
+from ..core.places import ORDER
 from ..core.plain_text import printable
 from ..core.shell import compact_json, inside_double_quotes, inside_single_quotes, shell_words
 from .container import arm_container, compose_service
 
 if TYPE_CHECKING:
-    from drafthouse.profiles.resolved_types import BuiltArm, File, ResolvedProfile
+    from drafthouse.profiles.resolved_types import BuiltArm, File, Folder, ResolvedProfile
 
 MANAGED = "Rendered by Drafthouse from templates/{template}; the next run overwrites changes made here."
 CONTAINERFILE = "Containerfile"
@@ -167,3 +169,17 @@ def render_file(templates: Path, template: str, path: str, mode: str, data: Cont
         ) from error
     content = found.render(managed=MANAGED.format(template=template), **data)
     return {"path": path, "mode": mode, "content": content}
+
+
+def program_entries(
+    templates: Path, folder: str, template: str, data: Context, order: Context | None = None
+) -> list[Folder | File]:
+    """The folders and files of a program beside the engine, as `lay_out` takes them.
+
+    ``template`` is its serve.sh, which also knows ``folder``: another text of it restarts the program.
+    ``order`` is what the program reads again at each look.
+    """
+    entries: list[Folder | File] = [{"path": path, "mode": "0750"} for path in (folder, f"{folder}/logs")]
+    if order is not None:
+        entries.append({"path": f"{folder}/{ORDER}", "mode": "0600", "content": json.dumps(order, indent=1) + "\n"})
+    return [*entries, render_file(templates, template, f"{folder}/serve.sh", "0755", {**data, "folder": folder})]

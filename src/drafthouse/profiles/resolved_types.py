@@ -71,14 +71,6 @@ class ResolvedMethod(TypedDict):
     requires: MethodRequires | None
 
 
-class BatchSchedule(TypedDict):
-    """Whether draft lengths can follow the batch size: the option and its form, or why not."""
-
-    option: str | None
-    form: str | None
-    why: str | None
-
-
 class ScoresBy(TypedDict):
     """How the engine scores a text, and up to how many tokens."""
 
@@ -192,7 +184,11 @@ class Monitoring(TypedDict):
 
 
 class ExpectedSpeed(TypedDict):
-    """What arithmetic expects: bytes and bytes/s of one device, tokens/s at a batch of one, and the speed-up."""
+    """What arithmetic expects: bytes and bytes/s, tokens/s at a batch of one, and the speed-up with its range.
+
+    The speed-up is for ``users`` at once; it pays ``until`` so many (None: not known, or for all that are looked at),
+    and ``best_tokens`` drafted ones gain most. None of it is there without an assumed acceptance.
+    """
 
     bandwidth_bytes_s: float
     bytes_per_token: int
@@ -202,6 +198,11 @@ class ExpectedSpeed(TypedDict):
     acceptance: float | None
     acceptance_source: str | None
     speedup: float | None
+    low: float | None
+    high: float | None
+    users: int
+    until: int | None
+    best_tokens: int | None
 
 
 class EngineYaml(TypedDict):
@@ -321,7 +322,6 @@ class ResolvedProfile(TypedDict):
     target: Model
     draft: Model | None
     method: ResolvedMethod
-    batch_schedule: BatchSchedule
     scores: ScoresBy | None
     weights: list[WeightItem]
     rental: Rental
@@ -348,7 +348,6 @@ class ResolvedProfile(TypedDict):
     image_digest: NotRequired[str | None]
     # Of a release that is kept on a box.
     identity: NotRequired[str | None]
-    scheduled_from: NotRequired[str]
 
 
 class Run(ResolvedProfile):

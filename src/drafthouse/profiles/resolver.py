@@ -10,7 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from ..core.errors import DrafthouseError, did_you_mean, one_problem
+from ..core.errors import DrafthouseError, Problem, did_you_mean
+from ..core.format import listing
+from ..core.removed import removed
 from ..core.requirement_lines import pin_of
 from ..core.schema import Findings, check, check_text
 from ..core.versions import NIGHTLY, known
@@ -21,7 +23,6 @@ from . import monitoring_settings as monitoring
 from . import several_hosts
 from . import watchdog_settings as watchdog_site
 from .arms import ARMS, STOCK, Parts, build_arm, own_program, takes_key
-from .batch_k import support
 from .catalog import House
 from .draft_compat import check_pair, check_tokens
 from .engine_options import OptionCheck, unless_said
@@ -72,16 +73,10 @@ def resolve(
     DrafthouseError with every problem found.
     """
     if name not in house.profiles:
-        raise one_problem(
-            "no-such-profile",
-            f"no profile '{name}'",
-            "a profile listed by drafthouse profiles",
-            did_you_mean(name, house.profiles),
-            f"profiles/{name}.yml",
-        )
+        raise DrafthouseError(no_such_profile(house, name))
     if name in house.broken:
         raise DrafthouseError(house.broken[name])
-    findings = Findings(f"profiles/{name}.yml")
+    findings = Findings(house.file(name))
     profile = changed(house.profiles[name], overrides or {})
     check(profile, PROFILE, findings)
     check_text(profile, findings)
@@ -92,6 +87,19 @@ def resolve(
     if findings.problems:
         raise DrafthouseError(findings.problems)
     return _Join(house, name, profile, cast("Site", dict(site)), suites, findings).run()
+
+
+def no_such_profile(house: House, name: str) -> Problem:
+    """The refusal of a profile that is not there: with what replaced it, or with the nearest name."""
+    if gone := removed("profile", name, house.file(name)):
+        return gone
+    needed, do = "a profile listed by drafthouse profiles", did_you_mean(name, house.profiles)
+    return Problem("no-such-profile", f"no profile '{name}'", needed, do, house.file(name))
+
+
+def _overridden(files: Sequence[str]) -> list[str]:
+    """The note that a profile is another file's than one would think; ``files`` have its name, the last is read."""
+    return [f"profile: {files[-1]}, in place of {listing(files[:-1])}"] if len(files) > 1 else []
 
 
 @dataclass
@@ -107,8 +115,8 @@ class _Join:
 
     def run(self) -> ResolvedProfile:
         house, profile, spec = self.house, self.profile, self.profile["speculation"]
-        self._look_up("hardware", house.hardware, profile["hardware"])
-        self._look_up("engine", house.engines, profile["engine"])
+        self._look_up("hardware", house.hardware, profile["hardware"], house.broken_hardware)
+        self._look_up("engine", house.engines, profile["engine"], house.broken_engines)
         target = self._look_up_model("target", profile["target"])
         draft = self._look_up_model("speculation.draft", spec["draft"]) if "draft" in spec else None
         self._stop_if_wrong()
@@ -172,6 +180,7 @@ class _Join:
         check_accepted(self.findings, self.profile.get("accept_known_issues", {}), self.house.issues)
         room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
         check_room(self.findings, self.profile["experiment"].get("ladder"), self.engine["sequences_option"], room)
+        self.room = int(room or 1)
         self.warnings = [*([self.chosen.note] if self.chosen.note else []), *served]
         self.warnings += told + (self._check_draft(method) if method else [])
         required = method.get("requires") if method else None
@@ -200,8 +209,11 @@ class _Join:
         if self.findings.problems:
             raise DrafthouseError(self.findings.problems)
 
-    def _look_up(self, path: str, table: Collection[str], key: str) -> None:
-        if key not in table:
+    def _look_up(self, path: str, table: Collection[str], key: str, broken: Mapping[str, list[Problem]]) -> None:
+        """Add a problem where ``key``, which stands at ``path`` of the profile, is no entry, or a broken one."""
+        if key in broken:
+            self.findings.problems += broken[key]
+        elif key not in table:
             self.findings.add(
                 "unknown-value", path, f"'{key}'", f"one of: {', '.join(sorted(table))}", did_you_mean(key, table)
             )
@@ -254,7 +266,7 @@ class _Join:
 
     def _elsewhere(self) -> Elsewhere:
         """Return where weights may lie already, for the role `weights`; {} where only the hub is asked."""
-        folder = f"{self.site['home']}/bundle/weights" if "bundle" in self.site else self.site.get("weights_from")
+        folder = self.site.get("weights_from")
         return {"folder": folder, "models_dir": self.site["models_dir"]} if folder else {}
 
     def _pair(self) -> Pair | None:
@@ -293,7 +305,7 @@ class _Join:
         engine = engine_of(self.engine["id"])
         for arm, built in self.built.items():
             if config := built["config"]:
-                where = f"profiles/{self.name}.yml, as {config['file']} of the {arm} arm"
+                where = f"{self.findings.file}, as {config['file']} of the {arm} arm"
                 self.findings.problems += engine.config_problems(config["data"], self.version, where)
         if (config := self.built["speculative"]["config"]) and not self.findings.problems:
             self.warnings += engine.config_warnings(config["data"])
@@ -302,7 +314,12 @@ class _Join:
         engine, chosen, parts = self.engine, self.chosen, self.parts
         temperature = self.profile.get("temperature", self.target.get("temperature"))
         experiment = plan_experiment(
-            self.profile["experiment"], fits, self.site["port"], temperature, several_hosts=self.sizes.hosts > 1
+            self.profile["experiment"],
+            fits,
+            self.site["port"],
+            temperature,
+            several_hosts=self.sizes.hosts > 1,
+            room=self.room,
         )
         heads = {self.target["id"]: self.builtin} if self.builtin else {}
         weights = weight_items(self.house.models, [model["id"] for model in self._models()], parts.model_path, heads)
@@ -313,7 +330,7 @@ class _Join:
             "synthetic": " ".join(model["synthetic"] for model in self._models() if "synthetic" in model) or None,
             "unpinned": engine["nightly"]["reason"] if self.version == NIGHTLY else None,
             "verified": self.profile.get("verified", []),
-            "warnings": self.warnings,
+            "warnings": [*_overridden(self.house.files.get(self.name, [])), *self.warnings],
             "known_issues": matching(
                 self.house.issues,
                 setup_of(parts, self.built["speculative"]),
@@ -337,7 +354,6 @@ class _Join:
                 "settings": parts.speculation(),
                 "requires": self.method.get("requires"),
             },
-            "batch_schedule": support(engine, self.method, self.version),
             "scores": self._scores(),
             "weights": weights,
             "rental": rental_of(self.hardware, engine, chosen, weights),
@@ -352,7 +368,7 @@ class _Join:
                 self.site, self.name, engine, self.built, self.hardware["kind"] == "gpu", gateway_of(self.site)
             ),
             "expectation": self.sizes.expectation(
-                self.profile.get("expect"), one_pass=self.method.get("one_pass", False)
+                self.profile.get("expect"), users=experiment["concurrency"], one_pass=self.method.get("one_pass", False)
             ),
             "experiment": experiment,
             "group_ports": several_hosts.group_ports(self.site),

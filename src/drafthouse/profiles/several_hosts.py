@@ -36,7 +36,7 @@ _PORTS = {"mp": 3, "ray": 111}
 _ANY_PORT = "32768:60999"
 #: The engine itself starts its workers.
 EXECUTOR = "mp"
-_CLUSTER = Form(r"[A-Za-z0-9._-]+:\d{1,5}", "a Ray cluster's head, such as 10.77.0.1:6379")
+_CLUSTER = Form(r"(?!-)[A-Za-z0-9._-]+:\d{1,5}", "a Ray cluster's head, such as 10.77.0.1:6379")
 
 SETTINGS: dict[str, Shape] = {
     "hosts_per_replica": Value(int, low=1, high=64),

@@ -8,13 +8,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.schema import Findings
+from .draft_compat import most_tokens
+from .expected_speed import MOST_TOKENS, REACH, Drafting, Target, mean_acceptance_length
 from .memory_fit import (
     GB,
     MIB,
     context_that_fits,
     decode_limit,
-    expected_speedup,
     fit_arm,
+    head_weight_bytes,
     kv_value_bytes,
     read_for_a_draft,
     read_for_a_token,
@@ -212,30 +214,77 @@ class Sizes:
                 "correct it",
             )
 
-    def expectation(self, expect: Expectation | None, *, one_pass: bool) -> ExpectedSpeed:
-        """Return the speed-up to expect, by the memory traffic and the assumed acceptance.
+    def expectation(self, expect: Expectation | None, *, users: int, one_pass: bool) -> ExpectedSpeed:
+        """Return the speed-up to expect for ``users`` at once, from the assumed acceptance.
 
         ``one_pass``: all tokens of a draft come out of one pass of it.
         """
         k = self.tokens
         bandwidth = self.hardware["bandwidth_gb_s"] * GB * self.devices
-        # A draft step reads the draft's weights, a target step the target's: memory-bound, both.
         read, drafting = read_for_a_token(self.target), 0
         if self.draft:
             drafting = int(self.draft.get("read_bytes") or self.draft["weight_bytes"])
         elif self.builtin:
             drafting = read_for_a_draft(self.target, self.builtin)
-        cost = drafting / read / (k if one_pass else 1)
-        return {
+        found: ExpectedSpeed = {
             "bandwidth_bytes_s": bandwidth,
             "bytes_per_token": read,
             "decode_limit_tok_s": decode_limit(read, bandwidth),
             "num_speculative_tokens": k,
-            "draft_cost": cost,
-            "acceptance": expect["acceptance"] if expect else None,
-            "acceptance_source": expect["source"] if expect else None,
-            "speedup": expected_speedup(expect["acceptance"], k, cost) if expect else None,
+            "draft_cost": drafting / read / (k if one_pass else 1),
+            "acceptance": None,
+            "acceptance_source": None,
+            "speedup": None,
+            "low": None,
+            "high": None,
+            "users": users,
+            "until": None,
+            "best_tokens": None,
         }
+        if expect:
+            acceptance = expect["acceptance"]
+            found["acceptance"], found["acceptance_source"] = acceptance, expect["source"]
+            length = mean_acceptance_length(acceptance, k)
+            if costs := self._cost_of_a_token():
+                # What was measured for one user holds for one alone.
+                found["users"] = 1
+                found["speedup"], found["high"], found["low"] = (length / (1 + k * cost) for cost in costs)
+            else:
+                self._expect_by_load(found, acceptance, length, drafting, one_pass=one_pass)
+        return found
+
+    def _cost_of_a_token(self) -> list[float]:
+        """What a drafted token costs on this card, as a share of a step, where the engine's entry knows it by card."""
+        capability = self.hardware.get("compute_capability", "")
+        known = self.engine.get("draft_step", {}).get("by_capability", {})
+        return known.get(capability) or known.get(capability.partition(".")[0]) or []
+
+    def _expect_by_load(
+        self, found: ExpectedSpeed, acceptance: float, length: float, read: int, *, one_pass: bool
+    ) -> None:
+        target, users, k = self._target(found["bandwidth_bytes_s"]), found["users"], self.tokens
+        drafting = Drafting(0)
+        if read:
+            step = self.engine.get("draft_step", {})
+            drafting = Drafting(read, step.get("ms", 0.0) / 1000, step.get("share", 0.0), one_pass)
+        gain = target.speedup(drafting, users, k, length)
+        found["speedup"], found["low"], found["high"] = gain, gain * (1 - REACH), gain * (1 + REACH)
+        most = most_tokens(self.draft, self.builtin) or MOST_TOKENS
+        found["best_tokens"] = target.best_tokens(drafting, users, acceptance, most)
+        if target.peak:
+            found["until"] = target.pays_until(drafting, k, length)
+
+    def _target(self, bandwidth: float) -> Target:
+        """What a step of the target costs: of a mixture, the experts are what one token does not read by itself."""
+        read, whole = read_for_a_token(self.target), self.target["weight_bytes"] - head_weight_bytes(self.target)
+        parameters = self.target["parameters"] * min(1.0, read / whole)
+        peak = self.hardware.get("tflops", 0) * 1e12 * self.devices
+        experts = self.target.get("experts")
+        if experts is None or read >= whole:
+            return Target(read, parameters, bandwidth, peak)
+        used, of = experts["used"], experts["of"]
+        in_experts = int((whole - read) / (1 - used / of))
+        return Target(whole - in_experts, parameters, bandwidth, peak, in_experts, used, of)
 
 
 def _held(fit: Fit) -> int:

@@ -163,7 +163,7 @@ def changes_text(engine: str, old: str, new: str, rendered: Sequence[Change], ca
             [f"{'* ' if change.used and changes is catalogue else ''}{change.what}", change.old, _with_why(change)]
             for change in changes
         ]
-        parts.append(f"{title}\n{table(head, rows, width=52) if rows else empty}")
+        parts.append(f"{title}\n{table(head, rows) if rows else empty}")
     return "\n\n".join(parts)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Site
 
-REPORT, SCHEDULE, RESTART = "report", "schedule", "restart"
+REPORT, RESTART = "report", "restart"
 #: Seconds between two looks; how long what runs may take to end; until the next try; until a wish is dropped.
 EVERY_S, DRAIN_S, AGAIN_S, PATIENCE_S = 5.0, 120.0, 300.0, 7200.0
 

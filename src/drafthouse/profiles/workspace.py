@@ -5,17 +5,21 @@ Everything here runs on the controller, from the clone.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ..core import places
-from ..core.errors import DrafthouseError, one_problem
+from ..core.documents import short
+from ..core.errors import DrafthouseError, Problem, did_you_mean, nearest, one_problem
 from ..core.format import listing
 from ..core.pins import Pins, hub_key, image_of, is_commit, pins_file, read_pins
+from ..core.removed import removed
 from ..core.schema import Anything, Findings, Map, Table, check, check_text
 from ..prompts.checks import asked_of, gate_of
 from ..prompts.fill import fill
@@ -33,24 +37,49 @@ if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import Kind, Suite
 
 ROOT, WORK = places.ROOT, places.WORK
+_FOLDERS = "drafthouse_profiles_dir"
+_NAMES = "correct it, or take it out (docs/inventories.md lists them)"
+_NAMES_FOLDERS = re.compile(rf"(?m)^\s*{_FOLDERS}\s*[:=]")
+#: A site of which nothing is said: the engine as a process below the user's home, and nothing of the host changed.
+DEFAULTS: dict[str, object] = {
+    "manage_host": False,
+    "runtime": "process",
+    "home": "~/drafthouse",
+    "host": "127.0.0.1",
+    "port": 8000,
+}
+#: What of `drafthouse_*` is no key of a site and no role's setting: of plays, of a rental, and facts of a run.
+_BESIDE_THE_SITE = (
+    # An inventory's.
+    *("profile", "overrides", "engine_version", "hosts", "first", "environment", "box_kind", "recognise_vm"),
+    # A rental's, which its plugin finds out.
+    *("is_vm", "api_address", "api_port", "deadline", "label", "lease", "instance", "vast_url", "vast_key_env"),
+    # Facts of a run.
+    *("box", "run", "front_entry"),
+)
 
 
 def site_from(variables: Unchecked, root: Path = WORK) -> Site:
     """Pick the site out of an inventory's variables (``drafthouse_<key>``), with relative paths made whole.
 
-    A relative path means: below the clone, or for a wheel below the folder of the command. It makes sense only where
-    the box is this machine. Whoever resolves a profile for the site checks it.
+    What they leave out is as in `DEFAULTS`. A relative path means: below the clone, or for a wheel below the folder of
+    the command. It makes sense only where the box is this machine. Whoever resolves a profile for the site checks it.
+    Raises DrafthouseError for removed variables, and for names of ours that do not exist.
     """
+    if wrong := list(_wrong_names(variables)):
+        raise DrafthouseError(wrong)
     site: dict[str, object] = {}
     for key in SITE.fields:
         value = variables.get(f"drafthouse_{key}")
         if value is None or key == "runtime_asked":
             continue
-        if key in ("home", "models_dir", "bundle") and isinstance(value, str):
+        if key in ("home", "models_dir") and isinstance(value, str) and not value.startswith("~/"):
             value = str(root / value)  # an absolute path replaces the root
+        elif key == "profiles_dir":
+            value = _folders(value, root)
         elif key in ("port", "gateway_port", "hosts_per_replica", "replica_port"):
             value = _whole_number(value)
-        elif key in ("gateway", "manage_host"):
+        elif key in ("gateway", "manage_host", "offline"):
             value = {"true": True, "false": False}.get(str(value).lower(), value)
         elif key == "gpus" and not (value := _words(value)):
             continue
@@ -58,7 +87,46 @@ def site_from(variables: Unchecked, root: Path = WORK) -> Site:
     # What inventories said before: a rental's host is its provider's to manage.
     if kind := variables.get("drafthouse_box_kind"):
         site.setdefault("manage_host", {"workstation": True, "rental": False}.get(str(kind), kind))
+    site = {**DEFAULTS, **site}
+    site.setdefault("models_dir", f"{site['home']}/models")
     return cast("Site", site)
+
+
+def _wrong_names(variables: Unchecked) -> Iterator[Problem]:
+    """The problems of names that begin with `drafthouse_` and mean nothing, or nothing any more."""
+    known = {f"drafthouse_{name}" for name in {*SITE.fields, *_BESIDE_THE_SITE, *role_settings()}}
+    for name in variables:
+        if problem := removed("variable", name, "inventory"):
+            yield problem
+        elif name.startswith("drafthouse_") and name not in known and not places.INSTALLED:
+            do = did_you_mean(name, known)
+            if nearest(name, known) is None:
+                do = _NAMES
+            yield Problem("unknown-key", f"'{name}', which means nothing", "a variable of ours", do, name)
+
+
+@cache
+def role_settings(root: Path = ROOT) -> dict[str, str]:
+    """The settings of roles that an inventory may set as `drafthouse_<name>`, with their roles.
+
+    That are those with a default which no playbook and no other role sets.
+    """
+    # A wheel and a collection have neither.
+    tasks = [*root.glob("site.yml"), *root.glob("playbooks/tasks/*.yml"), *root.glob("roles/*/tasks/*.yml")]
+    given = {name for file in tasks for name in re.findall(r"(?m)^ +(\w+):", file.read_text("utf-8"))}
+    found: dict[str, str] = {}
+    for file in sorted(root.glob("roles/*/defaults/main.yml")):
+        names = re.findall(r"(?m)^(\w+):", file.read_text("utf-8"))
+        found |= dict.fromkeys(set(names) - given, file.parts[-3])
+    return found
+
+
+def _folders(value: object, root: Path) -> object:
+    """Make a folder a list of one, and relative folders whole; leave what is none to who checks the site."""
+    given = [value] if isinstance(value, str) else value
+    if isinstance(given, list) and all(isinstance(folder, str) for folder in given):
+        return [str(root / Path(folder).expanduser()) for folder in given]
+    return value
 
 
 def _words(value: object) -> object:
@@ -77,8 +145,8 @@ def resolved_profile(
     name: str, site: Unchecked, overrides: Unchecked | None = None, root: Path = ROOT
 ) -> ResolvedProfile:
     """Return the resolved profile with the rendered files of both arms; DrafthouseError holds all problems."""
-    house = load_house(root)
-    with _asked_by(name):
+    house = load_house(root, own_folders(site))
+    with _asked_by(house.file(name)):
         suites = _suites_of(_named_suites(house, name, overrides), root)
     kinds = {path.stem: list[str]() for path in (root / "benchmarks").glob("*.yml")}
     kinds |= {suite: list(data["kinds"]) for suite, data in suites.items()}
@@ -86,7 +154,7 @@ def resolved_profile(
     engine = house.engines[resolved["engine"]["id"]]
     context = request_context(resolved, engine)
     asked = {suite: _answerable(suites[suite], resolved, engine) for suite in resolved["experiment"]["suites"]}
-    with _asked_by(name):
+    with _asked_by(house.file(name)):
         resolved["suites"] = {
             suite: {**fill(trimmed(asked[suite], resolved), context), "name": suite}
             for suite in resolved["experiment"]["suites"]
@@ -98,6 +166,47 @@ def resolved_profile(
     resolved["extras"] = extra_files(templates, resolved)
     _say_pinned(resolved, read_pins(pins_file(root)))
     return resolved
+
+
+def own_folders(site: Unchecked) -> list[str]:
+    """The folders that a site's `drafthouse_profiles_dir` names. Raises DrafthouseError where that is no list."""
+    folders = site.get("profiles_dir", [])
+    if not isinstance(folders, list) or not all(isinstance(folder, str) for folder in folders):
+        needed = "a folder, or a list of folders"
+        raise one_problem("wrong-type", short(repr(folders)), needed, "correct it", _FOLDERS)
+    return folders
+
+
+def house_for(inventory: str | None = None, root: Path = ROOT) -> House:
+    """The catalogue and profiles for a command, with the own folders of its inventory.
+
+    Without an inventory with those of every inventory below `inventory/`.
+    """
+    if inventory is not None:
+        return load_house(root, _named_in(inventory_path(inventory, root)))
+    return load_house(root, every_own_folder(root))
+
+
+def folders_by_inventory(root: Path = ROOT) -> dict[str, list[str]]:
+    """The own folders of each inventory below `inventory/` that names any."""
+    found = {path.name: _named_in(path) for path in sorted((root / "inventory").glob("*"))}
+    return {name: folders for name, folders in found.items() if folders}
+
+
+def every_own_folder(root: Path = ROOT) -> list[str]:
+    """The own folders that inventories below `inventory/` name, for what is done without one of them."""
+    return [folder for folders in folders_by_inventory(root).values() for folder in folders]
+
+
+def _named_in(inventory: Path) -> list[str]:
+    """The own folders that the files of an inventory name; Ansible reads them only where one does."""
+    from .inventory_variables import variables_on  # noqa: PLC0415 (only where a file names a folder)
+
+    files = [path for path in (inventory, *inventory.rglob("*")) if path.is_file()]
+    if not any(_NAMES_FOLDERS.search(path.read_text("utf-8", "replace")) for path in files):
+        return []
+    variables = variables_on(inventory)
+    return own_folders(site_from({_FOLDERS: variables.get(_FOLDERS)}))
 
 
 def _say_pinned(resolved: ResolvedProfile, pins: Pins) -> None:
@@ -129,12 +238,12 @@ def load_suites(more: Iterable[str], root: Path = ROOT) -> dict[str, Suite]:
 
 
 @contextmanager
-def _asked_by(profile: str) -> Iterator[None]:
-    """Have what is wrong with a suite name the profile that asks for it."""
+def _asked_by(file: str) -> Iterator[None]:
+    """Have what is wrong with a suite name the profile's file, which asks for it."""
     try:
         yield
     except DrafthouseError as error:
-        asks = f"profiles/{profile}.yml: experiment.suites: "
+        asks = f"{file}: experiment.suites: "
         raise DrafthouseError([replace(one, where=asks + one.where) for one in error.problems]) from error
 
 
@@ -209,26 +318,30 @@ def _named_suites(house: House, name: str, overrides: Unchecked | None) -> list[
     return []
 
 
-def site_of_inventory(inventory: str, root: Path = ROOT) -> Site:
-    """Return the site of ``inventory/<name>`` for scripts that run without Ansible.
+def inventory_path(name: str, root: Path = ROOT) -> Path:
+    """Where an inventory is: a name below inventory/, a path, or Ansible's `host,`. Raises DrafthouseError."""
+    if "," in name:
+        return Path(name)
+    named = root / "inventory" / name
+    found = named if named.exists() else Path(name).expanduser()
+    if not found.exists():
+        known = sorted(path.name for path in (root / "inventory").iterdir() if path.is_dir())
+        needed, do = f"a path, or one of: {', '.join(known)}", did_you_mean(named.name, known)
+        raise one_problem("no-such-inventory", f"no inventory '{name}'", needed, do)
+    return found.resolve()
 
-    Only the inventory's own group_vars/all.yml is read; what -e or host_vars change, Ansible knows.
+
+def site_of_inventory(inventory: str, root: Path = ROOT) -> Site:
+    """The site of the group_vars/all.yml of an inventory below `inventory/`: a shipped one's, for tables and tests.
+
+    Of anybody's inventory `inventory_variables.site_on` knows the site.
     """
     from ..core.yaml_documents import read_yaml  # noqa: PLC0415 (the box has no PyYAML; this runs on the controller)
 
-    path = root / "inventory" / inventory / "group_vars" / "all.yml"
-    if not path.is_file():
-        known = sorted(entry.name for entry in (root / "inventory").iterdir() if entry.is_dir())
-        raise one_problem(
-            "no-such-inventory",
-            f"no inventory '{inventory}'",
-            f"one of: {', '.join(known)}",
-            "name one of them",
-            str(path.relative_to(root)),
-        )
-    relative = path.relative_to(root).as_posix()
-    variables = read_yaml(path, "the site's variables: a YAML mapping", "correct it there", where=relative)
-    return checked_site({} if variables is None else variables, relative, WORK if root == ROOT else root)
+    path = inventory_path(inventory, root) / "group_vars" / "all.yml"
+    where = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+    variables = read_yaml(path, "the site's variables: a YAML mapping", "correct it there", where=where)
+    return checked_site({} if variables is None else variables, where, WORK if root == ROOT else root)
 
 
 def checked_site(variables: object, file: str, root: Path = WORK) -> Site:

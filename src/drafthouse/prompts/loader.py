@@ -15,7 +15,7 @@ from ..core.schema import Findings
 from ..core.yaml_documents import yaml_of
 from .checks import schemas_of
 from .fill import fill
-from .formats import SUITE, format_of, is_json, is_suite, read_prompts
+from .formats import MESSAGES, SUITE, format_of, is_json, is_suite, read_prompts
 from .json_schema import schema_problem
 from .suites import check_suite
 
@@ -29,12 +29,15 @@ _YAML = (".yml", ".yaml")
 _JSON = (".json", ".jsonl")
 
 
-def load_suite(name: str, folder: Path, *, filled: bool = True, form: str | None = None) -> Suite:
+def load_suite(
+    name: str, folder: Path, *, filled: bool = True, form: str | None = None, with_files: bool = True
+) -> Suite:
     """Return the suite called ``name`` in ``folder``, or the prompts of the file ``name``.
 
     A name with an ending or a folder in it is a file, and so is that of a file that is there where no suite has it.
     What a file holds is told by its content, or by ``form``, one of `formats.FORMATS`. Long texts are put in
-    unless ``filled`` says otherwise (`long_context.fill` does it for a context). Raises DrafthouseError when the file
+    unless ``filled`` says otherwise (`long_context.fill` does it for a context). Without ``with_files`` a kind has the
+    prompts of its suite alone, and not those of its `file`. Raises DrafthouseError when the file
     is not there, cannot be read, or holds something else than prompts.
     """
     path, own = Path(name), folder / f"{name}.yml"
@@ -43,11 +46,16 @@ def load_suite(name: str, folder: Path, *, filled: bool = True, form: str | None
 
     def parsed() -> Suite:
         text = _text_of(path, name, folder)
-        suite = _from_yaml(text, path) if _is_yaml(text, path, form) else read_prompts(text, path.stem, str(path), form)
+        suite = (
+            _from_yaml(text, path, with_files)
+            if _is_yaml(text, path, form)
+            else read_prompts(text, path.stem, str(path), form)
+        )
         _check_schemas(suite, str(path))
         return suite
 
-    suite = parsed_once(("suite", path, form), [path], parsed)
+    files = [path, *sorted(path.parent.glob("prompts/*.jsonl"))]
+    suite = parsed_once(("suite", path, form, with_files), files, parsed)
     return fill(suite) if filled else suite
 
 
@@ -93,7 +101,7 @@ def _is_yaml(text: str, path: Path, form: str | None) -> bool:
     return path.suffix in _YAML and format_of(text) is None
 
 
-def _from_yaml(text: str, path: Path) -> Suite:
+def _from_yaml(text: str, path: Path, with_files: bool) -> Suite:
     try:
         data = yaml_of(text)
     except BadDocument as error:
@@ -101,7 +109,26 @@ def _from_yaml(text: str, path: Path) -> Suite:
         raise one_problem(
             "file-malformed", f"not YAML: {error.why}", "a suite in YAML", "correct the file there", where
         ) from error
+    _read_prompt_files(data, path.parent, with_files)
     return check_suite(data, str(path))
+
+
+def _read_prompt_files(data: object, folder: Path, with_files: bool) -> None:
+    """Put the prompts of each kind's `file`, JSON lines below ``folder``, behind the kind's own, or only drop the name.
+
+    What is no suite is left as it is: `check_suite` says why. Raises DrafthouseError for a file that holds no prompts.
+    """
+    kinds = data.get("kinds") if isinstance(data, dict) else None
+    for kind in kinds.values() if isinstance(kinds, dict) else ():
+        if isinstance(kind, dict) and isinstance(kind.get("file"), str) and isinstance(kind.get("prompts", []), list):
+            path = folder / kind.pop("file")
+            if not with_files:
+                continue
+            lines = read_prompts(_text_of(path, str(path), folder), path.stem, str(path), MESSAGES)
+            prompts = list(kind.get("prompts", []))
+            for read in lines["kinds"].values():
+                prompts += read["prompts"]
+            kind["prompts"] = prompts
 
 
 def _check_schemas(suite: Suite, where: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,14 +41,6 @@ def read_suites(path: str, names: Iterable[str]) -> list[Suite]:
             return [suites[name] for name in names]
         found = "prompts that were changed"
     raise one_problem("prompts-changed", found, "the prompts of this run", "run it again: they are written again", path)
-
-
-def without(suites: Iterable[Suite], kinds: Container[str]) -> list[Suite]:
-    """Return the suites without these kinds."""
-    return [
-        {**suite, "kinds": {name: kind for name, kind in suite["kinds"].items() if name not in kinds}}
-        for suite in suites
-    ]
 
 
 def _hash(text: str) -> str:

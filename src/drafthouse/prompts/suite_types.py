@@ -162,10 +162,10 @@ class Made(TypedDict):
 class Kind(AskFields):
     """Prompts of one category; ``repeat`` sends them so often.
 
-    In a file ``made`` or ``talk`` may stand in place of ``prompts``. ``temperatures`` are in place of the experiment's.
-    ``again``: each prompt once more on the same server, in this way; its answers must be the same. ``more`` is the form
-    of further prompts, where a measurement asks for more than there are. ``needs``: asked only where the profile's
-    server has a parser for it.
+    In a file ``made`` or ``talk`` may stand in place of ``prompts``; ``file`` names JSON lines with more of them.
+    ``temperatures`` are in place of the experiment's. ``again``: each prompt once more on the same server, in this
+    way; its answers must be the same. ``more`` is the form of further prompts, where a measurement asks for more than
+    there are. ``needs``: asked only where the profile's server has a parser for it.
     """
 
     output_tokens: Count
@@ -177,6 +177,7 @@ class Kind(AskFields):
     again: NotRequired[Again]
     needs: NotRequired[list[Literal["thinking", "tools"]]]
     talk: NotRequired[Talk]
+    file: NotRequired[str]
 
 
 class Suite(TypedDict):

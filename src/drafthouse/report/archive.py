@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from ..bench.kept_shapes import REPORT, checked, checked_result
+from ..analysis.words import EARLIER, RULE
+from ..bench.kept_shapes import REPORT, checked, checked_result, with_gains
 from ..bench.result_types import ArmResult
-from ..bench.stats import Estimated
+from ..bench.stats import Gain
 from ..core.documents import read_json
 from ..core.errors import DrafthouseError, did_you_mean, one_problem
 from ..core.format import clock, count, name_of, times_span
@@ -154,6 +155,7 @@ def _read(path: Path) -> dict[str, Any]:
     data = read_json(path, needed, "name another report")
     if not isinstance(data, dict):
         raise one_problem("file-malformed", f"a {type(data).__name__}", needed, "name another report", str(path))
+    with_gains(data)
     return data
 
 
@@ -166,8 +168,15 @@ class KeptLine:
     profile: str
     host: str
     said: str
-    speedup: Estimated | None
+    speedup: Gain | None
     engine: str
+    earlier: bool = False
+    """Whether an earlier rule gave the word."""
+
+    @property
+    def shown(self) -> str:
+        """The word as it is shown."""
+        return f"{self.said} ({EARLIER})" if self.earlier else self.said
 
     @property
     def name(self) -> str:
@@ -196,6 +205,7 @@ def _line(folder: Path) -> KeptLine:
             str(verdict["word"]),
             verdict.get("speedup"),
             f"{engine.get('name') or ''} {engine.get('version') or ''}".strip(),
+            verdict.get("rule") != RULE,
         )
     except DrafthouseError as error:
         why = error.problems[0].found.splitlines()[0]
@@ -207,6 +217,6 @@ def _line(folder: Path) -> KeptLine:
 def history_rows(reports: Path, profile: str | None = None) -> list[list[str]]:
     """Return a row for each kept report, the newest first: time, profile, host, verdict, speed-up, folder."""
     return [
-        [line.date, line.profile, line.host, line.said, times_span(line.speedup), line.name]
+        [line.date, line.profile, line.host, line.shown, times_span(line.speedup), line.name]
         for line in kept_lines(reports, profile)
     ]

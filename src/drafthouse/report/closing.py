@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..analysis.verdict import CANNOT_SAY, INVALID
+from ..analysis.words import CANNOT_SAY, INVALID
+from ..core.format import clock
 from ..core.plain_text import printable
 from ..core.shell import shell_words
 from .connection import Connection, connection_lines
+from .headline import headline_of
 
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import Run
@@ -23,15 +25,19 @@ def closing_lines(
     *,
     destroyed: bool = False,
     connection: Connection | None = None,
+    kept: bool = False,
 ) -> str:
     """Return the lines; ``inventory`` is a name below inventory/ or a path, ``page`` the report's, if it is written.
 
     ``destroyed``: whoever started the run ends the rented box behind it. ``connection``: how what serves is reached,
-    where something does.
+    where something does. ``kept``: this run measured nothing, the report was there.
     """
     command = _next(report, resolved, inventory, destroyed=destroyed)
     reached = [*map(printable, connection_lines(connection)), ""] if connection else []
-    lines = [*reached, f"verdict: {printable(report['verdict']['sentence'])}", f"next: {command}"]
+    verdict = f"verdict: {printable(headline_of(report['verdict']))}"
+    if kept:
+        verdict += f"   (measured {clock(report['date'])}; ARGS='-e remeasure=true' measures again)"
+    lines = [*reached, verdict, f"next: {command}"]
     # With three slashes and in ASCII, so that terminals make a link of it whatever the clone's folder is called.
     return "\n".join([*lines, *([f"report: {page.resolve().as_uri()}"] if page else [])])
 

@@ -2,7 +2,7 @@
 
     evidence/<day>-<gpu>-<profile>/
         evidence.json   what was run and where, and the SHA-256 of every other file
-        report.json     the report's shared row (`share.py`), with the memory that was predicted and held
+        report.json     the report's row (`row.py`), with the memory that was predicted and held
         fixtures/*.json answers of nvidia-smi and NVML, each marked `recorded`, without serial numbers and UUIDs
 
 A report holds prompts' hashes, paths and hosts; none of it comes here. Whoever writes a profile's ``verified`` or
@@ -12,25 +12,26 @@ engine held no memory of a GPU, a profile that has changed since, an `invalid` v
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, TypedDict, cast
+from typing import Any, Final, Literal, TypedDict, cast
 
-from ..analysis.verdict_text import CANNOT_SAY, DOES_NOT_PAY, PAYS
+from ..analysis.words import CANNOT_SAY, DOES_NOT_PAY, PAYS
 from ..bench.gpu_text import over_groups
-from ..core.documents import Json, read_json
+from ..core.documents import BadDocument, Json, json_of, read_json, text_of
 from ..core.errors import DrafthouseError, Problem
 from ..core.files import replace_file
 from ..core.redact import redactor
-from ..core.schema import Findings
+from ..core.schema import Findings, List, Map, Table, Value, check
 from ..profiles.profile_types import Profile
 from .archive import Kept
 from .report_types import ARMS, Arm
-from .share import Known, Row, row_of
+from .row import Row, row_of
 
 SCHEMA: Final = "drafthouse.evidence/1"
 #: The profile of a run that had no model of its own: levels 0 and 1 of `make test-gpu`.
@@ -48,6 +49,43 @@ _WRITTEN = frozenset(
 )
 #: So much of the weights' size must have been held on the GPUs while an arm answered.
 _HELD_SHARE = 0.9
+
+
+_TEXT, _TEXTS = Value(required=True), List(Value(), required=True)
+_SHARE, _LENGTH = Value(float, required=True, null=True, low=0, high=1), Value(float, null=True, low=1, high=100)
+_COUNT = Value(float, required=True, null=True, low=0)
+_GAINS = List(Value(float, low=0.01, high=100), required=True)
+_UNKNOWN = Value(required=True, null=True)
+_FACTS = Map(
+    {
+        "schema": Value(required=True, choices=(SCHEMA,)),
+        **dict.fromkeys(("day", "gpu", "driver", "profile", "drafthouse"), _TEXT),
+        **dict.fromkeys(("profile_sha256", "engine", "engine_version", "verdict"), _UNKNOWN),
+        "levels": List(Value(int, low=0, high=3), required=True),
+        "files": Table(Value(), required=True),
+    }
+)
+_BYTES = Map({arm: Value(int, required=True, low=0) for arm in ARMS}, required=True)
+#: What `row.row_of` writes, and no other key; a speed-up beyond these bounds is a mistake or made up.
+_MEASURED = Map(
+    {
+        "row": Map(
+            {
+                **dict.fromkeys(("drafthouse", "measured", "driver", "cpu", "engine", "engine_version"), _TEXT),
+                **dict.fromkeys(("target", "draft", "method", "verdict", "report_sha256"), _TEXT),
+                **dict.fromkeys(("draft_tokens", "concurrency", "rounds", "warnings"), _COUNT),
+                **dict.fromkeys(("speedup", "control"), _GAINS),
+                "gpus": _TEXTS,
+                "kinds": _TEXTS,
+                "synthetic": Value(bool, required=True),
+                "acceptance_rate": _SHARE,
+                "acceptance_length": _LENGTH,
+            },
+            required=True,
+        ),
+        **dict.fromkeys(("weights", "predicted", "held"), _BYTES),
+    }
+)
 
 
 class Measured(TypedDict):
@@ -96,7 +134,7 @@ def profile_hash(profile: Profile) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
 
 
-def measured_of(kept: Kept, known: Known, version: str) -> Measured:
+def measured_of(kept: Kept, version: str) -> Measured:
     """Return what an evidence folder keeps of a report."""
     arms = kept.resolved["arms"]
     held: dict[Arm, int] = {}
@@ -105,7 +143,7 @@ def measured_of(kept: Kept, known: Known, version: str) -> Measured:
         held[arm] = int(sum(gpu["memory_used_max_bytes"] or 0 for gpu in gpus))
     fits = {arm: arms[arm]["fit"] for arm in ARMS}
     return {
-        "row": row_of(kept, known, version),
+        "row": row_of(kept, version),
         "weights": {arm: fit["weights"] + fit["draft"] for arm, fit in fits.items()},
         "predicted": {
             arm: fit["weights"] + fit["draft"] + fit["overhead"] + fit["kv_needed"] for arm, fit in fits.items()
@@ -138,14 +176,20 @@ def read(folder: Path) -> Proven:
     for name in sorted(set(facts["files"]) ^ (set(files) - {"evidence.json"})):
         _refuse(findings, name, "a file that is unlisted or missing", "the files that were written")
     for name, path in files.items():
-        text = path.read_text("utf-8")
+        try:
+            text = text_of(path.read_bytes())
+        except BadDocument as error:
+            _refuse(findings, name, str(error), "text in UTF-8, as make test-gpu writes it")
+            continue
         if name in facts["files"] and hashlib.sha256(text.encode()).hexdigest() != facts["files"][name]:
             _refuse(findings, name, "content changed since it was written", "the file as it was written")
         _check_text(findings, name, text)
     measured = None
     if "report.json" in facts["files"] and not findings.problems:
-        measured = cast("Measured", json.loads((folder / "report.json").read_text("utf-8")))
-        _check_measured(findings, facts, measured)
+        data = read_json(folder / "report.json", "what make test-gpu writes", "run make test-gpu again")
+        measured = cast("Measured", data)
+        if check(data, _MEASURED, findings, "report.json"):
+            _check_measured(findings, facts, measured)
     elif facts["profile"] != LANE and not findings.problems:
         _refuse(findings, "report.json", "no report", f"the report of {facts['profile']}")
     _stop(findings)
@@ -212,14 +256,23 @@ def _check_files(findings: Findings, folder: Path, files: Mapping[str, Path]) ->
 
 
 def _facts(findings: Findings, data: object) -> Evidence:
-    """Return evidence.json; what is wrong with it goes to ``findings``."""
-    facts = cast("Evidence", data if isinstance(data, dict) else {})
-    texts = [facts.get(key) for key in ("day", "gpu", "driver", "profile", "drafthouse")]
-    files = facts.get("files")
-    right = facts.get("schema") == SCHEMA and all(isinstance(text, str) and text for text in texts)
-    if not (right and isinstance(files, dict) and all(isinstance(one, str) for one in files.values())):
-        _refuse(findings, "evidence.json", "another structure", f"{SCHEMA}, as make test-gpu writes it")
+    """What evidence.json says; what is wrong with it goes to ``findings``."""
+    facts = cast("Evidence", data)
+    if not check(data, _FACTS, findings, "evidence.json"):
+        return facts
+    empty = [key for key in ("day", "gpu", "driver", "profile", "drafthouse") if not cast("Any", facts)[key]]
+    if empty:
+        _refuse(findings, "evidence.json", f"no {', '.join(empty)}", f"{SCHEMA}, as make test-gpu writes it")
+    elif not _is_past_day(facts["day"]) or not Path(findings.file).name.startswith(facts["day"]):
+        _refuse(findings, "evidence.json", f"the day {facts['day'][:40]}", "the day in the folder's name, in the past")
     return facts
+
+
+def _is_past_day(text: str) -> bool:
+    try:
+        return datetime.date.fromisoformat(text) <= datetime.datetime.now(datetime.timezone.utc).date()
+    except ValueError:
+        return False
 
 
 def _check_text(findings: Findings, name: str, text: str) -> None:
@@ -231,9 +284,9 @@ def _check_text(findings: Findings, name: str, text: str) -> None:
     if _UUID.search(text):
         _refuse(findings, name, "the UUID of a GPU", "UUIDs masked, as make test-gpu masks them")
     try:
-        data = json.loads(text)
-    except ValueError:
-        _refuse(findings, name, "no JSON", "the file as it was written")
+        data = json_of(text)
+    except BadDocument as error:
+        _refuse(findings, name, str(error), "the file as it was written")
         return
     if written := sorted(set(_keys(data)) & _WRITTEN):
         _refuse(findings, name, f"the keys {', '.join(written)}", "a report without text that people wrote")
@@ -256,14 +309,9 @@ def _keys(data: object) -> Iterator[str]:
 
 def _check_measured(findings: Findings, facts: Evidence, measured: Measured) -> None:
     """Check that the report fits what evidence.json says, and that GPUs did the work."""
-    try:
-        row = measured["row"]
-        word, version = row["verdict"]["word"], row["engine"]["version"]
-        names = {card["name"] for card in row["gpus"]}
-        held = {arm: (int(measured["held"][arm]), int(measured["weights"][arm])) for arm in ARMS}
-    except (KeyError, TypeError, ValueError) as error:
-        _refuse(findings, "report.json", f"no {error}", "the report as make test-gpu writes it")
-        return
+    row: Any = measured["row"]
+    word, version, names = row["verdict"], row["engine_version"], set(row["gpus"])
+    held = {arm: (measured["held"][arm], measured["weights"][arm]) for arm in ARMS}
     if word not in _WORDS or word != facts["verdict"]:
         needed = f"{facts['verdict']}, as evidence.json says; one of {', '.join(_WORDS)}"
         _refuse(findings, "report.json", f"the verdict {word}", needed)

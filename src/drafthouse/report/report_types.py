@@ -11,8 +11,8 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 
 from ..analysis.verdict_types import ArmCost, CostRow, Judgement, Outputs, Saving
 from ..bench.result_types import ACCEPTANCE_SOURCES
-from ..bench.stats import Estimated
-from ..bench.sweep.ladder_types import LevelChange, Schedule, Spread
+from ..bench.stats import Estimated, Gain
+from ..bench.sweep.ladder_types import LevelChange, Spread
 from ..profiles.published_schema import PublishedFigure
 from ..profiles.resolved_types import ExpectedSpeed, ResolvedProfile
 
@@ -160,7 +160,7 @@ class LoadRow(TypedDict):
 
     kind: str
     level: Positive
-    speedup: Estimated | None
+    speedup: Gain | None
     word: LevelWord | None
     baseline: LoadedArm | None
     speculative: LoadedArm | None
@@ -177,13 +177,17 @@ class Load(TypedDict):
     rounds: int | None
     kinds: list[LoadKind]
     rows: list[LoadRow]
-    schedule: Schedule | None
     troubles: list[str]
     remarks: list[str]
+    # Of reports of earlier versions: a suggestion to switch speculation by batch size.
+    schedule: NotRequired[object]
 
 
 class Acceptance(TypedDict):
-    """What was accepted of the drafts: the rate, the tokens a step, and the rates by position in the draft."""
+    """What was accepted of the drafts: the rate, the tokens a step, and the rates by position in the draft.
+
+    ``repeats``: a quarter or more of the answers repeat themselves, which drafts easily.
+    """
 
     rate: Share | None
     length: float | None
@@ -191,6 +195,7 @@ class Acceptance(TypedDict):
     draft_tokens: int | None
     accepted_tokens: int | None
     by_position: list[float]
+    repeats: NotRequired[bool]
 
 
 class PublishedBeside(PublishedFigure):
@@ -215,7 +220,7 @@ class Measure(TypedDict):
 
     baseline: Estimated | None
     speculative: Estimated | None
-    speedup: Estimated | None
+    speedup: Gain | None
 
 
 class Measures(TypedDict):
@@ -239,8 +244,8 @@ class KindRow(Measures):
     prompts: Count
     requests: dict[Arm, Count]
     output_tokens: dict[Arm, Count]
-    speedup: Estimated | None
-    control: Estimated | None
+    speedup: Gain | None
+    control: Gain | None
     outputs: Outputs
     acceptance: Acceptance
 
@@ -357,6 +362,22 @@ class Cost(TypedDict):
     saving: NotRequired[Saving | None]
 
 
+class JudgedFiles(TypedDict):
+    """What a report on other people's files says of them.
+
+    By arm the ``forms`` they were read as and the ``runs`` of the verdict; by what requests were ``paired_by``, the
+    ``clocks`` that times per token were read off, the word ``if_quiet`` had single runs agreed with further ones, and
+    what the files' ``author`` says.
+    """
+
+    forms: dict[str, list[str]]
+    runs: dict[str, list[str]]
+    paired_by: str
+    clocks: list[str]
+    if_quiet: str | None
+    author: list[str]
+
+
 class Report(TypedDict):
     """The comparison of two arms of one resolved profile.
 
@@ -383,7 +404,7 @@ class Report(TypedDict):
     load: Load | None
     kinds: list[KindRow]
     acceptance: AcceptanceBySource
-    stock: dict[str, Estimated | None] | None
+    stock: dict[str, Gain | None] | None
     distributions: Distributions
     gates: list[GateRow]
     cost: Cost | None
@@ -396,4 +417,5 @@ class Report(TypedDict):
     machine: list[MachineRow]
     warnings: list[str]
     not_measured: list[str]
+    files: NotRequired[JudgedFiles]
     resolved: NotRequired[Annotated[KeptProfile, PromptHashes]]

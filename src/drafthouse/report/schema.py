@@ -25,13 +25,18 @@ CLOSED = ("Report", "Load")
 #: The keys that every report has of types that gain some from version to version: those of other rooms.
 ALWAYS: dict[str, tuple[str, ...]] = {
     "Estimated": ("median", "low", "high", "n", "confidence", "reach"),
-    "Control": ("median", "low", "high", "n", "confidence", "reach"),
+    # Earlier versions called the gain `median`.
+    "Gain": ("low", "high", "n", "confidence", "reach"),
+    "Control": ("low", "high", "n", "confidence", "reach"),
+    # And had no figures by bytes of text.
+    "Energy": ("source", "mean_w", "idle_w", "j_per_output_token", "kwh_per_million_output_tokens"),
+    "Money": ("price_per_hour", "per_million_output_alone", "per_million_input", "per_million_output"),
     "EqualOutputs": ("pairs", "equal", "share"),
     "Outputs": ("speculative", "control"),
     "Scope": ("kinds", "groups", "concurrency", "rounds"),
     "UserClock": ("output_tokens", "ttft_ms", "ttfat_ms", "e2el_ms"),
     "Waits": ("baseline", "speculative", "speedup"),
-    "Starts": ("spread", "levels", "odd", "apart", "quiet_low", "may_pay_yet"),
+    "Starts": ("spread", "levels", "apart"),
     "Verdict": (
         *("word", "sentence", "said", "reasons", "warnings", "threshold", "confidence", "scope", "speedup", "control"),
         *("outputs", "groups", "drafting"),
@@ -44,6 +49,9 @@ LIMITS: dict[str, Schema] = {
     "Estimated.n": {"minimum": 1},
     "Estimated.confidence": {"exclusiveMinimum": 0, "maximum": 1},
     "Estimated.reach": {"minimum": 0, "maximum": 1},
+    "Gain.n": {"minimum": 1},
+    "Gain.confidence": {"exclusiveMinimum": 0, "maximum": 1},
+    "Gain.reach": {"minimum": 0, "maximum": 1},
     "Control.n": {"minimum": 1},
     "Control.confidence": {"exclusiveMinimum": 0, "maximum": 1},
     "Control.reach": {"minimum": 0, "maximum": 1},

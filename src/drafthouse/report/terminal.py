@@ -9,16 +9,20 @@ import textwrap
 from collections.abc import Sequence
 from typing import Literal
 
-from ..analysis.verdict import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS
 from ..analysis.verdict_types import EqualOutputs
-from ..bench.stats import Estimated
-from ..core.format import NOTHING, clock, number, percent, shown_level, times, times_span
+from ..analysis.words import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS
+from ..bench.stats import Estimated, Gain
+from ..core.format import NOTHING, accepted, clock, listing, number, percent, shown_level, times, times_span
 from ..core.plain_text import printable
 from ..core.table import aligned
+from ..profiles.expected_speed import expected_words
 from .data.published import conditions
+from .headline import below, headline_of
 from .report_types import ARMS, GateRow, Load, LoadedArm, Report
 
 COLOURS = {PAYS: "\033[1;32m", DOES_NOT_PAY: "\033[1;33m", CANNOT_SAY: "\033[1;36m", INVALID: "\033[1;31m"}
+#: Columns that the table needs, and that it makes use of.
+NARROWEST, WIDEST = 80, 100
 #: How many published figures a terminal is given; the page has them all.
 PUBLISHED = 3
 AMBER, DIM, PLAIN = "\033[33m", "\033[2m", "\033[0m"
@@ -59,7 +63,8 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
             )
         )
     code = COLOURS[verdict["word"]]
-    lines += ["", *(paint(line, code) for line in textwrap.wrap(printable(verdict["sentence"]), width))]
+    lines += ["", *(paint(line, code) for line in textwrap.wrap(printable(headline_of(verdict)), width))]
+    lines += textwrap.wrap(printable(below(verdict, load=True)), width)
     # The sentence of an invalid verdict, or of one that cannot be given, is its first reason already.
     for reason in verdict["reasons"][1 if verdict["word"] in (INVALID, CANNOT_SAY) else 0 :]:
         lines += _wrap(reason, width)
@@ -69,22 +74,24 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
             lines += _wrap(warning, width)
 
     if report["kinds"]:
-        head = ["kind of prompt", "baseline", "speculative", "speed-up (95 %)", "accepted", "A/A"]
+        head = ["kind of prompt", "baseline", "speculative", "speed-up", "accepted", "A/A"]
         rows = [
             [
                 row["group"] + (" *" if row["declared"] else ""),
                 number(_middle(row["tok_s"]["baseline"])),
                 number(_middle(row["tok_s"]["speculative"])),
                 times_span(row["speedup"]) + (" ?" if row["speedup"] and row["speedup"]["reach"] < 0.95 else ""),
-                percent(row["acceptance"]["rate"]),
-                times(_middle(row["control"])),
+                ("!" if row["acceptance"].get("repeats") else "") + percent(row["acceptance"]["rate"]),
+                times(_gain(row["control"])),
             ]
             for row in report["kinds"]
         ]
         lines += ["", *_table(head, rows, width - 62)]
+        if any(row["acceptance"].get("repeats") for row in report["kinds"]):
+            lines.append(paint("! repeats itself: such answers draft easily", DIM))
         lines.append(paint("tok/s for one request; * kinds of the verdict; A/A baseline against itself", DIM))
         if any(row["speedup"] and row["speedup"]["reach"] < 0.95 for row in report["kinds"]):
-            lines.append(paint("? too few prompts for a 95 % interval", DIM))
+            lines.append(paint("? too few prompts for a verdict", DIM))
 
     lines += _load_lines(report.get("load"), width)
     lines += _gate_lines(report.get("gates") or [], width)
@@ -100,11 +107,14 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
         lines += ["", f"equal outputs at temperature 0: {told}; baseline against itself: {again}"]
     overall = report["acceptance"]["overall"]
     if overall["draft_tokens"] is not None:
-        lines.append(
-            f"drafted {overall['draft_tokens']:,.0f} tokens, accepted {percent(overall['rate'])}, "
-            f"mean acceptance length {number(overall['length'])}"
-        )
+        drafted = f"drafted {overall['draft_tokens']:,.0f} tokens, accepted {accepted(overall)}"
+        lines += textwrap.wrap(f"{drafted}, mean acceptance length {number(overall['length'])}", width)
+    if (before := report.get("expectation")) and (words := expected_words(before)):
+        lines += textwrap.wrap(f"expected before: {words}", width)
     lines += [line for text in _published(report) for line in textwrap.wrap(printable(text), width)]
+    if "files" in report:
+        lines += _file_lines(report, width)
+        return "\n".join([*lines, paint(rule, DIM)]) + "\n"
     articles = report["articles"]
     head = ["as in the articles", "baseline", "speculative", "speed-up"]
     lines += [
@@ -121,6 +131,26 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
     return "\n".join([*lines, paint(rule, DIM)]) + "\n"
 
 
+def _file_lines(report: Report, width: int) -> list[str]:
+    """What other people's files say of themselves, and what is not known from them."""
+    files = report["files"]
+    lines = [""]
+    for arm in ARMS:
+        told = f"{arm}: {', '.join(files['runs'][arm])} ({', '.join(files['forms'][arm])})"
+        lines += textwrap.wrap(printable(told), width)
+    clocks = f"; time per token from {listing(files['clocks'])}" if files["clocks"] else ""
+    lines += textwrap.wrap(printable(f"paired by {files['paired_by']}{clocks}"), width)
+    for title, sentences in (
+        ("as said by its author", files["author"]),
+        ("Not known from these files", report["not_measured"]),
+    ):
+        if sentences:
+            lines += ["", title]
+        for sentence in sentences:
+            lines += _wrap(sentence, width)
+    return lines
+
+
 def _published(report: Report) -> list[str]:
     """Return the acceptance lengths that others published with the same draft beside ours, the nearest first."""
     rows = [one for one in report["acceptance"].get("published") or [] if one["same_draft"] and one["length"]]
@@ -133,6 +163,10 @@ def _published(report: Report) -> list[str]:
 
 def _middle(estimate: Estimated | None) -> float | None:
     return estimate["median"] if estimate else None
+
+
+def _gain(estimate: Gain | None) -> float | None:
+    return estimate["gain"] if estimate else None
 
 
 def _equal(outputs: EqualOutputs) -> str:
@@ -150,7 +184,7 @@ def _load_lines(load: Load | None, width: int) -> list[str]:
             shown_level(row["level"]),
             *(_of_arm(row[arm], "output_throughput") for arm in ARMS),
             *(_of_arm(row[arm], "per_user_tok_s") for arm in ARMS),
-            times(_middle(row["speedup"])),
+            times(_gain(row["speedup"])),
             row["word"] or NOTHING,
         ]
         for row in load["rows"]

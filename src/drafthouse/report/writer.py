@@ -10,7 +10,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -22,15 +22,16 @@ from ..analysis.crossover_text import load
 from ..bench.result_types import ACCEPTANCE_SOURCES, ArmResult
 from ..bench.sweep.ladder_types import Ladder
 from ..core import format as wording
-from ..core.documents import read_json
-from ..core.errors import one_problem
 from ..core.files import replace_file
 from ..core.plain_text import printable, printable_lines
+from ..profiles.expected_speed import expected_words
+from ..profiles.resolved_types import ExpectedSpeed
 from ..report.answers import SHARES, Shown, shown_of
 from ..report.data.build import build_report
 from ..report.data.measures import MEASURES
 from ..report.data.setup import MADE_WITH
 from ..report.glossary import TERMS
+from ..report.headline import below, headline_of
 from ..report.report_types import ARMS, KeptProfile, Report
 
 PAGE, TEXT = "report.html.j2", "report.md.j2"
@@ -80,13 +81,10 @@ def write_report(
     host: str = "",
     stock: ArmResult | None = None,
     ladder: Ladder | None = None,
-    *,
-    replace: bool = True,
 ) -> Written:
     """Judge two results and write their report below ``reports``; the same results write nothing twice.
 
-    A run that goes on has more results at the same time, and replaces its report. Without ``replace`` other results
-    are refused: DrafthouseError.
+    A run that goes on has more results at the same time, and replaces its report.
 
     Five files: baseline.json, speculative.json, report.json (with the resolved profile), report.md and
     report.html; stock.json where that arm was measured, and ladder.json where loads were. Each is written
@@ -95,18 +93,7 @@ def write_report(
     """
     report = build_report(baseline, speculative, resolved, host, stock, ladder)
     place = report_directory(reports, report)
-    if not replace:
-        _refuse_another(place, (baseline, speculative))
     return write_files(place, report, baseline, speculative, resolved, templates, stock, ladder)
-
-
-def _refuse_another(place: Path, results: Sequence[ArmResult]) -> None:
-    """Raise DrafthouseError where the report in ``place`` was made from other results."""
-    for arm, result in zip(ARMS, results, strict=True):
-        path = place / f"{arm}.json"
-        if path.is_file() and read_json(path, "a kept result", "choose another folder: --reports") != result:
-            found = "a report with the same time, from other results"
-            raise one_problem("file-exists", found, "a separate folder", "choose another folder: --reports", str(place))
 
 
 def write_files(
@@ -223,6 +210,13 @@ def _plain(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
 
 
+def _expected(expected: ExpectedSpeed | None) -> str:
+    """The sentence on what was expected before it was measured, with a space before it; "" where nothing was."""
+    if expected and (words := expected_words(expected)):
+        return f" Before the measurement {words} was expected."
+    return ""
+
+
 @functools.cache  # compiling a page's parts takes longer than filling them in; a file that changes is read again
 def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
     """Return what renders the templates: strict, with the filters of every page; ``escape`` is off for Markdown."""
@@ -242,9 +236,13 @@ def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
         "number_span": wording.number_span,
         "span_of": wording.span,
         "percent": wording.percent,
+        "accepted": wording.accepted,
         "counted": wording.count,
         "clock": wording.clock,
         "level": wording.shown_level,
+        "expected": _expected,
+        "headline": headline_of,
+        "below": below,
         "load": load,
         "moments": moments,
         "plain": _plain,

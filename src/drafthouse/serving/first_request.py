@@ -52,7 +52,7 @@ def ask_once(
     except (OSError, http.client.HTTPException) as error:
         late = isinstance(error, TimeoutError) or "timed out" in str(error)
         answered, found = 0, f"nothing within {timeout_s:.0f} s" if late else f"no answer: {error}"
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
         answered, found = 0, f"an answer that cannot be parsed: {error}"
     if found:
         raise one_problem(

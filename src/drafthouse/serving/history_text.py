@@ -64,7 +64,7 @@ def history_text(
 ) -> str:
     """Return the last of it as a table, the newest first, with the lines of the file that are no events."""
     rows = [_row(span, local) for span in reversed(spans(history)[-_SHOWN:])]
-    text = table(_HEAD, rows, width=58) if rows else "nothing has served here yet"
+    text = table(_HEAD, rows) if rows else "nothing has served here yet"
     if bad_lines:
         text += f"\n\nserved/history.jsonl: no event in line {', '.join(map(str, bad_lines))}; remove it"
     return text

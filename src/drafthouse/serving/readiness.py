@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.files import object_in, replace_file
 from ..core.http import opener
+from ..core.messages import explained
 from ..core.procfs import age_of
 from ..core.step_clock import read_step_clock
 from .first_request import ask_once
@@ -158,10 +159,13 @@ def told_of_start(home: str | Path, name: str) -> ToldOfStart:
 
 def _died(runtime: Runtime, name: str, state: State, kills: Kills | None) -> Problem:
     why = why_it_died(state.why, kills)
+    said = runtime.tail(name, _LAST_LINES)
     more = f"{OUT_OF_MEMORY_DO}; then " if is_out_of_memory(why) else ""
+    if known := explained(said):
+        more += f"{known.cause}: {known.do}; then "
     return Problem(
         "engine-died",
-        f"the {name} arm died ({why}); its last lines:\n{runtime.tail(name, _LAST_LINES)}",
+        f"the {name} arm died ({why}); its last lines:\n{said}",
         "an engine that keeps running and answers",
         f"{more}read {runtime.log_name(name)}; run its serve.sh manually to see the same error",
     )
@@ -187,7 +191,7 @@ def _serves(base_url: str, model: str, key: str, log: str) -> bool:
             "200 with the engine's key",
             f"check whether another server listens on that port, and read {log}",
         ) from error
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return False
     if model in listed:
         return True

@@ -1,7 +1,8 @@
 """Bring the last good server back when the run that works on this box is heard of no more: killed, or its machine gone.
 
-A run that replaces a server has its machine touch a file here every few seconds (`drafthouse.core.guarded`). Standard
-library only, Python 3.10: it runs on the box, out of the archive of its programs (`core/box_archive.py`).
+A run that replaces a server has its machine touch a file here every few seconds (`drafthouse.core.guarded`). What the
+run wrote to keep a box of a fleet out of traffic ends with it. Standard library only, Python 3.10: it runs on the box,
+out of the archive of its programs (`core/box_archive.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from ..core.errors import DrafthouseError
 from ..core.locks import held, only_one
+from .out_of_traffic import forget_run
 from .restore import drift, put_back_current, shown
 
 BEAT_EVERY_S = 3.0
@@ -79,11 +81,14 @@ def guard(home: str | Path, silent_s: float = SILENT_S) -> int:
             if silence >= silent_s:
                 why = drift(home)
                 if not why:
+                    forget_run(home)
                     return 0
                 newer = held_s < silence - _OWN_S
                 # Otherwise a newer run, or the watchdog, works: what becomes of that is seen at the next look.
                 with contextlib.suppress(DrafthouseError), only_one(home / "benchmark.lock", end_others=not newer):
-                    return _put_back(home, f"no sign of life from its run for {silence:.0f} s: {why}")
+                    status = _put_back(home, f"no sign of life from its run for {silence:.0f} s: {why}")
+                    forget_run(home)
+                    return status
             time.sleep(_LOOK_S)
 
 

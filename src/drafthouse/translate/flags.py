@@ -16,7 +16,7 @@ from ..core.schema import Findings, Map, Table, Value, check
 from ..core.typed_shape import shape_of
 from ..core.yaml_documents import read_yaml
 from ..engines.pasted import Change, FlagTable, Given, OldRule
-from ..engines.read_flags import with_list
+from ..engines.read_flags import long_name, with_list
 
 if TYPE_CHECKING:
     from drafthouse.engines.pasted import FlagsToday
@@ -127,8 +127,12 @@ def switched(found: list[Given], switches: Sequence[str]) -> list[Given]:
     return made
 
 
-def last_of_each(found: list[Given], changes: list[Change]) -> list[Given]:
-    """Drop all but the last of a flag that was given more than once, as the engines' parsers do, and say so."""
+def last_of_each(found: list[Given], changes: list[Change], appends: Sequence[str] = ()) -> list[Given]:
+    """Drop all but the last of a flag that was given more than once, as the engines' parsers do, and say so.
+
+    Those that add to what stands before (``appends``) become one, with all their values.
+    """
+    found = _added(found, changes, appends)
     last = {given.name: place for place, given in enumerate(found) if given.name}
     kept = []
     for place, given in enumerate(found):
@@ -137,6 +141,55 @@ def last_of_each(found: list[Given], changes: list[Change]) -> list[Given]:
         else:
             kept.append(given)
     return kept
+
+
+def _added(found: list[Given], changes: list[Change], appends: Sequence[str]) -> list[Given]:
+    """Make one of the flags that add to what stands before."""
+    kept: list[Given] = []
+    for given in found:
+        before = next((place for place, other in enumerate(kept) if other.name == given.name), None)
+        if given.name not in appends or before is None or not isinstance(given.value, str):
+            kept.append(given)
+            continue
+        both = f"{kept[before].value},{given.value}"
+        kept[before] = replace(kept[before], value=both)
+        changes.append(Change(f"{given.spelled} {given.value}", f"{given.flag} {both}", "-", "each adds", "renamed"))
+    return kept
+
+
+def flags_of_variables(
+    variables: Mapping[str, str], prefix: str, table: FlagsToday
+) -> tuple[list[str], dict[str, str], list[str]]:
+    """Return the words of a command that variables of an engine are, the names that were read, and those that were not.
+
+    An engine reads them before its command, whose own flags win.
+    """
+    words: list[str] = []
+    read: dict[str, str] = {}
+    unknown: list[str] = []
+    known = {*table.get("known", ()), *table["old"], *(name.removeprefix("--") for name in table["short"])}
+    known |= {name.removeprefix("--") for name in table["short"].values()}
+    for variable, value in variables.items():
+        if not prefix or not variable.startswith(prefix):
+            continue
+        own = variable.removeprefix(prefix)
+        name = table.get("variables", {}).get(own, own.lower().replace("_", "-"))
+        flag = long_name(f"--{name}", table)
+        positive = flag.removeprefix("no-")
+        if name not in known and flag not in known and positive not in known:
+            unknown.append(variable)
+            continue
+        switch = positive in table["switches"] or flag in table["switches"]
+        on = value.lower() in ("1", "true", "on", "enabled", "yes")
+        if flag != positive and flag not in table["old"]:
+            new = [f"--{flag}"] if on else []  # LLAMA_ARG_NO_X
+        elif switch and (on or value.lower() in ("0", "false", "off", "disabled", "no")):
+            new = [f"--{flag}" if on else f"--no-{flag}"]
+        else:
+            new = [f"--{flag}", value]
+        words += new
+        read[variable] = " ".join(new)
+    return words, read, unknown
 
 
 def apply_old(found: list[Given], table: FlagTable, changes: list[Change]) -> list[Given]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ..core.errors import DrafthouseError
-from .shell_text import split
-
 #: Programs that start what stands behind them, each with the flags of its own that take a value.
 _LAUNCHERS: dict[str, tuple[str, ...]] = {
     "sudo": ("-u", "-g"),
@@ -58,9 +55,8 @@ _WORDS = {"uv": ("run", "tool"), "poetry": ("run",), "pipenv": ("run",), "pdm": 
 _WORDS |= {"pixi": ("run",), "conda": ("run",), "nsys": ("profile",)}
 _RANKS = ("mpirun", "mpiexec")
 _ARGUMENT = {"timeout": r"\d+(?:\.\d+)?[smhd]?", "taskset": r"[\da-fx,-]+", "chrt": r"\d+"}
-#: Words of a shell, of systemd, of a Dockerfile and of a list behind which a command begins; and prompts.
+#: Words of a shell, of systemd, of a Dockerfile and of a list behind which a command begins.
 _BEGINS = re.compile(r"do|then|else|RUN|CMD|ENTRYPOINT|-|ExecStart=[-@:+!]*")
-_PROMPT = re.compile(r"^[ \t]*(?:[$>%&]|PS[^>\n]*>|[\w.-]+@[\w.:~/-]+[$#]|\d+[.)])[ \t]+")
 
 
 @dataclass
@@ -71,20 +67,15 @@ class Before:
     launchers: list[str] = field(default_factory=list)
 
 
-def read_before(text: str) -> tuple[Before, bool]:
-    """Return what stands in a text before a program, and whether that is all of the text.
+def before_program(words: list[str]) -> tuple[Before, bool]:
+    """What stands in words before a program, and whether that is all of them.
 
-    Of a text that a sentence begins, what stands behind the sentence is read.
+    Of words that a sentence begins, what stands behind the sentence is read.
     """
-    try:
-        words, place = split(_PROMPT.sub("", text))
-    except DrafthouseError:  # a quote of a sentence
-        return Before(), False
-    whole = place >= len(_PROMPT.sub("", text))
     for start in range(len(words) + 1):
         before, rest = taken_off(words[start:])
         if not rest:
-            return before, whole and start == 0
+            return before, start == 0
     return Before(), False
 
 

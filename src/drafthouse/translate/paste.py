@@ -1,68 +1,55 @@
-r"""Find serve commands in pasted text, and cut them into words as a shell would.
+r"""Find serve commands in pasted text: each statement of a shell is read, and those are kept that start an engine.
 
-A paste may be a whole article. Commands are looked for where a command can stand; what is quoted wrongly in
-the prose around them does not matter. Newlines that a web page lost (`\ --model x \ --port 8000`) are
-forgiven, and so are typographic quotes and dashes.
+A paste may be a whole article. A line of prose is a statement too, of a program that nobody has; a statement goes on
+over lines only where its first line looks like a shell's.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..core.errors import one_problem
-from ..core.secret_shapes import is_secret_name
 from ..engines.base import Engine
 from ..engines.registry import DIALECTS
-from .launchers import read_before
-from .shell_text import mended, split, split_on
+from .launchers import before_program
+from .repairs import BROKEN_LINE, hidden, mended, plain_text, shown
+from .shell import Run, Shell, Value, parsed
 
 #: Programs and Python modules that serve, and the engine of each.
 PROGRAMS = {name: engine for engine in DIALECTS.values() for name in engine.programs}
 PYTHON_MODULES = {name: engine for engine in DIALECTS.values() for name in engine.python_modules}
+_ALONE = [name for name, engine in PROGRAMS.items() if not engine.programs[name]]
 FORMS = ", ".join(
     [*(form for engine in DIALECTS.values() for form in engine.forms), "docker run with an image of one of them"]
 )
 #: How a shell that gets its script as a word stands in the place of a program.
 SHELL = "sh -c"
-_QUOTES = str.maketrans({"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2018": "'", "\u2019": "'"})
-
-
-def _called(name: str, verb: str) -> str:
-    behind = rf"(?=[\s\\]+{verb}\b)" if verb else ""
-    return rf"{re.escape(name)}(?:\.exe)?{behind}"
-
-
-_NAMES = sorted(PROGRAMS, key=len, reverse=True)
-_NAME = "|".join(_called(name, PROGRAMS[name].programs[name]) for name in _NAMES)
-_PROGRAM = rf"(?:[\w.:/~-]*/)?(?:{_NAME})(?=[\s\\]|$)"
-_MODULE = rf"(?:[\w./~-]*/)?python[\d.]*\s+-m\s+(?:{'|'.join(map(re.escape, PYTHON_MODULES))})\b"
-_DOCKER = r"(?:docker|podman|nvidia-docker)(?:\s+container)?\s+run\b"
-_SHELL = r"(?:[\w./-]*/)?(?:bash|sh|zsh)(?:[ \t]+-\w+)*[ \t]+-\w*c[ \t]+(?=\$?['\"])"
-_PROGRAMS = re.compile(rf"(?<![\w./\\])(?<!(?<!=)-)(?P<one>{_DOCKER}|{_MODULE}|{_SHELL}|{_PROGRAM})")
-#: At the start of a line or behind these a command needs nothing more. In the middle of a line (newlines lost) only
-#: what is followed by a flag or a broken line end is one, so that prose may name a program.
-_ENDS = re.compile(r"(?<!\\)\n|&&|[;|`]|(?<!\$)\(")
-_FLAGS_BEHIND = re.compile(r"[ \t]*(?:[ \t]serve[ \t]+)?(?:\\|[ \t]-)")
-_NAME_ALONE = re.compile(r"(?:[ \t]+serve)?['\"]")
-_IS_SHELL = re.compile(r"(?:[\w./-]*/)?(?:bash|sh|zsh)\s")
-_FAR = 4_000  # characters before a program that may belong to its command
-_LOST_NEWLINE = re.compile(r"[^\n]*\\[ \t]+-")
+_SHELLS = ("bash", "sh", "zsh")
+_CONTAINERS = ("docker", "podman", "nvidia-docker", "nerdctl")
+#: Programs that only talk of others.
+_TALKERS = ("pkill", "pgrep", "grep", "which", "killall", "pip", "pip3", "apt", "apt-get", "brew", "man", "type")
+_NAMES = sorted([*PROGRAMS, *PYTHON_MODULES, *_CONTAINERS], key=len, reverse=True)
+_NAMED = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, _NAMES))})(?:\.exe)?(?![\w.-])")
+#: The first line of what may go on below: a program, a setting, a here-document, what opens a block.
+_OPENS = re.compile(
+    rf"{_NAMED.pattern}|^\s*(?:(?:export|local|declare|readonly|typeset)\s+(?:-\w+\s+)*)?\w+\+?=|<<-?\s*['\"\\]?\w"
+    r"|^\s*(?:if|for|while|until|case|function)\b|^\s*\w[\w-]*\s*\(\)|^\s*[({]|(?:&&|\|\|?)\s*$"
+    r"|\b(?:ba|z)?sh -\w*c\b|\beval\b"
+)
+_HEREDOC = re.compile(r"<<(?P<dash>-?)[ \t]*(?P<quote>['\"\\]?)(?P<end>\w+)")
+_FAR = 400  # lines of one statement
+#: A line that goes on with flags, each with a value at most: the backslash before it was lost.
+_QUOTED = r"(?:'[^']*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$)|\$?[^\s\-'\";|&<>][^\s;|&]*|-?\d\S*|<[A-Za-z][^>\n]*>)"
+_FLAG = rf"--?[A-Za-z][\w.-]*(?:(?:=|[ \t]+){_QUOTED})?"
+_GOES_ON = re.compile(rf"[ \t]*{_FLAG}(?:[ \t]+{_FLAG})*[ \t]*\\?[ \t]*(?:$|[>|;&])")
 _COMMENT = re.compile(r"^([ \t]*)(?:#+|//|REM\b|::)[ \t]?", re.MULTILINE)
-_HEREDOC = re.compile(
-    r"^[ \t]*(?:sudo\s+)?(?:cat|tee)\b(?P<head>[^\n]*?)"
-    r"<<(?P<dash>-?)\s*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote)(?P<tail>[^\n]*)\n",
+_LABEL = re.compile(
+    r"^[ \t]*(?:#\s*)?`{0,2}(?P<name>[\w./-]+\.ya?ml)`{0,2}:[ \t]*\n|^#\s*(?P<said>[\w./-]+\.ya?ml)[ \t]*\n",
     re.MULTILINE,
 )
-_LABEL = re.compile(r"^[ \t]*(?:#\s*)?`{0,2}(?P<name>[\w./-]+\.ya?ml)`{0,2}:[ \t]*\n", re.MULTILINE)
 _YAML_LINE = re.compile(r"^(?:\s*$|\s+\S|[\w-]+\s*:(?:\s|$)|-\s|#)")
-_SETTING = re.compile(
-    r"(?:^|;|&&)[ \t]*(?:\$[ \t]+)?(?P<out>export[ \t]+|set[ \t]+|\$env:|ENV[ \t]+|Environment=[\"']?)?"
-    r"(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[^\s\"';&]*)[\"']?[ \t]*(?=#|;|&&|$)",
-    re.MULTILINE,
-)
 _LOOSE = re.compile(r"^[ \t]*(--[A-Za-z][\w.-]*)", re.MULTILINE)
 
 
@@ -72,7 +59,7 @@ class Words:
 
     ``assignments`` stood before it (``NAME=value``); ``prose`` is what a web page glued to its last number
     (``--draft 5Benchmark it``); ``container`` are the flags of a `docker run` around it, ``image`` its image;
-    ``launchers`` are the programs that were to start it.
+    ``launchers`` are the programs that were to start it; ``guessed`` are conditions that were taken to hold.
     """
 
     line: int
@@ -83,19 +70,25 @@ class Words:
     container: list[tuple[str, str]] = field(default_factory=list)
     image: str = ""
     launchers: list[str] = field(default_factory=list)
+    guessed: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Paste:
-    """What was found in a paste: commands in order, files it writes (name to text), and flags on their own."""
+    """What was found in a paste: commands in order, files it writes (name to text), and flags on their own.
+
+    ``values`` are its variables, ``fed`` the texts of its here-documents, each with its line.
+    """
 
     commands: list[Words]
     files: dict[str, str]
     loose: list[str]
+    values: dict[str, Value] = field(default_factory=dict)
+    fed: list[tuple[int, str]] = field(default_factory=list)
 
 
-def read_paste(text: str) -> Paste:
-    """Find the commands of ``text``.
+def read_paste(text: str, values: dict[str, Value] | None = None) -> Paste:
+    """Find the commands of ``text``, a script in which ``values`` are set.
 
     Raises DrafthouseError for an empty paste, an unclosed quote, or a file (heredoc) without its end. Finding no
     command is no error here: the text may be Python.
@@ -105,71 +98,231 @@ def read_paste(text: str) -> Paste:
         raise one_problem(
             "no-command", "nothing", "a serve command, as one argument or on standard input", f"paste one of: {FORMS}"
         )
-    files, rest = _take_files(mended(text))
-    commands, loose = _commands(rest)
-    if not commands:  # only a comment may say how the server is started
-        commands, loose = _commands(_COMMENT.sub(r"\1", rest))
-    return Paste(commands, files, loose)
+    rest = mended(text)
+    paste = _read(rest, values or {})
+    if not paste.commands:  # only a comment may say how the server is started
+        paste = _read(_COMMENT.sub(r"\1", rest), values or {})
+    for match in _LABEL.finditer(text):
+        body = _labelled(text[match.end() :])
+        if body:
+            paste.files.setdefault(match["name"] or match["said"], body)
+    return paste
 
 
-def _commands(rest: str) -> tuple[list[Words], list[str]]:
-    """Return the commands in a text, and the flags in it that belong to none."""
+def _labelled(text: str) -> str:
+    """The YAML at the start of a text that stands below a file's name."""
+    lines: list[str] = []
+    for below in text.split("\n"):
+        if not _YAML_LINE.match(below) or _NAMED.match(below) is not None:
+            break
+        lines.append(below)
+    body = "\n".join(lines).strip("\n")
+    return f"{body}\n" if body else ""
+
+
+def _read(text: str, values: dict[str, Value]) -> Paste:
+    shell = Shell(dict(values))
     commands: list[Words] = []
-    place, done, taken = 0, 0, []
-    settings = deque(_SETTING.finditer(rest))
-    values: dict[str, list[str]] = {}
-    exported: list[str] = []
-    while match := _PROGRAMS.search(rest, place):
-        start = match.start("one")
-        begin = max(done, start - _FAR)
-        begin = max([begin, *(end.end() for end in _ENDS.finditer(rest, begin, start))])
-        before, whole = read_before(rest[begin:start])
-        line = rest[rest.rfind("\n", 0, start) + 1 : start]
-        # In quotes of its own (--serve-cmd 'vllm serve M') it ends with them; alone in them it is a name.
-        quote = rest[start - 1] if start and rest[start - 1] in "'\"" else ""
-        closes = rest.find(quote, start) if quote else -1
-        if _NAME_ALONE.match(rest, match.end()) and not _IS_SHELL.match(match["one"]):
-            place = match.end()
-            continue
-        named = closes > start or whole or _IS_SHELL.match(match["one"]) or _FLAGS_BEHIND.match(rest, match.end())
-        # A page that lost its newlines put a comment and the command below it into one line.
-        if (_COMMENT.match(line) and not _LOST_NEWLINE.match(rest, match.end())) or not named:
-            place = match.end()
-            continue
-        words, end = split_on(rest[:closes] if closes > start else rest, start)
-        # What the paste sets above, for the words of this command; what it exports is for the program too.
-        while settings and settings[0].start() < start:
-            above = settings.popleft()
-            values[above["name"]] = split(above["value"])[0]
-            exported += [above["name"]] if above["out"] else []
-        used: set[str] = set()
-        words, prose = _without_prose([_expanded(word, values, used) for word in words])
-        out = {name: " ".join(values[name]) for name in dict.fromkeys(exported) if name not in used}
-        found = _command(words, match["one"], rest.count("\n", 0, begin) + 1)
-        place = match.end()
-        if found is not None and (found.words or rest[end : end + 1] != "`"):  # `vllm serve` in a sentence
-            place = done = max(end, place)
-            taken.append((begin, done))
-            inner = {name: _expanded(value, values, used) for name, value in before.assignments.items()}
-            found.assignments = {**out, **inner}
-            found.launchers, found.prose = before.launchers, prose
-            found.line = rest.count("\n", 0, start) + 1
-            commands.append(found)
-    loose = [
-        found.group(1)
-        for found in _LOOSE.finditer(rest)
-        if not any(begin <= found.start() < end for begin, end in taken)
-    ]
-    return commands, list(dict.fromkeys(loose))
+    loose: list[str] = []
+    for line, statement in _statements(text):
+        start = len(shell.runs)
+        if _NAMED.search(statement) and parsed(statement).has_error:
+            found = _from_broken(statement, line, shell)
+        else:
+            shell.read(statement, line)
+            found = [words for run in shell.runs[start:] for words in _started(run, shell)]
+        commands += found
+        if found:
+            cut_off = [run.words for run in shell.runs[start:] if run.words[0].startswith("--")]
+            loose += [word for words in cut_off for word in words if word.startswith("--")]
+        else:
+            loose += _LOOSE.findall(statement)
+    start = len(shell.runs)
+    shell.finish()
+    commands += [words for run in shell.runs[start:] for words in _started(run, shell)]
+    if not commands:  # it may be put together here and started elsewhere
+        for value in shell.values.values():
+            run = Run(1, value if isinstance(value, list) else [value])
+            commands += _started(run, shell) if _NAMED.search(" ".join(run.words)) else []
+    for words in commands:
+        words.guessed = list(dict.fromkeys(shell.notes))
+    return Paste(commands, shell.files, list(dict.fromkeys(loose)), shell.values, shell.fed)
 
 
-def plain_text(text: str) -> str:
-    """Return a paste as it was before a terminal coloured it, or a web page made it pretty."""
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.replace("\r\n", "\n")).translate(_QUOTES)
-    # Spaces that do not break or have no width, and control characters.
-    text = re.sub(r"[\u00a0\u2007\u202f]", " ", text)
-    text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]", "", text)
-    return re.sub(r"(?<!\S)[\u2013\u2014](?=[A-Za-z])", "--", text)
+# --- statements -----------------------------------------------------------------------------------------
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the statements of a text, each with the number of its first line."""
+    lines = text.split("\n")
+    place = 0
+    while place < len(lines):
+        end = _end(lines, place)
+        statement = _joined(lines[place:end])
+        if _NAMED.search(statement):
+            while end < len(lines) and _GOES_ON.match(lines[end]):
+                more = _end(lines, end)
+                statement += " \\\n" + _joined(lines[end:more])
+                end = more
+        if statement.strip():
+            yield place + 1, statement
+        place = end
+
+
+def _end(lines: list[str], start: int) -> int:
+    """The line behind the statement at ``start``: the first with which it is whole, else the next."""
+    end = _continued(lines, start)
+    first = "\n".join(lines[start:end])
+    _check_documents(lines, start, end)
+    if not _OPENS.search(first) or _COMMENT.match(lines[start]):
+        return end
+    stop = end
+    while stop <= min(len(lines), start + _FAR):
+        if not _documents_open(lines[start:stop]) and not parsed(_joined(lines[start:stop])).has_error:
+            return stop
+        if stop == len(lines):
+            break
+        stop = _continued(lines, stop)
+    return end
+
+
+def _joined(lines: list[str]) -> str:
+    """Lines as one text; a last one goes on to nothing."""
+    text = "\n".join(lines)
+    stripped = text.rstrip()
+    return stripped[:-1].rstrip() if stripped.endswith("\\") else text
+
+
+def _continued(lines: list[str], place: int) -> int:
+    """The line behind the one at ``place``, and behind those that it goes on with by a backslash."""
+    while place < len(lines) - 1 and re.search(rf"(?<!\\)\\$|{BROKEN_LINE}$", lines[place]):
+        place += 1
+    return place + 1
+
+
+def _documents_open(lines: list[str]) -> bool:
+    waiting: list[tuple[str, bool]] = []
+    for line in lines:
+        if waiting:
+            end, dashed = waiting[0]
+            if (line.lstrip("\t ") if dashed else line).rstrip() == end:
+                waiting.pop(0)
+            continue
+        waiting += [(match["end"], bool(match["dash"])) for match in _HEREDOC.finditer(line) if "<<<" not in line]
+    return bool(waiting)
+
+
+def _check_documents(lines: list[str], start: int, end: int) -> None:
+    """Raise DrafthouseError for a here-document that nothing ends."""
+    line = "\n".join(lines[start:end])
+    match = _HEREDOC.search(line) if re.match(r"\s*(?:sudo\s+)?(?:cat|tee)\b", line) else None
+    if match and "<<<" not in line and not any(below.strip() == match["end"] for below in lines[start + 1 :]):
+        raise one_problem(
+            "unclosed-quote",
+            f"an unterminated here-document <<{match['end']}",
+            f"a line with only {match['end']}",
+            "paste all of it",
+            f"line {start + 1}",
+        )
+
+
+def _from_broken(statement: str, line: int, shell: Shell) -> list[Words]:
+    """The commands of a statement that is no shell: from each program on, with what breaks it hidden.
+
+    Raises DrafthouseError for a quote that is never closed; what it holds is not repeated, since it may be a key.
+    """
+    found: list[Words] = []
+    for match in _NAMED.finditer(statement):
+        start = statement.rfind("\n", 0, match.start()) + 1
+        head = re.split(r"&&|[;|`(]", statement[start : match.start()])[-1]
+        tail = statement[match.end() :].partition("\n\n")[0]
+        above = statement.count("\n", 0, match.start())
+        for text in (head + match.group() + tail, head + match.group() + re.sub(r"[()|&;<>{}`]", _hide, tail)):
+            if parsed(text).has_error:
+                continue
+            place = len(shell.runs)
+            shell.read(text, line + above)
+            found += [words for run in shell.runs[place:] for words in _started(run, shell)]
+            break
+        else:
+            opened = _open_quote(statement, match.start())
+            _, whole = before_program(re.sub(r"\S*python[\d.]*\s+-m\s*$", "", head).split())
+            if opened is not None and (whole or re.match(r"(?:\s+serve)?\s+-", tail)):
+                quote, place = opened
+                raise one_problem(
+                    "unclosed-quote",
+                    f"an unclosed quote ({quote})",
+                    "a closing quote after the value",
+                    "close it, or paste the whole command",
+                    f"line {line + statement.count(chr(10), 0, place)}, "
+                    f"column {place - statement.rfind(chr(10), 0, place)}",
+                )
+        if found:
+            break
+    return found
+
+
+def _hide(match: re.Match[str]) -> str:
+    return hidden(match.group())
+
+
+def _open_quote(text: str, start: int) -> tuple[str, int] | None:
+    """The quote behind ``start`` that nothing closes, and its place."""
+    place = start
+    for match in re.finditer(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"|(['\"])", text[start:], re.DOTALL):
+        if match.group(1):
+            return match.group(1), place + match.start()
+    return None
+
+
+#: Words in which a program, or a shell with its `-c`, is seen.
+_HEAD = 16
+
+# --- what starts an engine ------------------------------------------------------------------------------
+
+
+def _started(run: Run, shell: Shell) -> list[Words]:
+    """The commands that one command of a shell is: none, its own, or those in its words."""
+    places = run.words
+    if places and places[0].rsplit("/", 1)[-1] in _TALKERS:
+        return []
+    for place, word in enumerate(places):
+        if word == BROKEN_LINE:
+            continue
+        # A program shows in its first words: of a long paste not every end is read as a command.
+        head = [shown(one) for one in places[place : place + _HEAD] if one != BROKEN_LINE]
+        if _command(head, run.line) is None:
+            continue
+        rest = places[place:]
+        clean = [shown(one) for one in rest if one != BROKEN_LINE]
+        found = _command(clean, run.line)
+        if found is None:
+            continue
+        before, whole = before_program([shown(one) for one in places[:place] if one != BROKEN_LINE])
+        behind = rest[len(clean) - len(found.words) :][:1] if found.program != SHELL else []
+        flags_behind = BROKEN_LINE in rest[:3] or bool(behind and behind[0].startswith("-"))
+        if not (whole or flags_behind or found.program == SHELL):
+            continue
+        if run.in_backticks and not found.words:
+            return []
+        found.words, found.prose = _without_prose(found.words)
+        found.assignments = {**run.exported, **run.assignments, **before.assignments}
+        found.launchers = before.launchers
+        return [found]
+    return [inner for word in places if re.search(r"\s", word) for inner in _in_word(shown(word), run, shell)]
+
+
+def _in_word(word: str, run: Run, shell: Shell) -> list[Words]:
+    """The commands in a word that is a script of its own: ``ssh box 'vllm serve M'``."""
+    if not _NAMED.search(word) or shell.depth > 3:
+        return []
+    inner = Shell(dict(shell.values), depth=shell.depth + 1)
+    inner.read(mended(word), run.line)
+    found = [words for one in inner.runs for words in _started(one, inner)]
+    for words in found:
+        words.line = run.line
+        words.assignments = {**run.exported, **run.assignments, **words.assignments}
+    return [words for words in found if words.words]
 
 
 def _without_prose(words: list[str]) -> tuple[list[str], str]:
@@ -181,25 +334,13 @@ def _without_prose(words: list[str]) -> tuple[list[str], str]:
     return words, ""
 
 
-def _expanded(word: str, settings: Mapping[str, list[str]], used: set[str]) -> str:
-    """Put the values of variables that the paste sets on lines of their own into a word; leave others and secrets."""
-
-    def value(match: re.Match[str]) -> str:
-        if match["name"] in settings and not is_secret_name(match["name"]):
-            used.add(match["name"])
-            return " ".join(settings[match["name"]])
-        return match["default"] or match.group()
-
-    pattern = r"\$(?:(?P<brace>\{))?(?P<name>[A-Za-z_]\w*)(?(brace)(?::?-(?P<default>[^}]*))?\})"
-    return re.sub(pattern, value, word) if "$" in word else word
-
-
-def _command(words: list[str], one: str, line: int) -> Words | None:
-    """Return a command by its first words; None for `vllm bench` and the like."""
-    if re.match(_DOCKER, one):
-        count = 3 if words[1:2] == ["container"] else 2
-        return Words(line, "docker run", words[count:])
-    if _IS_SHELL.match(one):
+def _command(words: list[str], line: int) -> Words | None:
+    """A command by its first words; None for `vllm bench` and the like."""
+    name = words[0].rsplit("/", 1)[-1] if words else ""
+    if name in _CONTAINERS:
+        inner = words[2:] if words[1:2] == ["container"] else words[1:]
+        return Words(line, "docker run", inner[1:]) if inner[:1] in (["run"], ["create"]) else None
+    if name in _SHELLS and any(re.fullmatch(r"-\w*c", word) for word in words[1:-1]):
         return Words(line, SHELL, words)
     return engine_words(words, line)
 
@@ -210,6 +351,8 @@ def engine_words(words: list[str], line: int) -> Words | None:
     if re.fullmatch(r"python[\d.]*", name) and words[1:2] == ["-m"] and words[2:3] and words[2] in PYTHON_MODULES:
         rest = words[3:]
         return Words(line, f"python -m {words[2]}", rest[1:] if rest[:1] == ["serve"] else rest)
+    # A build's own name: llama-server-b6343.
+    name = name if name in PROGRAMS else next((one for one in _ALONE if name.startswith(f"{one}-")), name)
     if name not in PROGRAMS:
         return None
     verb, rest = PROGRAMS[name].programs[name], words[1:]
@@ -222,41 +365,3 @@ def engine_of(program: str) -> Engine:
     """Return the engine that ``program`` (as in `Words`) starts."""
     module = program.removeprefix("python -m ")
     return PYTHON_MODULES.get(module) or PROGRAMS[program.split(maxsplit=1)[0]]
-
-
-# --- files that stand in the paste ----------------------------------------------------------------------
-
-
-def _take_files(text: str) -> tuple[dict[str, str], str]:
-    """Return the files that heredocs write or that stand under their name (``x.yaml:``), and the other text."""
-    files: dict[str, str] = {}
-    while match := _HEREDOC.search(text):
-        indent = r"[ \t]*" if match["dash"] else ""
-        ending = re.compile(rf"^{indent}{match['end']}[ \t]*$", re.MULTILINE)
-        stop = ending.search(text, match.end())
-        if stop is None:
-            line = text.count("\n", 0, match.start()) + 1
-            raise one_problem(
-                "unclosed-quote",
-                f"an unterminated here-document <<{match['end']}",
-                f"a line with only {match['end']}",
-                "paste all of it",
-                f"line {line}",
-            )
-        name = re.search(r">{1,2}\s*(\S+)", f"{match['head']} {match['tail']}") or re.search(
-            r"^\s*(?:-a\s+)?([^\s>|-]\S*)", match["head"]
-        )
-        if name:
-            files[name.group(1).strip("'\"").removeprefix("./")] = text[match.end() : stop.start()]
-        # Newlines stay, so that later places are counted as the reader counts them.
-        text = text[: match.start()] + "\n" * text.count("\n", match.start(), stop.end()) + text[stop.end() :]
-    for match in _LABEL.finditer(text):
-        lines: list[str] = []
-        for below in text[match.end() :].split("\n"):
-            if not _YAML_LINE.match(below) or _PROGRAMS.match(below) is not None:
-                break
-            lines.append(below)
-        body = "\n".join(lines).strip("\n")
-        if body:
-            files.setdefault(match["name"], body + "\n")
-    return files, text

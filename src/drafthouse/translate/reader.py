@@ -7,17 +7,18 @@ Everything that was pasted either stands in the command of today (`rest`, `confi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import one_problem
 from ..core.secret_shapes import GONE, is_secret_name, without_shapes
 from ..core.shell import Flag
-from ..engines.pasted import Change, Command, Given, Speculation, apply_keys
+from ..engines.pasted import Change, Command, Given, Speculation, apply_keys, json_value
 from ..engines.read_flags import read_given
 from ..engines.registry import ENGINES
 from ..profiles.catalog import House
-from .flags import OldFlags, apply_old, last_of_each, switched
+from .flags import OldFlags, apply_old, flags_of_variables, last_of_each, switched
 from .nearest_profile import guess_method
 from .paste import Words
 from .sources import engine_of_words, image_version
@@ -35,6 +36,15 @@ _LEFT_TO_FILL = re.compile(
 )
 #: What a shell, or a reader, puts a value for.
 _TO_FILL = re.compile(rf"\$[\w({{]|<[A-Za-z]|{re.escape(GONE)}")
+_SCRIPTS_OWN = ("$@", "${@}", "$*", "${*}")
+_VARIABLE_ALONE = re.compile(r"\$(?:\w+|\{[^}]*\}|\([^)]*\))")
+_HUB_CACHE = re.compile(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)(?:/|$)")
+#: Names, and keys in JSON, of what may speculate.
+_MAY_SPECULATE = re.compile(
+    r"(?:^|[_\W])(?:spec|speculat\w*|draft\w*|ngrams?|eagle\d?|medusa|mtp|nextn|lookahead|dflash)(?=$|[_\W])"
+    r"|lookup[_-]cache|models[_-]preset",
+    re.IGNORECASE,
+)
 _NOT_KNOWN = "passed on unchanged: it is not in the catalogue"
 _OPEN_KEY = (
     "every user of the box can see a key on the command line, and it is not printed again: "
@@ -59,6 +69,8 @@ class Reading:
         self.kept: list[tuple[Given, str, Flag]] = []  # flags that no key of a profile is for; as they were typed too
         self.variables: dict[str, str] = {}  # the same of the environment
         self.left_out: list[str] = []  # what a profile cannot hold
+        self.unread_file = ""
+        self.asked: list[str] = []  # what may speculate and could not be read
         self.target, self.target_flag = "", ""
         self.config_name = ""
         self.config: Settings = {}  # an engine's YAML file, flat
@@ -71,7 +83,10 @@ class Reading:
         self.changes.append(Change(what, became, version, why, kind))
 
     def moved_repository(self, name: str) -> str:
-        """Return where a repository is today."""
+        """Return where a repository is today; a path of the hub's cache is the repository that it holds."""
+        if cached := _HUB_CACHE.search(name):
+            self.note(name, f"{cached[1]}/{cached[2]}", "a path of the hub's cache", "moved")
+            name = f"{cached[1]}/{cached[2]}"
         new = self.flags.moved_repositories.get(name)
         if new:
             self.note(name, str(new), "the repository moved on the hub", "renamed")
@@ -85,9 +100,12 @@ class Reading:
                 "the command of one server",
                 "paste the command of a server that does both",
             )
+        typed_words = self._variables_as_flags() + self._without_rest(self.words.words)
         self._program()
-        given = switched(read_given(self.words.words, self.table), self.table["switches"])
-        given = last_of_each(given, self.changes)
+        given = switched(read_given(typed_words, self.table), self.table["switches"])
+        self._check_speculation(given)
+        appends = self.table.get("appends", ())
+        given = last_of_each(given, self.changes, appends)
         given = self._config_file(given)
         before = frozenset(entry.name for entry in given)
         given = apply_old(given, self.table, self.changes)
@@ -106,10 +124,70 @@ class Reading:
         given, self.config = command.given, command.config
         for entry in given:
             self._flag(entry)
+        self._ask()
         self._settings()
 
     def _guessed(self, draft: str) -> str:
         return guess_method(self.house, self.engine, draft)
+
+    # --- what may speculate without being seen --------------------------------------------------------
+
+    def _variables_as_flags(self) -> list[str]:
+        """Take the variables that are flags of the engine out of what stands before; return them as words."""
+        words, read, unknown = flags_of_variables(self.words.assignments, self.plug.flag_variables, self.table)
+        for name, became in read.items():
+            del self.words.assignments[name]
+            self.note(name, became or "(off)", "a flag by another way", "renamed")
+        self.asked += [name for name in unknown if _MAY_SPECULATE.search(name)]
+        return words
+
+    def _without_rest(self, words: list[str]) -> list[str]:
+        """Take out what a script is given when it is called: nobody knows it here."""
+        for word in words:
+            if word in _SCRIPTS_OWN:
+                self.note(word, "", "what the script is called with; paste it too where it has flags", "ignored")
+        return [word for word in words if word not in _SCRIPTS_OWN]
+
+    def _check_speculation(self, given: list[Given]) -> None:
+        """Raise DrafthouseError where speculation is all in a variable that nobody sets."""
+        for entry in given:
+            is_model = entry.name.endswith(("model", "model-path", "hf", "draft", "hf-repo", "tokenizer"))
+            if not entry.name.replace("_", "-").startswith("spec") or is_model or not isinstance(entry.value, str):
+                continue
+            open_json = entry.value.startswith("{") and isinstance(json_value(entry.value), str)
+            if _VARIABLE_ALONE.fullmatch(entry.value) or (open_json and _TO_FILL.search(entry.value)):
+                raise one_problem(
+                    "value-is-variable",
+                    f"{without_shapes(entry.value)}, which the paste does not set",
+                    "the value itself: it says how the server speculates",
+                    "paste the line that sets it too, or write the value out",
+                    entry.spelled,
+                )
+
+    def _ask(self) -> None:
+        """Note what is kept without being understood and may speculate, in the baseline too."""
+        suspects = [] if self.speculation else [*self._suspects()]
+        for what in [*self.asked, *suspects]:
+            self.note(what, "", "it may speculate, in both arms: paste what it holds, or leave it out", "kept")
+        self.asked += suspects
+
+    def _suspects(self) -> Iterator[str]:
+        """Yield what of a command without speculation may speculate all the same."""
+        for name, value in self.words.container:
+            if self.plug.flag_variables and name in ("--env-file", "--env_file", "--envFrom"):
+                yield f"the variables in {value}"
+        for name, value in self.words.assignments.items():
+            if _MAY_SPECULATE.search(name) and not is_secret_name(name) and name not in self.table["environment"]:
+                yield f"{name}={value}"
+        for given, _, words in self.kept:
+            structured = str(given.value).startswith("{")
+            if _MAY_SPECULATE.search(given.name) or (structured and _MAY_SPECULATE.search(str(given.value))):
+                yield " ".join(words)
+        for name in self.config:
+            if _MAY_SPECULATE.search(name):
+                yield f"{name} (in {self.config_name})"
+        if self.unread_file:
+            yield self.unread_file
 
     # --- around the flags -----------------------------------------------------------------------------
 
@@ -164,15 +242,22 @@ class Reading:
         entry = next((entry for entry in given if entry.name == name and isinstance(entry.value, str)), None)
         if entry is None:
             return given
-        text, typed_as = self.file_of(entry.value), f"{entry.spelled} {entry.value}"
+        inline = entry.value.lstrip().startswith("{")
+        text, typed_as = entry.value if inline else self.file_of(entry.value), f"{entry.spelled} {entry.value}"
+        if inline:
+            entry = replace(entry, value=f"{name}.yaml")
+            self.note(
+                typed_as, f"{entry.flag} {entry.value}", "JSON in place of a file's name: it is that file", "moved"
+            )
         if text is None:
             why = "the file is neither here nor in the paste, so the profile lacks its settings; paste it first"
             self.note(typed_as, f"{entry.flag} {entry.value}", f"{why}: cat <<EOF > {entry.value} …", "kept")
             self.rest.append([entry.flag, entry.value])
             self.left_out.append(f"the settings in {entry.value}")
+            self.unread_file = f"{entry.flag} {entry.value}"
             return [other for other in given if other is not entry]
         data = read_yaml(text, entry.value)
-        others = [other for other in given if other is not entry]
+        others = [other for other in given if other.spelled != entry.spelled]
         if self.plug.flags_in_file:  # the command line wins
             self.note(typed_as, "", "its flags are in the command now", "moved")
             words = [without_shapes(word) for key, value in data.items() for word in file_words(str(key), value)]

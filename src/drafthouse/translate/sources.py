@@ -6,6 +6,7 @@ import ast
 import itertools
 import json
 import re
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +14,11 @@ from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.secret_shapes import GONE, is_secret_name, without_shapes
 from ..engines.base import Engine
 from ..engines.registry import DIALECTS
+from .documents import Holder, holders_of
 from .launchers import taken_off
-from .paste import FORMS, SHELL, Paste, Words, engine_of, engine_words, plain_text, read_paste
-from .yaml_commands import Holder, yaml_holders
+from .paste import FORMS, SHELL, Paste, Words, engine_of, engine_words, read_paste
+from .repairs import plain_text
+from .shell import Value
 
 #: Flags of `docker run` that take no value; all the others do.
 _DOCKER_SWITCHES = {
@@ -31,6 +34,9 @@ _DOCKER_SHORT = {
 _CALL = "LLM(...)"
 _CALLED = next(engine for engine in DIALECTS.values() if engine.python_call)
 _SHELLS = ("bash", "sh")
+_DEEPEST = 2  # here-documents in here-documents
+_MOST_LISTS, _LONGEST_LIST = 100, 20_000  # of words in a program; letters of one
+_ENVIRONMENT_FILE = re.compile(r"^[ \t]*EnvironmentFile=-?(\S+)", re.MULTILINE)
 
 
 def commands_of(text: str) -> tuple[list[Words], Paste]:
@@ -40,6 +46,8 @@ def commands_of(text: str) -> tuple[list[Words], Paste]:
     """
     found, waiting, paste = _commands_in(text)
     found += _python(plain_text(text))
+    if not found:
+        found = _lists_of_words(plain_text(text))
     if not found:
         raise DrafthouseError(_nothing(text, waiting))
     return [_without_secrets(words) for words in sorted(found, key=lambda words: words.line)], paste
@@ -57,12 +65,13 @@ def _without_secrets(words: Words) -> Words:
     )
 
 
-def _commands_in(text: str) -> tuple[list[Words], list[Words], Paste]:
+def _commands_in(
+    text: str, values: dict[str, Value] | None = None, depth: int = 0
+) -> tuple[list[Words], list[Words], Paste]:
     """Return the serve commands of a text, the containers in it that only start a shell, and the text as a paste."""
-    holders, rest = yaml_holders(text)
-    found = [words for holder in holders for words in _held(holder)]
-    text = rest if found else text
-    paste = read_paste(text) if text.strip() or not found else Paste([], {}, [])
+    holders, rest = holders_of(plain_text(text))
+    paste = read_paste(rest, values) if rest.strip() or not holders else Paste([], {}, [])
+    found = [words for holder in holders for words in _held(holder, paste.values)]
     waiting: list[Words] = []  # what is typed into such a shell comes later
     for words in paste.commands:
         if words.program == SHELL:
@@ -80,23 +89,43 @@ def _commands_in(text: str) -> tuple[list[Words], list[Words], Paste]:
                 words.assignments = {**_environment(container), **words.assignments}
             waiting = []
             found.append(words)
+    for line, body in paste.fed if depth < _DEEPEST else ():
+        found += _in_document(body, line, paste, depth)
+    missing = [name for name in _ENVIRONMENT_FILE.findall(rest) if name.rsplit("/", 1)[-1] not in paste.files]
+    for words in found:
+        words.container += [("--env-file", name) for name in missing]
     return found, waiting, paste
 
 
-def _held(holder: Holder) -> list[Words]:
-    """Return the commands that a service or a container of a YAML file starts; nothing where it is no engine's."""
+def _in_document(body: str, line: int, paste: Paste, depth: int) -> list[Words]:
+    """Return the commands in the text of a here-document: a unit, a script, a compose file."""
+    try:
+        found, _, inner = _commands_in(body, paste.values, depth + 1) if body.strip() else ([], [], paste)
+    except DrafthouseError:  # a program in another language
+        return []
+    for name, text in inner.files.items():
+        paste.files.setdefault(name, text)
+    for words in found:
+        words.line += line - 1
+    return found
+
+
+def _held(holder: Holder, values: dict[str, Value]) -> list[Words]:
+    """Return the commands that a service or a container of a file starts; nothing where it is no engine's."""
+    entrypoint, rest = holder.filled(values.get)
+    files = [value for name, value in holder.settings if name == "--env_file"]
+    if files and values:
+        own = {name: value for name, value in values.items() if isinstance(value, str)}
+        holder.environment = {**own, **holder.environment}
     words = Words(holder.line, "docker run", [], dict(holder.environment), container=list(holder.settings))
     words.image = holder.image
-    command = [*holder.entrypoint, *holder.command]
-    if not holder.entrypoint:
-        command = _whole(words, holder.command)
-    return _opened(words, command)
+    return _opened(words, [*entrypoint, *rest] if entrypoint else _whole(words, rest))
 
 
 def _script(shell: list[str], around: Words) -> list[Words]:
     """Return the commands in the script that a shell gets as a word, with what was set around it."""
     scripts = [word for before, word in itertools.pairwise(shell) if re.fullmatch(r"-\w*c", before)]
-    found = _commands_in(scripts[0])[0] if scripts else []
+    found = _commands_in(scripts[0], {**around.assignments})[0] if scripts and scripts[0].strip() else []
     for one in found:
         one.line, one.prose = around.line, around.prose
         one.assignments = {**around.assignments, **one.assignments}
@@ -214,8 +243,35 @@ def _python(text: str) -> list[Words]:
     return found
 
 
-def _call(text: str, opening: int, line: int) -> ast.Call:
-    """Parse the call whose ``(`` is at ``opening``; comments may have lost the newline behind them."""
+def _lists_of_words(text: str) -> list[Words]:
+    """Return the commands that a program hands to a process as a list: `["vllm", "serve", model, ...]`."""
+    found: list[Words] = []
+    for match in itertools.islice(re.finditer(r"\[(?=\s*[\"'])", text), _MOST_LISTS):
+        listed = text[match.start() : match.start() + _LONGEST_LIST]
+        try:
+            tree = ast.parse(_bracketed(listed, 0), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        if isinstance(tree, ast.List):
+            inner, _, _ = _commands_in(" ".join(_typed(word, text) for word in tree.elts))
+            for words in inner:
+                words.line = text.count("\n", 0, match.start()) + 1
+            found += inner
+    return found
+
+
+def _typed(word: ast.expr, text: str) -> str:
+    """A word of such a list as a shell would be given it; what only the program knows is a variable of that name."""
+    if isinstance(word, ast.Call) and len(word.args) == 1:  # str(port)
+        word = word.args[0]
+    try:
+        return shlex.quote(str(_literal(word, text, 0)))
+    except DrafthouseError:
+        return f"${{{re.sub(r'[^A-Za-z0-9_]+', '_', ast.unparse(word)).strip('_')[:40] or 'value'}}}"
+
+
+def _bracketed(text: str, opening: int) -> str:
+    """The text from the bracket at ``opening`` to the one that closes it."""
     depth, place, quote = 0, opening, ""
     while place < len(text):
         char = text[place]
@@ -230,7 +286,12 @@ def _call(text: str, opening: int, line: int) -> ast.Call:
             if depth == 0:
                 break
         place += 1
-    body = text[opening : place + 1]
+    return text[opening : place + 1]
+
+
+def _call(text: str, opening: int, line: int) -> ast.Call:
+    """Parse the call whose ``(`` is at ``opening``; comments may have lost the newline behind them."""
+    body = _bracketed(text, opening)
     comment = re.compile(r"#\s[^\n\"']*?(?=\s\w+\s*=|\s*\)\s*$|\n|$)")
     for source in (body, comment.sub(" ", body)):
         try:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 import yaml
 
 from ..core.plain_text import printable
 from ..core.shell import shell_words
 from ..core.table import table
-from .another import Another
 from .flags import KINDS
 from .translator import Translation
 
@@ -36,7 +35,7 @@ def profile_text(translation: Translation) -> str:
     return "\n".join(lines) + "\n" + body
 
 
-def command_text(translation: Translation | Another) -> str:
+def command_text(translation: Translation) -> str:
     """Return the command to paste: the files it reads first, then one flag a line."""
     parts = [f"cat > {shell_words(name)} <<'EOF'\n{text}EOF\n" for name, text in translation.files.items()]
     first, *rest = translation.command
@@ -49,10 +48,13 @@ def _shell(words: Sequence[str]) -> str:
     return " ".join(f'"{word}"' if _VARIABLE.fullmatch(word) else shell_words(word) for word in words)
 
 
-def as_data(translation: Translation, another: Another | None = None) -> dict[str, Any]:
-    """Return the whole translation as plain data, for --json; ``another``, where asked for, under ``to``."""
-    return {
-        **({"to": _of_another(another)} if another else {}),
+def as_data(translation: Translation) -> dict[str, Any]:
+    """Return the whole translation as plain data, for --json; where something is asked for, without its command."""
+    models: list[str] = []
+    variables: list[str] = []
+    for name in translation.missing:
+        (variables if "$" in name else models).append(name)
+    data: dict[str, Any] = {
         "name": translation.name,
         "engine": translation.engine,
         "engine_version": translation.version,
@@ -60,7 +62,9 @@ def as_data(translation: Translation, another: Another | None = None) -> dict[st
         "near_profiles": translation.near,
         "differs": translation.differs,
         "baseline": translation.baseline,
-        "missing_models": translation.missing,
+        "missing_models": models,
+        "variables": variables,
+        "asked": translation.asked,
         "profile": translation.profile,
         "profile_yaml": profile_text(translation),
         "command": [word for words in translation.command for word in words],
@@ -68,41 +72,16 @@ def as_data(translation: Translation, another: Another | None = None) -> dict[st
         "files": translation.files,
         "changes": [change.as_dict() for change in translation.changes],
     }
-
-
-class AnotherData(TypedDict):
-    """A command of another engine as plain data."""
-
-    engine: str
-    engine_version: str
-    command: list[str]
-    command_text: str
-    files: dict[str, str]
-    missing: list[dict[str, str]]
-
-
-def _of_another(another: Another) -> AnotherData:
-    return {
-        "engine": another.engine,
-        "engine_version": another.version,
-        "command": [word for words in another.command for word in words],
-        "command_text": command_text(another),
-        "files": another.files,
-        "missing": [{"what": what, "why": why} for what, why in another.missing],
-    }
-
-
-def another_text(another: Another, *, colour: bool = False) -> str:
-    """Return the command of another engine for a terminal, and what of the first one it is without."""
-    rows = [[printable(what), printable(why)] for what, why in another.missing]
-    lost = _indented(table(["was", "why"], rows, width=60)) if rows else "  nothing"
-    title = f"the nearest command of {another.engine_name} {another.version}; never run"
-    return f"{_rule(title, colour)}{command_text(another)}\n\nwithout an equivalent\n{lost}"
+    if translation.asked:
+        data |= dict.fromkeys(("profile", "profile_yaml", "command", "command_text", "files"))
+    return data
 
 
 def translation_text(translation: Translation, *, colour: bool = False) -> str:
     """Return what a person reads: which profile it is, the profile, the command of today, the changes."""
     parts = [_paint(_is(translation), "\033[1m", colour)]
+    if translation.asked:
+        return "\n\n".join([*parts, _rule("what became of the rest", colour) + _changes(translation)])
     parts.append(_rule(f"profiles/{translation.name}.yml", colour) + profile_text(translation).rstrip())
     parts.append(
         _rule(f"today's command ({translation.engine_name} {translation.version})", colour) + command_text(translation)
@@ -113,9 +92,15 @@ def translation_text(translation: Translation, *, colour: bool = False) -> str:
 def _is(translation: Translation) -> str:
     """Say first whether there is such a profile already, and in what the command differs from it."""
     missing = "".join(
-        f"\nnot in the catalogue: plan and run add it from the Hub, drafthouse model add does it now: {printable(name)}"
+        f"\na variable, not a model: {printable(name)}: paste the line that sets it, or write the model out"
+        if "$" in name
+        else "\nnot in the catalogue: plan and run add it from the Hub, drafthouse model add does it now: "
+        + printable(name)
         for name in translation.missing
     )
+    if translation.asked:
+        wanted = "".join(f"\npaste it too, or leave it out: {printable(what)}" for what in translation.asked)
+        return f"not translated yet: this may speculate, and what it holds was not pasted{wanted}"
     near = missing + (f"\nnear it: {', '.join(translation.near[:3])}" if translation.near else "")
     if not translation.same:
         return f"a new profile: {translation.name}{near}"
@@ -129,16 +114,11 @@ def _changes(translation: Translation) -> str:
     """Return the changes, a table for each kind; versions stand beside what they changed."""
     blocks = []
     for kind in KINDS:
-        rows = [
-            [
-                printable(change.what),
-                printable(change.became if change.became != change.what else ""),
-                change.version,
-                printable(change.why),
-            ]
-            for change in translation.changes
-            if change.kind == kind
-        ]
+        rows = []
+        for change in translation.changes:
+            if change.kind == kind:
+                became = "" if change.became == change.what else change.became
+                rows.append([printable(change.what), printable(became), change.version, printable(change.why)])
         if rows:
             blocks.append(f"{kind}\n{_indented(_columns(rows))}")
     return "\n\n".join(blocks) or "nothing: every flag is current"
@@ -147,7 +127,7 @@ def _changes(translation: Translation) -> str:
 def _columns(rows: Sequence[Sequence[str]]) -> str:
     """Return a table without the columns that are empty in every row."""
     wanted = [place for place in range(len(_CHANGES)) if any(row[place] not in ("", "-") for row in rows)]
-    return table([_CHANGES[place] for place in wanted], [[row[place] for place in wanted] for row in rows], width=38)
+    return table([_CHANGES[place] for place in wanted], [[row[place] for place in wanted] for row in rows])
 
 
 def _indented(text: str) -> str:

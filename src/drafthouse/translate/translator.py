@@ -62,6 +62,7 @@ class Translation:
     differs: list[str]  # in what it differs from the first of the same
     baseline: bool  # the command does not speculate
     left_out: list[str]  # of the command, and not of the profile
+    asked: list[str]  # what may speculate and was not pasted: until it is, no baseline is printed
     missing: list[str]  # models that the catalogue does not have: without them the profile does not resolve
 
 
@@ -144,8 +145,11 @@ class _Result:
         extra, environment = sort_extras(read, self.house, engine, self.version, spec["method"])
         profile = self._profile(hardware, target or read.target, spec, extra, environment)
         name = f"{hardware}-{slug(target or read.target)}-{slug(spec['method'])}"
+        if name in self.house.profiles:
+            name += "-pasted"
+        models = (profile["target"], spec.get("draft"))
         return Translation(
-            name=f"{name}-pasted" if name in self.house.profiles else name,
+            name=name,
             engine=read.engine_id,
             engine_name=self.engine["name"],
             version=self.version,
@@ -157,9 +161,10 @@ class _Result:
             same=same,
             near=near,
             differs=differences(profile, self.house.profiles[same[0]]) if same else [],
-            baseline=speculation is None,
+            baseline=speculation is None and not read.asked,
             left_out=read.left_out,
-            missing=[name for name in (profile["target"], spec.get("draft")) if name and name not in self.house.models],
+            asked=read.asked,
+            missing=[model for model in models if model and model not in self.house.models],
         )
 
     def _head_as_model(self) -> None:
@@ -194,7 +199,9 @@ class _Result:
     def _known(self, name: str, kind: str) -> str | None:
         """Return the catalogue's id of a model; say so where it has none, and name the nearest."""
         found = called(self.house, name)
-        if found is None and (found := called_like(self.house, name)):
+        if "$" in name:
+            self.note(name, name, "a variable that the paste does not set: write the model out", "kept")
+        elif found is None and (found := called_like(self.house, name)):
             why = "taken for the catalogue's model of this name; change it if it is another"
             self.note(name, found, why, "chosen")
         elif found is None:

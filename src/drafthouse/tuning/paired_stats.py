@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..bench.stats import median, median_interval
+from ..analysis.speedup import mean_ratio
+from ..bench.stats import median
 from .types import Candidate, Facts
 
 #: Candidates this near to the fastest count as equally fast.
@@ -36,10 +37,10 @@ def prompt_of(key: str) -> str:
 def hopeless(ratios: Sequence[float]) -> bool:
     """Tell whether speeds over the leader's, prompt by prompt, are so low that more of them cannot help.
 
-    They are when the upper end of their median's 95 % interval is below 0.90. It takes three answers at least; of
-    so few the upper end is the best one.
+    They are when the upper end of the interval of their geometric mean is below 0.90. It takes three answers at least.
     """
-    return len(ratios) >= LEAST_ANSWERS and median_interval(ratios).high < HOPELESS
+    found = mean_ratio([math.log(ratio) for ratio in ratios])
+    return len(ratios) >= LEAST_ANSWERS and found is not None and found["high"] < HOPELESS
 
 
 def speeds_of(candidates: Sequence[Mapping[str, float]]) -> list[float]:

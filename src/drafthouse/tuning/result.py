@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, cast
 
 import yaml
 
+from ..analysis.decision import WORTH, Measured, decide
 from ..analysis.gates import FAILED, PASSED
 from ..analysis.output_equality import judge_outputs
-from ..analysis.verdict import THRESHOLD
+from ..analysis.speedup import estimate_speedup, sum_ratio
 from ..analysis.verdict_types import JudgedArms
+from ..analysis.words import THRESHOLD
 from ..bench.machine_state import OTHER_CPU_PERCENT
-from ..bench.stats import Estimated, geometric_means, median, median_interval, paired_ratios
+from ..bench.stats import Gain, median, paired_ratios
 from ..core.format import NOTHING, count, listing, number, percent, times, times_span
 from ..core.plain_text import printable
 from ..core.table import table
@@ -47,9 +51,9 @@ class Judgement:
 
     word: str
     sentence: str
-    over_profile: Estimated | None = None
+    over_profile: Gain | None = None
     """The winner's speed over that of the profile as it stood, prompt by prompt."""
-    over_baseline: Estimated | None = None
+    over_baseline: Gain | None = None
     """The winner's speed over that of the same server without speculation."""
     equal_outputs: EqualAnswers | None = None
     outputs: JudgedArms | None = None
@@ -65,7 +69,7 @@ def judge(found: Found) -> Judgement:
     if found.unconfirmed:
         return Judgement(UNCONFIRMED, f"unconfirmed: {won.id} was the fastest in the search, but {found.unconfirmed}")
     mine, base, before = (
-        _pooled(found.final[key]) for key in ((SPECULATIVE, won.id), (BASELINE, won.id), (SPECULATIVE, own.id))
+        found.final[key] for key in ((SPECULATIVE, won.id), (BASELINE, won.id), (SPECULATIVE, own.id))
     )
     over_profile, over_baseline = _speedup(before, mine), _speedup(base, mine)
     arms = found.final[BASELINE, won.id], found.final[SPECULATIVE, won.id]
@@ -76,33 +80,35 @@ def judge(found: Found) -> Judgement:
         return Judgement(WRONG_OUTPUT, sentence, over_profile, over_baseline, equal, outputs)
     drafted = any(outcome.facts.get("drafted") for outcome in found.final[SPECULATIVE, won.id])
     word, said = _word(won, own, over_profile, drafted)
-    pays = over_baseline["low"] > THRESHOLD
-    beside = f"{'pays' if pays else 'does not pay'}: {times_span(over_baseline)} of the speed without speculation"
+    verdict = _verdict(found.final[BASELINE, won.id], found.final[SPECULATIVE, won.id])
+    beside = f"{verdict}: {times_span(over_baseline)} of the speed without speculation"
     prompts = f"on {count(over_profile['n'], 'prompt')} that the search did not see"
     unsure = "" if outputs["word"] == PASSED else f"; outputs {outputs['word']}: {outputs['said']}"
     sentence = f"{word}: {won.id}, {said} {prompts}; {beside}{unsure}"
     return Judgement(word, sentence, over_profile, over_baseline, equal, outputs)
 
 
-def _word(won: Candidate, own: Candidate, over_profile: Estimated, drafted: bool) -> tuple[str, str]:
+def _word(won: Candidate, own: Candidate, over_profile: Gain, drafted: bool) -> tuple[str, str]:
     speed = f"{times_span(over_profile)} the speed of {own.id}"
     if not drafted:
         return NO_FASTER, f"{speed}, without drafting a token, so speculation is not the cause,"
     # Two starts of one engine differ, which an interval over prompts does not see: the verdict's own threshold.
-    if over_profile["median"] >= THRESHOLD and over_profile["low"] > 1.0:
+    if over_profile["gain"] >= THRESHOLD and over_profile["low"] > 1.0:
         return FASTER, speed
-    if won.family == own.family and won.tokens < own.tokens and over_profile["low"] > 1 / SAME:
+    # Surely not slower by what would be worth having, and no slower as measured.
+    as_fast = over_profile["gain"] > 1 / SAME and over_profile["low"] > 1 / WORTH
+    if won.family == own.family and won.tokens < own.tokens and as_fast:
         return AS_FAST, f"{speed} with {own.tokens - won.tokens} fewer draft tokens per step,"
     return NO_FASTER, f"{speed}, not a clear gain,"
 
 
-def _pooled(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
-    """Return the TPOT of every prompt over all rounds, in ms."""
-    pooled: dict[str, list[float]] = {}
-    for outcome in outcomes:
-        for prompt, value in outcome.tpot_ms.items():
-            pooled.setdefault(prompt, []).append(value)
-    return pooled
+def _log_tpot(outcomes: Sequence[Outcome]) -> dict[str, dict[int, float]]:
+    """The logarithm of the TPOT of every prompt, by round; one at several temperatures has their mean."""
+    values: dict[str, dict[int, list[float]]] = {}
+    for turn, outcome in enumerate(outcomes, 1):
+        for key, tpot_ms in outcome.tpot_ms.items():
+            values.setdefault(prompt_of(key), {}).setdefault(turn, []).append(math.log(tpot_ms))
+    return {prompt: {turn: fmean(logs) for turn, logs in own.items()} for prompt, own in values.items()}
 
 
 def _answers(outcomes: Sequence[Outcome]) -> ArmResult:
@@ -115,10 +121,25 @@ def _answers(outcomes: Sequence[Outcome]) -> ArmResult:
     return cast("ArmResult", {"requests": answers})
 
 
-def _speedup(slow: Mapping[str, Sequence[float]], fast: Mapping[str, Sequence[float]]) -> Estimated:
-    """Return the median speed-up over the prompts; one at several temperatures counts once, as in the verdict."""
-    ratios = paired_ratios(slow, fast)
-    return median_interval(list(geometric_means(ratios, {key: prompt_of(key) for key in ratios}).values())).as_dict()
+def _measured(slow: Sequence[Outcome], fast: Sequence[Outcome]) -> Measured:
+    """What the verdict looks at: the speed-up, and the sum of the prompts' times per token in place of seconds."""
+    one, two = _log_tpot(slow), _log_tpot(fast)
+    sums = [{prompt: fmean(map(math.exp, own.values())) for prompt, own in arm.items()} for arm in (one, two)]
+    return Measured(estimate_speedup(one, two, dict.fromkeys(one, "")), sum_ratio(sums[0], sums[1]), {})
+
+
+def _verdict(baseline: Sequence[Outcome], speculative: Sequence[Outcome]) -> str:
+    """The verdict's word for two arms, by its own table; ``too few rounds`` beside one that more rounds could give."""
+    decision = decide(_measured(baseline, speculative))
+    return f"{decision.word} ({decision.cause})" if decision.cause else str(decision.word)
+
+
+def _speedup(slow: Sequence[Outcome], fast: Sequence[Outcome]) -> Gain:
+    """The speed-up by the verdict's estimator; raises ValueError for fewer than two prompts that both answered."""
+    found = _measured(slow, fast).speedup
+    if found is None:
+        raise ValueError("fewer than two prompts were answered by both")
+    return found.as_dict()
 
 
 def _equal_outputs(baseline: Sequence[Outcome], speculative: Sequence[Outcome]) -> EqualAnswers | None:
@@ -167,7 +188,7 @@ def table_of(found: Found) -> str:
                 note,
             ]
         )
-    return table(["candidate", "prompts", "starts", "ms/token", "speed", "tokens/step", ""], rows, width=48)
+    return table(["candidate", "prompts", "starts", "ms/token", "speed", "tokens/step", ""], rows)
 
 
 def text_of(found: Found, judgement: Judgement, left_out: Sequence[tuple[str, str]], notes: Sequence[str]) -> str:
@@ -237,9 +258,9 @@ def evidence(found: Found, judgement: Judgement, about: Tuned, prompts: TuneProm
     return data
 
 
-def _short(estimate: Estimated) -> TunedSpeed:
-    median, low, high = (round(value, 3) for value in (estimate["median"], estimate["low"], estimate["high"]))
-    return {"median": median, "low": low, "high": high, "prompts": estimate["n"]}
+def _short(estimate: Gain) -> TunedSpeed:
+    gain, low, high = (round(value, 3) for value in (estimate["gain"], estimate["low"], estimate["high"]))
+    return {"gain": gain, "low": low, "high": high, "prompts": estimate["n"]}
 
 
 def tuned_profile(profile: Profile, winner: Candidate, proof: Tuned) -> Profile:
@@ -280,6 +301,22 @@ def profile_yaml(profile: Profile) -> str:
 
 def as_json(found: Found, judgement: Judgement) -> str:
     """Return the whole tuning, for result.json."""
+    tried = [
+        {
+            "candidate": one.candidate.id,
+            "tokens": one.candidate.tokens,
+            "out": one.out,
+            "starts": one.starts,
+            "speed": speed_over_own(found, one),
+            "tpot_ms": one.tpot_ms,
+            "facts": one.facts,
+        }
+        for one in found.tried
+    ]
+    final = []
+    for (arm, candidate), outcomes in found.final.items():
+        rounds = [outcome.tpot_ms for outcome in outcomes]
+        final.append({"arm": arm, "candidate": candidate, "rounds": rounds})
     data = {
         "schema": "drafthouse.tuned/1",
         "word": judgement.word,
@@ -294,21 +331,7 @@ def as_json(found: Found, judgement: Judgement) -> str:
         "over_baseline": judgement.over_baseline,
         "equal_outputs": judgement.equal_outputs,
         "outputs": judgement.outputs,
-        "tried": [
-            {
-                "candidate": one.candidate.id,
-                "tokens": one.candidate.tokens,
-                "out": one.out,
-                "starts": one.starts,
-                "speed": speed_over_own(found, one),
-                "tpot_ms": one.tpot_ms,
-                "facts": one.facts,
-            }
-            for one in found.tried
-        ],
-        "final": [
-            {"arm": arm, "candidate": candidate, "rounds": [outcome.tpot_ms for outcome in outcomes]}
-            for (arm, candidate), outcomes in found.final.items()
-        ],
+        "tried": tried,
+        "final": final,
     }
     return json.dumps(data, indent=1) + "\n"

@@ -167,15 +167,18 @@ class _Reach:
 
     def _check_tunable(self) -> None:
         """Raise DrafthouseError with everything in `tunable` that names nothing, or a value that does not resolve."""
-        findings = Findings(f"profiles/{self.name}.yml")
+        findings = Findings(self.house.file(self.name))
         own = self.engine["methods"][self.spec["method"]]
         tunable = self.tunable
-        named: list[tuple[str, str, Collection[str]]] = [
-            *((f"serve.{key}", key, self.engine["options"]) for key in tunable.get("serve", {})),
-            *((f"options.{key}", key, own.get("options", {})) for key in tunable.get("options", {})),
-            *((f"methods[{n}]", key, self.engine["methods"]) for n, key in enumerate(tunable.get("methods", []))),
-            *((f"drafts[{n}]", key, self.house.models) for n, key in enumerate(tunable.get("drafts", []))),
-        ]
+        named: list[tuple[str, str, Collection[str]]] = []
+        for key in tunable.get("serve", {}):
+            named.append((f"serve.{key}", key, self.engine["options"]))
+        for key in tunable.get("options", {}):
+            named.append((f"options.{key}", key, own.get("options", {})))
+        for place, key in enumerate(tunable.get("methods", [])):
+            named.append((f"methods[{place}]", key, self.engine["methods"]))
+        for place, key in enumerate(tunable.get("drafts", [])):
+            named.append((f"drafts[{place}]", key, self.house.models))
         for path, key, known in named:
             if key not in known:
                 findings.add(

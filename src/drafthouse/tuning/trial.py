@@ -142,7 +142,7 @@ class _Trial:
         later = await asyncio.to_thread(read_cpu)
         own = own_pids([self.endpoint], state) | own_pids([self.endpoint], later)
         busy = between(state, later, own)["other_cpu_percent"]
-        return self.told(STOPPED if self.why else status, measured_s, before, after, busy)
+        return self.result(STOPPED if self.why else status, measured_s, before, after, busy)
 
     async def warm_up(self, session: aiohttp.ClientSession) -> None:
         """Send one request for each stream. Raises DrafthouseError when none is answered in the trial's time."""
@@ -180,43 +180,47 @@ class _Trial:
             middle = sorted(self.ratios)[len(self.ratios) // 2]
             self.why = f"{middle:.2f} x the leader's speed after {done} of {total} prompts"
 
-    def told(
+    def result(
         self, status: str, measured_s: float, before: Snapshot, after: Snapshot, busy: float | None
     ) -> TrialResult:
-        """Return the trial as plain data; no texts but where they are asked for: it travels and is kept."""
-        bad = [one for one in self.requests if one["status"] != REQUEST_OK]
+        """The trial as plain data; no texts but where they are asked for: it travels and is kept."""
+        output_tokens = 0
+        tpot_ms: dict[str, float] = {}
+        greedy: list[Request] = []
+        bad: list[Request] = []
+        for request in self.requests:
+            output_tokens += request["output_tokens"] or 0
+            if request["status"] != REQUEST_OK:
+                bad.append(request)
+                continue
+            if request["temperature"] == 0:
+                greedy.append(request)
+            if value := _tpot(request):
+                tpot_ms[_pair(request)] = value
         acceptance = acceptance_of(self.requests, [{"before": before, "after": after}], None) if self.requests else None
         drafted = (acceptance and acceptance["spec_decode_draft_tokens"]) or 0
         length = (acceptance and acceptance["spec_decode_acceptance_length"]) or 0
-        greedy = [one for one in self.requests if one["status"] == REQUEST_OK and one["temperature"] == 0]
-        told: TrialResult = {
+        if bad:
+            status, self.why = FAILED, f"{bad[0]['prompt_id']}: {bad[0]['error']}"
+        result: TrialResult = {
             "schema": SCHEMA,
             "arm": self.endpoint.arm,
-            "status": FAILED if bad else status,
-            "why": f"{bad[0]['prompt_id']}: {bad[0]['error']}" if bad else self.why,
+            "status": status,
+            "why": self.why,
             "asked": len(self.requests),
             "failed": len(bad),
             "measured_s": measured_s,
             "ended_unix_s": time.time(),
-            "tpot_ms": self.tpot_ms(),
-            "output_tokens": sum(one["output_tokens"] or 0 for one in self.requests),
+            "tpot_ms": tpot_ms,
+            "output_tokens": output_tokens,
             "drafted": bool(drafted) or length > 1.0,
             "acceptance": acceptance,
-            "outputs": {_pair(one): _fingerprint(one) for one in greedy},
+            "outputs": {_pair(request): _fingerprint(request) for request in greedy},
             "other_cpu_percent": busy,
         }
         if self.options.texts:
-            told["answers"] = list(map(_answer, greedy))
-        return told
-
-    def tpot_ms(self) -> dict[str, float]:
-        """Return the time per output token of every whole answer, in ms."""
-        found = {}
-        for one in self.requests:
-            value = _tpot(one)
-            if value is not None:
-                found[_pair(one)] = value
-        return found
+            result["answers"] = list(map(_answer, greedy))
+        return result
 
 
 def _answer(request: Request) -> Answer:

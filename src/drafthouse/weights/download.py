@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
+from ..core.addresses import may_lead_to
+from ..core.bounded import Deadline, within
 from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.retry import PASSING, Brake, Patience, asked_to_wait
 from .hub_client import RemoteFile, refusal
@@ -61,6 +63,8 @@ class Limits:
     patience: Patience = field(default_factory=Patience)
     shared: Shared = field(default_factory=Shared)
     say: Callable[[str], None] = lambda line: None  # lines for a person
+    deadline: Deadline | None = None
+    """The end of all reading, where a command only looks on its way."""
 
 
 class _TryAgainError(Exception):
@@ -136,7 +140,8 @@ class _Fetch:
     def pause(self, failed: int, error: _TryAgainError) -> None:
         """Wait before the next try, or give up."""
         pause = self.limits.patience.pause(failed, error.wait_s)
-        if pause is None:
+        deadline = self.limits.deadline
+        if pause is None or (deadline is not None and pause >= deadline.left()):
             self.give_up(failed, error)
         else:
             if error.wait_s:
@@ -207,11 +212,18 @@ class _Fetch:
             add = request.add_unredirected_header if name.lower() == "authorization" else request.add_header
             add(name, value)
         buffer = memoryview(bytearray(_PIECE))
+        deadline = self.limits.deadline
+        # Only a read that returns with what has come can be cut off in time.
+        careful = self.careful or deadline is not None
+        stall_s = self.limits.stall_s if deadline is None else max(0.1, min(self.limits.stall_s, deadline.left()))
         try:
-            with opener().open(request, timeout=self.limits.stall_s) as answer:
+            # Its headers too may drip: the time-out of a socket is that of one read.
+            with within(2 * stall_s, lambda: opener().open(request, timeout=stall_s)) as answer:
                 self.check(answer.status, answer.headers)
                 while self.have < self.file.size:
-                    piece = answer.read1(_RECORD) if self.careful else buffer[: answer.readinto(buffer)]
+                    if deadline is not None:
+                        deadline.check()
+                    piece = answer.read1(_RECORD) if careful else buffer[: answer.readinto(buffer)]
                     if not piece:
                         break
                     yield piece
@@ -258,8 +270,11 @@ class _Fetch:
         from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # noqa: PLC0415
 
         headers = build_hf_headers(token=self.limits.token or False, library_name="drafthouse")
+        url = self.file.url
         try:
-            hf_raise_for_status(get_session().head(self.file.url, headers=headers, timeout=self.limits.stall_s))
+            hf_raise_for_status(
+                get_session().head(url, headers=headers, timeout=self.limits.stall_s, follow_redirects=False)
+            )
         except HfHubHTTPError as error:
             root, repo, commit = self.file.source
             return refusal(error, repo, commit, root)
@@ -269,11 +284,13 @@ class _Fetch:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Keeps the token on the hub: a redirect to another origin (the CDN) does not take it along."""
+    """Keeps the token on the hub, and leads to public addresses only: the CDN, or the host that was asked."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
+        if not may_lead_to(newurl, req.full_url):
+            raise urllib.error.URLError(f"a redirect to {newurl[:80]!r}, which is no public address")
         following = super().redirect_request(req, fp, 307 if code == 308 else code, msg, headers, newurl)
         token = req.get_header("Authorization")
         if following and token and _origin(newurl) == _origin(req.full_url):

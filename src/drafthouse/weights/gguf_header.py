@@ -14,6 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from ..core.bounded import GGUF_BYTES, GGUF_DEPTH, GGUF_KEYS, GGUF_TENSORS, GGUF_VALUES
 from ..core.errors import Problem
 from .headers import Reading
 
@@ -33,8 +34,6 @@ _TYPES = {
     24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8),
 }  # fmt: skip
 _SPLIT, _MOST_PARTS = re.compile(r"(.+-)(\d{5})-of-(\d{5})\.gguf"), 999
-# More than any model has: a wrong count must end in a line, not in an empty machine.
-_MOST = 1 << 26
 
 
 @dataclass
@@ -89,7 +88,7 @@ def check_gguf(path: Path) -> list[Problem]:
     for name, (kind, shape, offset) in head.tensors.items():
         end = head.data + offset + tensor_bytes(kind, shape)
         if end > size:
-            found = f"tensor '{name}' up to byte {end} in a file of {size}: it was cut short"
+            found = f"tensor '{name[:120]}' up to byte {end} in a file of {size}: it was cut short"
             return [Problem("weights-damaged", found, "every tensor inside the file", again, str(path))]
     return []
 
@@ -99,6 +98,7 @@ class _Reader:
 
     def __init__(self, stream: Reading, size: int) -> None:
         self._stream, self._size = stream, size
+        self._values = self._read = 0
 
     def head(self) -> GgufHead:
         magic = self._stream.read(4)
@@ -107,7 +107,7 @@ class _Reader:
         (version,) = self._unpack("I")
         if version not in (2, 3):
             raise ValueError(f"GGUF version {version}")
-        tensors, keys = self._count(), self._count()
+        tensors, keys = self._count(GGUF_TENSORS), self._count(GGUF_KEYS)
         found = GgufHead()
         for _ in range(keys):
             name = self._text()
@@ -117,7 +117,7 @@ class _Reader:
             name = self._text()
             (dimensions,) = self._unpack("I")
             if dimensions > 8:
-                raise ValueError(f"tensor '{name}' with {dimensions} dimensions")
+                raise ValueError(f"tensor '{name[:120]}' with {dimensions} dimensions")
             shape = self._unpack(f"{dimensions}Q")
             kind, offset = self._unpack("IQ")
             found.tensors[name] = (kind, tuple(shape), offset)
@@ -128,7 +128,7 @@ class _Reader:
         found.data = place + -place % alignment
         return found
 
-    def _value(self, kind: int) -> Any:
+    def _value(self, kind: int, depth: int = 0) -> Any:
         if kind in _SCALARS:
             return self._unpack(_SCALARS[kind])[0]
         if kind == _STRING:
@@ -137,16 +137,21 @@ class _Reader:
             raise ValueError(f"a value of type {kind}")
         (inner,) = self._unpack("I")
         length = self._count()
+        self._values += length
+        if self._values > GGUF_VALUES:
+            raise ValueError(f"arrays of more than {GGUF_VALUES:,} values in its header")
+        if depth >= GGUF_DEPTH:
+            raise ValueError("arrays too deep in each other in its header")
         if inner in _SCALARS:
             return list(self._unpack(f"{length}{_SCALARS[inner]}"))
-        return [self._value(inner) for _ in range(length)]
+        return [self._value(inner, depth + 1) for _ in range(length)]
 
     def _text(self) -> str:
         return self._bytes(self._count()).decode("utf-8", "replace")
 
-    def _count(self) -> int:
+    def _count(self, most: int = GGUF_BYTES) -> int:
         count = int(self._unpack("Q")[0])
-        if count > _MOST:
+        if count > most:
             raise ValueError(f"a count of {count} in its header")
         return count
 
@@ -156,6 +161,9 @@ class _Reader:
     def _bytes(self, length: int) -> bytes:
         if length > self._size:
             raise ValueError(f"a header of {length} bytes in a file of {self._size}: it was cut short")
+        self._read += length
+        if self._read > GGUF_BYTES:
+            raise ValueError(f"a header of more than {GGUF_BYTES:,} bytes")
         data = self._stream.read(length)
         if len(data) < length:
             raise ValueError(f"a header beyond the end of a file of {self._size} bytes: it was cut short")

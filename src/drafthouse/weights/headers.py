@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..core.bounded import HEADER_COMMAS, TENSOR_DIMENSIONS, TENSOR_LENGTH
 from ..core.errors import Problem
 
 # The limit of the safetensors library itself; a header of gpt-oss-120b has 0.1 MB.
@@ -25,6 +26,7 @@ DTYPE_BITS: Mapping[str, int] = {
     "U32": 32, "I32": 32, "F32": 32,
     "U64": 64, "I64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
+_SHOWN = 120  # characters of a tensor's name in a message
 AGAIN = "fetch it again; if it is still damaged, the publisher's file is broken"
 
 
@@ -88,13 +90,14 @@ def header_of(stream: Reading, size: int, where: str) -> Header:
         if name == "__metadata__":
             continue
         tensor = _tensor(entry, start)
+        shown = name[:_SHOWN]
         if tensor is None:
-            wrong(f"tensor '{name}': {json.dumps(entry)[:200]}", "dtype, shape and data_offsets")
+            wrong(f"tensor '{shown}': {str(entry)[:200]}", "dtype, shape and data_offsets")
             continue
         header.tensors[name] = tensor
         bits = DTYPE_BITS.get(tensor.dtype)
         if bits is not None and _count(tensor.shape) * bits != tensor.size * 8:
-            found = f"tensor '{name}': {tensor.size} bytes for {tensor.dtype} {list(tensor.shape)}"
+            found = f"tensor '{shown}': {tensor.size} bytes for {tensor.dtype} {list(tensor.shape)}"
             wrong(found, f"{_count(tensor.shape) * bits // 8} bytes")
     if not header.problems:
         for found in _places(header.tensors, start, size):
@@ -113,6 +116,8 @@ def _header_json(stream: Reading, size: int) -> tuple[dict[str, Any], int]:
     if 8 + length > size:
         raise ValueError(f"a header of {length} bytes in a file of {size}: it was cut short")
     text = stream.read(length)
+    if text.count(b",") > HEADER_COMMAS:
+        raise ValueError(f"a header of more than {HEADER_COMMAS:,} values")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -129,6 +134,8 @@ def _tensor(entry: object, start: int) -> Tensor | None:
     if not isinstance(dtype, str) or shape is None or offsets is None or len(offsets) != 2:
         return None
     begin, end = offsets
+    if len(shape) > TENSOR_DIMENSIONS or any(length > TENSOR_LENGTH for length in (*shape, end)):
+        return None
     return Tensor(dtype, shape, start + begin, start + end) if begin <= end else None
 
 
@@ -152,9 +159,9 @@ def _places(tensors: Mapping[str, Tensor], start: int, size: int) -> Iterator[st
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):
         if tensor.begin != place:
             what = "overlaps" if tensor.begin < place else f"starts {tensor.begin - place} bytes after"
-            yield f"tensor '{name}' {what} {before}"
+            yield f"tensor '{name[:_SHOWN]}' {what} {before}"
             return
-        place, before = tensor.end, f"'{name}'"
+        place, before = tensor.end, f"'{name[:_SHOWN]}'"
     if place > size:
         yield f"tensors up to byte {place} in a file of {size}: it was cut short"
     elif place < size:

@@ -10,14 +10,20 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
+from ..core.bounded import HUB_ANSWER_BYTES, HUB_ANSWER_COMMAS, HUB_FILES, HUB_PAGES, Deadline, TooMuch, joined, within
+from ..core.documents import json_of, text_of
 from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.pins import is_commit
 from ..core.retry import PASSING, Patience, asked_to_wait
 
+if TYPE_CHECKING:
+    import httpx2
+
 UNRESOLVED = "unresolved"
+_MOVES = 5  # redirects of one answer: a repository that was renamed has one
 _CONNECTIONS = 3  # tries where nobody answers at all: a box without a network should say so soon
 ANSWER_S = 30.0  # for one answer of the hub's API; connecting included
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -92,13 +98,14 @@ class About:
     gated: bool
 
 
-def about(repo: str, token: str | None, endpoint: str | None, patience: Patience) -> About:
-    """Return what the hub says of a repository. Raises DrafthouseError."""
+def about(
+    repo: str, token: str | None, endpoint: str | None, patience: Patience, deadline: Deadline | None = None
+) -> About:
+    """What the hub says of a repository. Raises DrafthouseError."""
     from huggingface_hub import constants  # noqa: PLC0415 (only in the box's environment)
 
-    info = _Asking((endpoint or constants.ENDPOINT).rstrip("/"), repo, UNRESOLVED, token, patience).json(
-        f"/api/models/{repo}"
-    )
+    root = (endpoint or constants.ENDPOINT).rstrip("/")
+    info = _Asking(root, repo, UNRESOLVED, token, patience, deadline).json(f"/api/models/{repo}")
     card = info.get("cardData")
     said = card.get("license") if isinstance(card, dict) else None
     return About(str(said) if isinstance(said, str) else "unknown", bool(info.get("gated")))
@@ -113,6 +120,7 @@ def look_up(
     token: str | None = None,
     endpoint: str | None = None,
     patience: Patience | None = None,
+    deadline: Deadline | None = None,
 ) -> Snapshot:
     """Return the files of ``revision`` that ``allow`` and ``ignore`` (fnmatch patterns) leave.
 
@@ -124,7 +132,7 @@ def look_up(
     from huggingface_hub.utils import filter_repo_objects  # noqa: PLC0415
 
     root = (endpoint or constants.ENDPOINT).rstrip("/")
-    asking = _Asking(root, repo, revision, token, patience or Patience(tries=5))
+    asking = _Asking(root, repo, revision, token, patience or Patience(tries=5), deadline)
     commit = asking.commit()
     # The listing of a gated repository is open to all: whether its files are, this tells before the first byte.
     asking.json(f"/api/models/{repo}/auth-check")
@@ -160,6 +168,8 @@ def look_up(
 def _file(entry: Mapping[str, Any], repo: str, commit: str, root: str) -> RemoteFile:
     """Return an entry of the listing; the hashes become names of files, so they must be nothing else."""
     lfs = entry.get("lfs") or {}
+    if not isinstance(lfs, dict):
+        lfs = {"oid": None}
     path, size = entry.get("path"), lfs.get("size", entry.get("size"))
     sha256, git_sha1 = lfs.get("oid"), entry.get("oid")
     xet = entry.get("xetHash")
@@ -173,7 +183,7 @@ def _file(entry: Mapping[str, Any], repo: str, commit: str, root: str) -> Remote
     if not right:
         raise one_problem(
             "hub-answer-malformed",
-            f"a file in the listing of {repo} with size {size!r} and hash {sha256 or git_sha1!r}",
+            f"a file in the listing of {repo} with size {str(size)[:40]} and hash {str(sha256 or git_sha1)[:80]!r}",
             "a size, and a sha256 (large files) or a git blob id",
             _DAMAGED,
             f"{root}: {str(path)[:80]!r}",
@@ -220,6 +230,7 @@ class _Asking:
     revision: str
     token: str | None
     patience: Patience
+    deadline: Deadline | None = None
 
     def commit(self) -> str:
         """Return the commit that the revision is now."""
@@ -231,37 +242,67 @@ class _Asking:
         raise one_problem("hub-answer-malformed", found, "a commit of 40 hex digits", _DAMAGED, self.root)
 
     def json(self, path: str) -> dict[str, Any]:
-        data = self._get(self.root + path).json()
+        data, _ = self._get(self.root + path)
         return data if isinstance(data, dict) else {}
 
     def pages(self, path: str) -> list[dict[str, Any]]:
-        """Return the entries of all pages. Further pages are asked of the same host, whoever they name."""
+        """The entries of all pages. Further pages are asked of the same host, whoever they name."""
         entries: list[dict[str, Any]] = []
         url: str | None = self.root + path
+        asked = set[str]()
         while url:
-            answer = self._get(url)
-            page = answer.json()
-            entries += [entry for entry in page if isinstance(entry, dict)] if isinstance(page, list) else []
-            following = answer.links.get("next", {}).get("url")
-            named = urlsplit(urljoin(url, following)) if following else None
-            own = urlsplit(self.root)
-            url = urlunsplit((own.scheme, own.netloc, named.path, named.query, "")) if named else None
+            if url in asked or len(asked) >= HUB_PAGES or len(entries) > HUB_FILES:
+                raise self._malformed(f"a listing without an end ({len(asked)} pages, {len(entries):,} files)")
+            asked.add(url)
+            page, following = self._get(url)
+            if isinstance(page, list):
+                entries += [entry for entry in page if isinstance(entry, dict)]
+            url = self._page_here(url, following)
         return entries
 
-    def _get(self, url: str) -> Any:
+    def _page_here(self, url: str, following: str | None) -> str | None:
+        """The address of the next page on the hub's own host."""
+        if not following:
+            return None
+        own = urlsplit(self.root)
+        try:
+            named = urlsplit(urljoin(url, following))
+        except ValueError as error:
+            raise self._malformed(f"the address {following[:80]!r} of its next page") from error
+        return urlunsplit((own.scheme, own.netloc, named.path, named.query, ""))
+
+    def _malformed(self, what: str) -> DrafthouseError:
+        found = f"{what} for {self.repo}"
+        return one_problem("hub-answer-malformed", found, "a listing as the hub gives it", _DAMAGED, self.root)
+
+    def _moved(self, url: str, location: str) -> str:
+        """The address on the hub's own host that an answer redirects to; the token goes along, so to no other host."""
+        there = self._page_here(url, location)
+        if there is None or urlsplit(urljoin(url, location)).netloc != urlsplit(self.root).netloc:
+            raise self._malformed(f"a redirect to {location[:80]!r}")
+        return there
+
+    def _get(self, url: str, moves: int = 0) -> tuple[Any, str | None]:
+        """The JSON of an answer, and the address of the next page where it names one."""
         import httpx2  # noqa: PLC0415 (what the hub's client speaks with)
         from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled  # noqa: PLC0415
-        from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # noqa: PLC0415
+        from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # noqa: PLC0415
 
         # False and not None: None would take a token that lies on the box.
         headers = build_hf_headers(token=self.token or False, library_name="drafthouse")
         for failed in range(1, self.patience.tries + 1):
             asked: float | None = None
+            wait_s = ANSWER_S if self.deadline is None else max(0.1, min(ANSWER_S, self.deadline.left()))
             try:
-                answer = get_session().get(url, headers=headers, timeout=ANSWER_S)
+                answer = asked_once(url, headers, wait_s, self.deadline or Deadline(2 * ANSWER_S))
+                if answer.has_redirect_location and moves < _MOVES:
+                    return self._get(self._moved(url, answer.headers["location"]), moves + 1)
                 hf_raise_for_status(answer)
-                answer.json()
-                return answer
+                if answer.content.count(b",") > HUB_ANSWER_COMMAS:
+                    raise TooMuch(f"an answer of more than {HUB_ANSWER_COMMAS:,} values")
+                return json_of(text_of(answer.content)), answer.links.get("next", {}).get("url")
+            except TooMuch as error:
+                raise self._malformed(str(error)) from error
             except HfHubHTTPError as error:
                 if problem := refusal(error, self.repo, self.revision, self.root):
                     raise DrafthouseError(problem) from error
@@ -276,12 +317,32 @@ class _Asking:
                 if isinstance(error, httpx2.ConnectError) and failed >= _CONNECTIONS:
                     break
             pause = self.patience.pause(failed, asked)
-            if pause is None:
+            if pause is None or (self.deadline is not None and pause >= self.deadline.left()):
                 break
             time.sleep(pause)
         if asked is not None and asked > self.patience.longest_wait_s:
             reason += f", retry after {asked:.0f} s"
         raise DrafthouseError(out_of_reach(self.repo, self.root, reason, failed))
+
+
+def asked_once(url: str, headers: Mapping[str, str], timeout_s: float, deadline: Deadline) -> httpx2.Response:
+    """The hub's whole answer to a GET, redirect or not. Raises TooMuch, and what httpx2 raises.
+
+    It is asked for as it is: no bound on its bytes would hold for what a few of them unpack to.
+    """
+    import httpx2  # noqa: PLC0415
+    from huggingface_hub.utils import get_session  # noqa: PLC0415
+
+    plain = {**headers, "accept-encoding": "identity"}
+
+    def read() -> httpx2.Response:
+        with get_session().stream("GET", url, headers=plain, timeout=timeout_s, follow_redirects=False) as stream:
+            if stream.headers.get("content-encoding", "identity").lower() != "identity":
+                raise TooMuch("a compressed answer, which was not asked for,")
+            body = joined(stream.iter_raw(), HUB_ANSWER_BYTES, deadline)
+            return httpx2.Response(stream.status_code, headers=stream.headers, content=body, request=stream.request)
+
+    return within(deadline.left(), read)
 
 
 def out_of_reach(repo: str, root: str, reason: str, tries: int) -> Problem:
@@ -347,7 +408,8 @@ def _gated(repo: str, root: str) -> Problem:
         "hub-gated",
         f"{repo} is gated, and the token (if any) has no access to it",
         "an account that accepted its licence",
-        f"accept it at {root}/{repo}, then export HF_TOKEN=... with a token of that account and run again",
+        f"accept it at {root}/{repo}, then export HF_TOKEN=... with a token of that account and run again"
+        " (a fine-grained token also needs 'Read access to contents of all public gated repos')",
         repo,
     )
 

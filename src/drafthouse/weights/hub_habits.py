@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .hub_client import RemoteFile
-from .nearby_copies import Folder, Place
+from .nearby_copies import Place
 
 # A hard link shares what somebody writes in place. The client never does that (it replaces a blob), people do with
 # small files (config.json): those are copied, and so is what another user owns.
@@ -77,7 +77,7 @@ class ClientCache:
 
     def place(self, notes: list[str]) -> Place:
         """Return the cache as a place that files are brought from, verified; ``notes`` gets its lines for a person."""
-        place = Place(Folder(self.folder, may_link), self.folder)
+        place = Place(self.folder, self.folder, may_link)
         place.notes = notes
         return place
 

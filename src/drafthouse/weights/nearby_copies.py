@@ -1,4 +1,4 @@
-"""Weights from elsewhere than the hub: a folder or mount of the box, or another box over SSH.
+"""Weights from elsewhere than the hub: a folder or mount of the box.
 
 Such a place has the layout of `models_dir`. It is asked file by file, by name, size and hash; what it gives is
 verified as what the hub gives, so a wrong or half-made place costs time and nothing else. A place that this toolkit
@@ -13,12 +13,9 @@ import fcntl
 import hashlib
 import json
 import os
-import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
-from urllib.parse import quote
+from typing import Any
 
 from ..core.errors import one_problem
 from ..core.pins import is_commit
@@ -28,37 +25,23 @@ from .integrity import NOTE_SUFFIX
 # n more bytes lie in the part; negative: they were thrown away.
 TellBytes = Callable[[int], None]
 _NOTE_LIMIT = 64 << 20
-_CUTS = 5  # a connection that ends in the middle of one file as often as this is left alone
 _PIECE = 4 << 20
 _FICLONE = 0x40049409  # linux/fs.h: the two files share their blocks until one is written to
 
 
-class _Source(Protocol):
-    """How the other place's bytes are had."""
-
-    @property
-    def name(self) -> str: ...
-
-    def folder_file(self, relative: str) -> Path | None:
-        """Return the file where it can be reached by a path and may be linked, else None."""
-
-    def open(self, relative: str, offset: int) -> contextlib.AbstractContextManager[tuple[int, BinaryIO] | None]:
-        """Yield the whole size and the bytes from ``offset``; None where there is no such file."""
-
-
 def place_of(settings: Mapping[str, Any] | None) -> Place | None:
-    """Return the place that ``settings`` name: {models_dir, folder} or {models_dir, ssh: [argv]}; None for none."""
-    if not settings:
-        return None
-    source: _Source = Folder(Path(settings["folder"])) if "folder" in settings else _Box(settings["ssh"])
-    return Place(source, Path(settings["models_dir"]))
+    """The place that ``settings`` name: {models_dir, folder}; None for none."""
+    return Place(Path(settings["folder"]), Path(settings["models_dir"])) if settings else None
 
 
 class Place:
-    """Where weights may lie already. ``notes`` are lines for a person: what was there and could not be used."""
+    """A folder of the box in which weights may lie already: a disk, a mount.
 
-    def __init__(self, source: _Source, models_dir: Path) -> None:
-        self._source, self._models_dir = source, models_dir
+    What ``may_link`` refuses is copied. ``notes`` are lines for a person: what was there and could not be used.
+    """
+
+    def __init__(self, folder: Path, models_dir: Path, may_link: Callable[[Path], bool] = lambda path: True) -> None:
+        self._folder, self._models_dir, self._may_link = folder, models_dir, may_link
         self.notes: list[str] = []
 
     def relative(self, path: Path) -> str:
@@ -82,7 +65,7 @@ class Place:
         try:
             files = tuple(_noted(path, entry) for path, entry in sorted(note["files"].items()))
         except (KeyError, TypeError, ValueError, AttributeError):
-            self.notes.append(f"{self._source.name}: the note of {relative} can't be read; using the hub")
+            self.notes.append(f"{self._folder}: the note of {relative} can't be read; using the hub")
             return None
         return Snapshot(repo, revision, commit, files)
 
@@ -104,43 +87,33 @@ class Place:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
                 needed, do = "room for the weights", "free some space, then run again: it resumes"
                 raise one_problem("disk-full", f"{error.strerror} at {part.parent}", needed, do) from error
-            self.notes.append(f"{self._source.name}: {relative}: {error.strerror or error}; using the hub")
+            self.notes.append(f"{self._folder}: {relative}: {error.strerror or error}; using the hub")
             return False
 
     def _bring(self, relative: str, part: Path, size: int | None, wanted: str, tell: TellBytes) -> bool:
-        there = self._source.folder_file(relative)
-        if there is not None and not _size_of(part) and _linked(there, part, size, wanted, tell):
+        there = self._folder / relative
+        if not there.is_file():
+            return False
+        found = there.stat().st_size
+        if size is not None and found != size:
+            self.notes.append(f"{self._folder}: {relative} has {found} bytes instead of {size}")
+            return False
+        had = _size_of(part)
+        if not had and self._may_link(there) and _linked(there, part, wanted, tell):
             return True
-        cut = 0
-        while True:
-            had = _size_of(part)
-            with self._source.open(relative, had) as opened:
-                if opened is None:
-                    return False
-                if size is not None and opened[0] != size:
-                    self.notes.append(f"{self._source.name}: {relative} has {opened[0]} bytes instead of {size}")
-                    return False
-                digest = _digest(wanted, opened[0])
-                arrived = _append(opened[1], part, opened[0] - had, digest, tell) if opened[0] >= had else 0
-            if had + arrived == opened[0] and digest.hexdigest() == wanted:
-                return True
-            if had + arrived < opened[0]:
-                cut += 1
-                if arrived and cut < _CUTS:
-                    continue
-                self.notes.append(f"{self._source.name}: {relative} ended at byte {had + arrived}; the hub continues")
-                return False  # what arrived is right as far as anybody knows
-            part.unlink(missing_ok=True)
-            tell(-had - arrived)
-            if not had:
-                self.notes.append(f"{self._source.name}: {relative} has wrong bytes; using the hub")
-                return False
-            # What an earlier run left in the part may be what is wrong: once more from the start.
+        if _copied(there, part, wanted, tell):
+            return True
+        # What an earlier run left in the part may be what is wrong: once more from the start.
+        if had and _copied(there, part, wanted, tell):
+            return True
+        self.notes.append(f"{self._folder}: {relative} has wrong bytes; using the hub")
+        return False
 
     def _note(self, relative: str) -> dict[str, Any]:
-        with contextlib.suppress(OSError, ValueError), self._source.open(f"{relative}{NOTE_SUFFIX}", 0) as opened:
-            if opened is not None and opened[0] <= _NOTE_LIMIT:
-                data = json.loads(opened[1].read())
+        path = self._folder / f"{relative}{NOTE_SUFFIX}"
+        with contextlib.suppress(OSError, ValueError):
+            if path.is_file() and path.stat().st_size <= _NOTE_LIMIT:
+                data = json.loads(path.read_bytes())
                 return data if isinstance(data, dict) else {}
         return {}
 
@@ -167,60 +140,38 @@ def _size_of(path: Path) -> int:
         return 0
 
 
-def _append(source: BinaryIO, part: Path, missing: int, digest: hashlib._Hash, tell: TellBytes) -> int:
-    """Put what ``part`` has and then ``missing`` bytes of ``source`` through ``digest``; return how many were added."""
+def _copied(there: Path, part: Path, wanted: str, tell: TellBytes) -> bool:
+    """Whether ``part`` has the hash once it has all bytes of ``there``; otherwise it is removed."""
+    size = there.stat().st_size
+    digest = _digest(wanted, size)
     # Not through a link that somebody planted.
     descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    added = 0
-    with os.fdopen(descriptor, "r+b", buffering=0) as target:
+    with os.fdopen(descriptor, "r+b", buffering=0) as target, there.open("rb") as source:
         while piece := target.read(_PIECE):
             digest.update(piece)
-        while added < missing and (piece := source.read(min(_PIECE, missing - added))):
+        source.seek(target.tell())
+        while piece := source.read(_PIECE):
             digest.update(piece)
             view = memoryview(piece)
             while view:
                 view = view[target.write(view) :]
-            added += len(piece)
             tell(len(piece))
-    return added
+        lies = target.tell()
+    if lies == size and digest.hexdigest() == wanted:
+        return True
+    part.unlink(missing_ok=True)
+    tell(-lies)
+    return False
 
 
-# --- a folder -------------------------------------------------------------------------------------------
-
-
-class Folder:
-    """A folder of the box: a disk, a mount, what a bundle was unpacked to; what ``may_link`` refuses is copied."""
-
-    def __init__(self, folder: Path, may_link: Callable[[Path], bool] = lambda path: True) -> None:
-        self.name = str(folder)
-        self._folder, self._may_link = folder, may_link
-
-    def folder_file(self, relative: str) -> Path | None:
-        """Return the file, where it may be linked."""
-        path = self._folder / relative
-        return path if path.is_file() and self._may_link(path) else None
-
-    @contextmanager
-    def open(self, relative: str, offset: int) -> Iterator[tuple[int, BinaryIO] | None]:
-        """Yield the whole size and the bytes from ``offset``; None where there is no such file."""
-        path = self._folder / relative
-        if not path.is_file():
-            yield None
-            return
-        with path.open("rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-            stream.seek(min(offset, size))
-            yield size, stream
-
-
-def _linked(there: Path, part: Path, size: int | None, wanted: str, tell: TellBytes) -> bool:
+def _linked(there: Path, part: Path, wanted: str, tell: TellBytes) -> bool:
     """Let ``part`` share the blocks, or else be another name, of a file on the same file system; verified first.
 
     The second name is made last of all: until the bytes are known to be right, nothing of ours leads to a file that
     is not ours. Whatever doesn't work here is left to copying.
     """
     status = there.stat()
-    if status.st_dev != part.parent.stat().st_dev or (size is not None and status.st_size != size):
+    if status.st_dev != part.parent.stat().st_dev:
         return False
     part.unlink(missing_ok=True)
     cloned = _cloned(there, part)
@@ -252,40 +203,3 @@ def _cloned(there: Path, part: Path) -> bool:
     finally:
         os.close(descriptor)
     return True
-
-
-# --- another box ----------------------------------------------------------------------------------------
-
-
-class _Box:
-    """Another box, whose sshd answers with one file: the program `hand_on` is all that our key may run there.
-
-    Its answer is a line of JSON, {"size": n} or {"error": why}, and then the bytes.
-    """
-
-    def __init__(self, ssh: Sequence[str]) -> None:
-        self._ssh = list(ssh)
-        self.name = self._ssh[-1]
-
-    def folder_file(self, relative: str) -> Path | None:
-        return None
-
-    @contextmanager
-    def open(self, relative: str, offset: int) -> Iterator[tuple[int, BinaryIO] | None]:
-        command = [*self._ssh, f"{offset} {quote(relative)}"]
-        with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as process:
-            try:
-                stdout, stderr = cast(BinaryIO, process.stdout), cast(BinaryIO, process.stderr)
-                first = stdout.readline()
-                answer = json.loads(first) if first else {}
-                if "size" in answer:
-                    yield int(answer["size"]), stdout
-                elif "error" in answer:
-                    yield None
-                else:
-                    said = stderr.read().decode(errors="replace").strip().splitlines()
-                    raise OSError(f"no answer over SSH: {said[-1] if said else 'nothing was said'}")
-            finally:
-                process.kill()

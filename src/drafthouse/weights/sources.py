@@ -269,18 +269,10 @@ def _make(item: WeightItem, path: Path, tell: Tell, tools: Tools) -> None:
     def progress(count: int, total: int) -> None:
         tell({"text": text, "item": item["name"], "done": count, "total": total, "unit": "bytes"})
 
-    kind, is_head, _ = details["recipe"].partition("_random_head")
     if details["recipe"] == "gguf_to_hf":
         gguf_recipes.gguf_to_hf(source, str(path), tools.engine_python)
-    elif is_head:
-        gguf_recipes.random_head(kind, source, str(path), tools.engine_python)
     else:
         dequantize: Callable[..., object] = gguf_recipes.dequantize
         pad_blocks: Callable[..., object] = gguf_recipes.pad_blocks
-        prune_blocks: Callable[..., object] = gguf_recipes.prune_blocks
-        recipe = {
-            "gguf_dequantize": dequantize,
-            "gguf_pad_blocks": pad_blocks,
-            "gguf_prune_blocks": prune_blocks,
-        }[details["recipe"]]
+        recipe = {"gguf_dequantize": dequantize, "gguf_pad_blocks": pad_blocks}[details["recipe"]]
         recipe(source, str(path), progress=progress, **parameters)

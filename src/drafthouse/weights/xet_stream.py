@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from .hub_client import Xet
+from ..core.addresses import may_lead_to
+from ..core.bounded import Deadline
+from .hub_client import Xet, asked_once
 
 _PIECE = 4 << 20  # bytes; what the library hands over at once may be more
 _AHEAD = 8  # pieces that wait to be written
@@ -94,14 +96,17 @@ class _Stream:
 
     def stream(self) -> Iterator[bytes]:
         from hf_xet import XetFileInfo  # noqa: PLC0415
-        from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # noqa: PLC0415
+        from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # noqa: PLC0415
 
         headers = build_hf_headers(token=self.token or False, library_name="drafthouse")
         # What huggingface_hub's utils/_xet.py does, with a timeout: the hub names the store and gives a key for it.
-        answer = get_session().get(self.xet.route, headers=headers, timeout=self.stall_s)
+        answer = asked_once(self.xet.route, headers, self.stall_s, Deadline(2 * self.stall_s))
         hf_raise_for_status(answer)
+        store = answer.headers["X-Xet-Cas-Url"]
+        if not may_lead_to(store, self.xet.route):
+            raise XetUnusableError(f"the store {store[:80]!r}, which is no public address")
         self.group = _the_session().new_download_stream_group(
-            endpoint=answer.headers["X-Xet-Cas-Url"],
+            endpoint=store,
             token=answer.headers["X-Xet-Access-Token"],
             token_expiry_unix_secs=int(answer.headers["X-Xet-Token-Expiration"]),
             token_refresh_url=self.xet.route,

@@ -140,6 +140,15 @@ def test_anybody_may_ask_whether_it_lives(gateway: Gateway, engine: Stepping) ->
     [
         *("/metrics", "/metrics/", "//metrics", "/v1/../metrics", "/v1/%2e%2e/metrics", "/v1/..%2fmetrics"),
         *("/v1//../metrics", "/v1%2f..%2fmetrics", "/health/../metrics", "/health%2f..%2fmetrics", "/v1/./../metrics"),
+        *(
+            "/metrics/../v1/x",
+            "/metrics%2f..%2fv1/x",
+            "/metrics/%2e%2e/v1/x",
+            "/v1//models",
+            "/v1/models;x",
+            "/v1%5cmodels",
+        ),
+        *("/v1/x%2Fy", "/v1\\models", "/v1/x/..", "/v1/%2E%2E/v1/models"),
         *("/", "/docs", "/openapi.json", "/load", "/tokenize", "/v1", "/v10/models", "/metrics?/v1/", "/%6d%65trics"),
     ],
 )
@@ -200,79 +209,11 @@ def sockets(pid: int, kind: str, state: str) -> set[int]:
 # --- what passes ------------------------------------------------------------------------------------
 
 
-def test_a_request_may_have_so_many_bytes(gateway: Gateway, engine: Stepping) -> None:
-    million = 1_000_000
-
-    def body(size: int) -> bytes:
-        return b'{"pad": "' + b"a" * (size - 11) + b'"}'
-
-    assert ask(gateway, CHAT, "POST", body(million))[0] == 200
-    assert engine.bodies == [million]
-    engine.forget()
-    status, content, _ = ask(gateway, CHAT, "POST", body(million + 1))
-    assert (status, error_of(content)["code"]) == (413, "request_too_large")
-    assert engine.asked == []
-    # Without a length it is counted on the way, and the engine gets no whole request.
-    pieces = (body(million + 100)[at : at + 50_000] for at in range(0, million + 100, 50_000))
-    status, content, _ = ask(gateway, CHAT, "POST", pieces, encode_chunked=True, headers=GOOD | CHUNKED)
-    assert (status, error_of(content)["code"]) == (413, "request_too_large")
-    assert engine.bodies == []
-
-
-CHUNKED = {"Transfer-Encoding": "chunked"}
-
-
-def test_each_chunk_arrives_before_the_next_is_sent(gateway: Gateway, engine: Stepping) -> None:
-    connection = connect(gateway)
-    request = json.dumps({"stream": True, "stepped": True, "chunks": 8})
-    engine.step.release()
-    connection.request("POST", CHAT, request, GOOD)
-    answer = connection.getresponse()
-    assert answer.headers["Content-Type"] == "text/event-stream"
-    for number in range(8):
-        # The next one is not let go before this one is here: a gateway that holds it back would wait for ever.
-        assert answer.readline() == b'data: {"n": %d}\n' % number
-        assert answer.readline() == b"\n"
-        engine.step.release()
-    assert answer.read() == b""
-    connection.close()
-    engine.step.acquire(blocking=False)
-
-
-@needs("curl")
-def test_chunks_pass_over_http2_too(gateway: Gateway, engine: Stepping) -> None:
-    if b"HTTP2" not in subprocess.run(["curl", "--version"], capture_output=True, check=False).stdout:
-        pytest.skip("this curl has no HTTP/2")
-    request = json.dumps({"stream": True, "stepped": True, "chunks": 4})
-    words = ["curl", "-sN", "--http2", "--max-time", "30", "--cacert", gateway.certificate]
-    words += ["--header", "@-", "--data-raw", request, "--write-out", "HTTP/%{http_version}", f"{gateway.url}{CHAT}"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asking:
-        assert asking.stdin is not None and asking.stdout is not None
-        asking.stdin.write(f"Authorization: Bearer {KEY}\n".encode())
-        asking.stdin.close()
-        engine.step.release()
-        for number in range(4):
-            assert asking.stdout.readline() == b'data: {"n": %d}\n' % number
-            assert asking.stdout.readline() == b"\n"
-            engine.step.release()
-        assert asking.stdout.read() == b"HTTP/2"
-    engine.step.acquire(blocking=False)
-
-
 @pytest.mark.parametrize("request_", [{"stream": True, "stepped": True, "chunks": 3}, {"seconds": 120}], ids=str)
 def test_the_engine_stops_when_the_reader_is_gone(gateway: Gateway, engine: Stepping, request_: dict[str, Any]) -> None:
     leave(gateway, engine, request_)
     assert engine.gone.wait(120)
     assert not engine.finished.is_set()
-
-
-def test_why_there_is_no_negative_flush_interval(caddy: str, engine: Stepping, tmp_path: Path) -> None:
-    settings = settings_for(tmp_path, f"127.0.0.1:{engine.port}", caddy)
-    edit = ("transport http {", "flush_interval -1\n\t\t\t\ttransport http {")
-    with started(settings, edit) as running:
-        leave(running, engine, {"seconds": 1.5})
-        assert engine.finished.wait(120)
-        assert not engine.gone.is_set()
 
 
 def leave(gateway: Gateway, engine: Stepping, request: dict[str, Any]) -> None:

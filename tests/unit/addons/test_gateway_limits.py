@@ -148,7 +148,7 @@ def test_an_answer_may_take_longer_than_a_body(hasty: Gateway, http2: bool, engi
     request = client.request("POST", CHAT, json={"stream": True, "stepped": True, "chunks": 4})
     engine.step.release()
     answer = client.http.send(request, stream=True)
-    assert answer.http_version == client.version
+    assert (answer.http_version, answer.headers["Content-Type"]) == (client.version, "text/event-stream")
     got = []
     for line in answer.iter_lines():
         if line:

@@ -7,7 +7,6 @@ import json
 import socket
 import subprocess
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,6 @@ from drafthouse.addons.monitoring import Settings, files, script_of
 from drafthouse.addons.monitoring_ready import wait_for_monitoring
 from drafthouse.addons.prometheus_rules import Pace
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.host.deb_unpack import ensure
-from drafthouse.host.debian_programs import PROGRAMS
 from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from, site_of_inventory
 from tests.support.prometheus import checked
@@ -119,8 +116,8 @@ def test_who_listens_elsewhere_is_opened_by_the_firewall() -> None:
 
 
 def test_an_inventorys_words_arrive() -> None:
-    found: object = site_from({"drafthouse_monitoring": ON["monitoring"]})
-    assert found == ON
+    found = site_from({"drafthouse_monitoring": ON["monitoring"]})
+    assert found["monitoring"] == ON["monitoring"]
 
 
 # --- the files --------------------------------------------------------------------------------------
@@ -137,7 +134,7 @@ def settings(home: Path, keeper: str = "supervisor", **wishes: Any) -> Settings:
         box="box",
         key_file=str(key),
         wished=wished,
-        binaries={name: f"{home}/monitoring/bin/{name}/{PROGRAMS[name].programs[0]}" for name in wished["programs"]},
+        binaries={name: f"/usr/bin/{name}" for name in wished["programs"]},
         images={"grafana": "grafana/grafana:1", "dcgm": "dcgm-exporter:1"},
     )
 
@@ -295,71 +292,6 @@ def test_others_can_reach_what_they_read_whatever_the_machines_umask(tmp_path: P
 def test_where_it_lies_is_where_it_is_looked_for(tmp_path: Path) -> None:
     one = settings(tmp_path)
     assert script_of(str(tmp_path)) in [entry["path"] for entry in made(one)["entries"]]
-
-
-# --- where the programs come from -------------------------------------------------------------------
-
-
-class Box:
-    """A box with apt, as `run` sees it."""
-
-    def __init__(self, package: str, said: str, programs: Sequence[str]) -> None:
-        self.package, self.said, self.programs = package, said, programs
-
-    def __call__(self, words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-        out, error = "", ""
-        if words[0] == "apt-cache":
-            out = "  Candidate: 2.42.0+ds-5\n" if words[-1] == self.package else ""
-        elif words[:2] == ["apt-get", "download"]:
-            (folder / "one.deb").touch()
-        elif words[0] == "dpkg-deb":
-            (folder / "usr/bin").mkdir(parents=True)
-            for name in self.programs:
-                (folder / "usr/bin" / name).write_text(name)
-        elif words[-1] == "--version":
-            error = self.said
-        return subprocess.CompletedProcess(list(words), 0, out, error)
-
-
-@pytest.mark.parametrize(
-    ("name", "said", "version"),
-    [
-        ("prometheus", "prometheus, version 2.42.0+ds (branch: debian/sid, revision: 2.42.0+ds-5)", "2.42.0+ds"),
-        ("blackbox", "blackbox_exporter, version 0.23.0 (branch: debian/sid, revision: 0.23.0-4)", "0.23.0"),
-        ("node", "node_exporter, version 1.5.0 (branch: debian/sid, revision: 1.5.0-1)", "1.5.0"),
-    ],
-)
-def test_a_package_is_unpacked_and_says_its_version(name: str, said: str, version: str, tmp_path: Path) -> None:
-    wanted = PROGRAMS[name]
-    box = Box(wanted.package, said, wanted.programs)
-    found = ensure(wanted, "", tmp_path / "bin", run=box, path="")
-    assert (found.version, found.changed) == (version, True)
-    assert Path(found.path).name == wanted.programs[0]
-    assert {path.name for path in (tmp_path / "bin").iterdir()} == {*wanted.programs, "package"}
-    assert not ensure(wanted, "", tmp_path / "bin", run=box, path="").changed
-
-
-@pytest.mark.parametrize(
-    ("box", "said"),
-    [
-        (Box("other", "", ()), "no package prometheus"),
-        (Box("prometheus", "prometheus, version 2.15.2", PROGRAMS["prometheus"].programs), "prometheus 2.15.2"),
-        (Box("prometheus", "prometheus, version 2.42.0", []), "one.deb: "),
-    ],
-)
-def test_a_package_that_will_not_do(box: Box, said: str, tmp_path: Path) -> None:
-    with pytest.raises(DrafthouseError) as caught:
-        ensure(PROGRAMS["prometheus"], "", tmp_path / "bin", run=box, path="")
-    assert caught.value.problems[0].found.startswith(said)
-    assert "monitoring_binaries: {prometheus: PATH}" in caught.value.problems[0].do
-
-
-@pytest.mark.parametrize("given", ["{folder}", "{folder}/none", "{folder}/file"])
-def test_what_is_named_and_is_no_program_is_said(given: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not executable")
-    with pytest.raises(DrafthouseError) as caught:
-        ensure(PROGRAMS["node"], given.format(folder=tmp_path), tmp_path / "bin")
-    assert caught.value.problems[0].found.startswith("no prometheus-node-exporter: ")
 
 
 # --- how it is asked --------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections import Counter
@@ -21,17 +22,13 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    real("promtool")
+    monkeypatch.setenv("PATH", str(Path(real("promtool")).parent), prepend=os.pathsep)
     monkeypatch.setattr("sys.argv", ["monitoring_check.py"])
 
 
 def test_every_profile_and_engine_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main() == 0
     lines = capsys.readouterr().out.splitlines()
-    fleets = [line for line in lines if line.startswith("a fleet; ")]
-    assert len(fleets) == len(SERIES) + 2
-    assert all(re.search(r": SUCCESS: \d+ rules found$", line) for line in fleets)
-    lines = [line for line in lines if line not in fleets]
     found = [re.fullmatch(r"(\w[^;]*); .* \(([^(]*)\): SUCCESS: \d+ rules found", line) for line in lines]
     named = Counter(name for one in found if one for name in one[2].split(", "))
     # Without and with a gateway.

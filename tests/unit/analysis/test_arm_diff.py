@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from drafthouse.analysis.arm_diff import file_differences
-from tests.support.builders import SPECULATION, serve_script
+from drafthouse.analysis.arm_diff import file_differences, result_differences
+from tests.support.builders import SPECULATION, make_pair, serve_script
 
 Data = dict[str, Any]
 
@@ -68,3 +68,25 @@ def test_where_the_profile_names_its_speculation_flags_only_those_are_taken_out(
     found = file_differences(arms("serve.sh", one, two, SPECULATION))
     assert len(found) == 1
     assert "--spec-other 1" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("context", ("8192", "1024")), ("cache_dtype", ("auto", "fp8")), ("prefix_cache", ("True", "False"))],
+)
+def test_what_the_servers_say_of_themselves_is_compared(name: str, values: tuple[str, str]) -> None:
+    base, spec = make_pair({"copy-edit": 2.0})
+    for result, value in zip((base, spec), values, strict=True):
+        result["engine"]["settings_answered"] = {name: value}
+    assert result_differences(base, spec) == [
+        "the arms differ in more than speculation: the servers' own answer of "
+        f"{name} is '{values[0]}' in baseline and '{values[1]}' in speculative"
+    ]
+    del spec["engine"]["settings_answered"]
+    assert result_differences(base, spec) == []
+
+
+def test_a_context_that_differs_is_no_comparison() -> None:
+    base, spec = make_pair({"copy-edit": 2.0})
+    base["engine"]["max_model_len_answered"], spec["engine"]["max_model_len_answered"] = 8192, 1024
+    assert any("max_model_len_answered is 8192 in baseline and 1024" in said for said in result_differences(base, spec))

@@ -11,16 +11,14 @@ from drafthouse.analysis.break_even import (
     Counts,
     Point,
     break_even,
-    chance_of,
     cost_at,
     cost_of,
     counts_of,
-    expected_tokens,
     gain_of,
 )
 from drafthouse.analysis.break_even_results import points_of, points_of_pair
-from drafthouse.analysis.verdict_text import THRESHOLD
-from drafthouse.profiles.memory_fit import expected_speedup
+from drafthouse.analysis.words import THRESHOLD
+from drafthouse.profiles.expected_speed import mean_acceptance_length
 from tests.fakes.crossover_server import Law, known_crossover
 from tests.support.break_even import crosses_at
 from tests.support.ladders import KIND, make_ladder, make_step
@@ -64,8 +62,7 @@ def ladder_of(rate: float, kind: str = KIND, **fields: Any) -> Any:
         for arm, law in (("baseline", BASELINE), ("speculative", speculative(length))):
             times = {f"p{n}": [law.tpot_ms(level, 0.0)] for n in range(10)}
             steps.append(make_step(level, arm, 1, times, **(told if arm == "speculative" else {"kind": kind})))
-    ladder = make_ladder(LEVELS, steps, kinds=(kind,), **fields)
-    return ladder | {"crossover": fill(ladder, 200)}
+    return make_ladder(LEVELS, steps, kinds=(kind,), **fields)
 
 
 def true_cost(level: float) -> float:
@@ -81,20 +78,18 @@ def true_cost(level: float) -> float:
 @pytest.mark.parametrize("cost", [0.0, 0.05, 0.4])
 def test_with_a_draft_in_every_step_the_gain_is_leviathans(chance: float, tokens: int, cost: float) -> None:
     steps = 1000.0
-    accepted = steps * (expected_tokens(chance, tokens) - 1)
+    # A token of the step itself, and each drafted one where all before it were accepted.
+    accepted = steps * sum(chance**place for place in range(1, tokens + 1))
     traffic = Counts(steps + accepted, steps * tokens, accepted)
-    speedup = expected_speedup(chance, tokens, cost)
+    speedup = mean_acceptance_length(chance, tokens) / (1 + tokens * cost)
     assert gain_of(traffic, cost) == pytest.approx(speedup)
     assert cost_of(traffic, speedup) == pytest.approx(cost)
 
 
-def test_the_break_even_is_where_the_theorem_gains_nothing() -> None:
+def test_the_break_even_is_where_nothing_is_gained() -> None:
     bar: Any = break_even([Point(1, 0.2, 0.1, 0.3, 1)], 1, K)
     assert (bar["rate"], bar["length"]) == (0.2, pytest.approx(1.8))
-    assert expected_tokens(bar["chance"], K) == pytest.approx(1.8)
-    assert expected_speedup(bar["chance"], K, 0.2) == pytest.approx(1.0)
     assert gain_of(counts(0.2), 0.2) == pytest.approx(1.0)
-    assert break_even([Point(1, 1.1, 1, 1.2, 1)], 1, K)["chance"] is None
 
 
 def test_a_method_that_seldom_drafts_breaks_even_at_the_same_acceptance() -> None:
@@ -102,11 +97,6 @@ def test_a_method_that_seldom_drafts_breaks_even_at_the_same_acceptance() -> Non
     assert gain_of(seldom, 0.2) == pytest.approx(1.0)
     assert gain_of(seldom, 0.1) > 1 > gain_of(seldom, 0.3) > 0.99
     assert cost_of(seldom, gain_of(seldom, 0.13)) == pytest.approx(0.13)
-
-
-def test_chances_and_lengths() -> None:
-    assert (chance_of(1.0, 3), chance_of(4.1, 3)) == (0.0, None)
-    assert chance_of(4.0, 3) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +155,6 @@ def test_steps_that_do_not_count_tell_nothing() -> None:
         step["status"] = "polluted" if step["level"] == 4 else "ok"
     assert [point.level for point in points_of_ladder(ladder, K)] == [1, 2, 8, 16, 32]
     assert points_of_ladder({**ladder, "load": "open"}, K) == []
-    assert points_of_ladder({**ladder, "crossover": None}, K) == []
 
 
 def test_the_engines_own_count_of_tokens_is_taken_where_there_is_one() -> None:
@@ -178,7 +167,7 @@ def test_the_engines_own_count_of_tokens_is_taken_where_there_is_one() -> None:
                 "after": {"traffic": {"output_tokens": 6007.0}},
             }
     found = points_of_ladder(ladder, K)[0]
-    speedup = ladder["crossover"][KIND]["levels"][0]["speedup"]["median"]
+    speedup = fill(ladder, 200)[KIND]["levels"][0]["speedup"]["gain"]
     assert found.cost == pytest.approx(cost_of(Counts(6000, 4000, 2000), speedup))
 
 
@@ -210,17 +199,17 @@ def test_two_results_tell_the_cost_at_their_own_load() -> None:
 def test_at_a_level_that_both_measured_the_narrower_interval_tells() -> None:
     arms = result(15.0), result(10.0, 4000, 2000)
     (of_pair,) = points_of_pair(*arms, K)
+    narrow = ladder_of(0.5)
+    narrow["steps"] += [{**step, "round": 2} for step in narrow["steps"]]
+    assert points_of(*arms, narrow, K)[0] == points_of_ladder(narrow, K)[0] != of_pair
     ladder = ladder_of(0.5)
-    of_ladder = points_of_ladder(ladder, K)[0]
-    assert of_ladder.level == of_pair.level
-    for level in (one for crossover in ladder["crossover"].values() for one in crossover["levels"]):
-        level["speedup"]["low"], level["speedup"]["high"] = 0.2, 20.0
+    for step in ladder["steps"]:
+        for place, times in enumerate(step["tpot_by_prompt"].values()):
+            times[0] *= 1.0 + 0.5 * (place % 2) * (step["arm"] == "speculative")
     wide = points_of_ladder(ladder, K)[0]
+    assert wide.level == of_pair.level
     assert wide.high - wide.low > of_pair.high - of_pair.low
     assert points_of(*arms, ladder, K)[0] == of_pair
-    for level in (one for crossover in ladder["crossover"].values() for one in crossover["levels"]):
-        level["speedup"]["low"] = level["speedup"]["high"] = level["speedup"]["median"]
-    assert points_of(*arms, ladder, K)[0] == points_of_ladder(ladder, K)[0] != of_pair
 
 
 def test_without_a_draft_there_is_no_break_even() -> None:

@@ -36,14 +36,12 @@ def test_energy_of_a_token_with_and_without_idle() -> None:
     assert energy["kwh_per_million_output_tokens"] == pytest.approx(6e6 / 3.6e6)
     without = costs(result(), {**POWER, "energy_above_idle_j": None})["energy"]
     assert (without["j_per_output_token"], without["j_per_output_token_above_idle"]) == (6.0, None)
-    assert without["kwh_per_million_output_tokens_above_idle"] is None
 
 
 def test_money_is_shared_by_the_time_before_and_after_the_first_token() -> None:
     money = costs(result(), None, 3.6, "EUR")["money"]
     # 100 s of 3.60 an hour are 0.10; a quarter of the time went by before first tokens.
     assert money["per_million_output_alone"] == pytest.approx(0.10 / 6000 * 1e6)
-    assert money["per_million_all_tokens"] == pytest.approx(0.10 / 8000 * 1e6)
     assert money["per_million_input"] == pytest.approx(0.025 / 2000 * 1e6)
     assert money["per_million_output"] == pytest.approx(0.075 / 6000 * 1e6)
     assert money["currency"] == "EUR"
@@ -80,6 +78,21 @@ def test_what_speculation_saves_of_the_price() -> None:
     dearer = saving(100.0, 125.0, currency=None)
     assert dearer["per_hour"] == pytest.approx(-0.9)
     assert "cost 16.7 without speculation and 20.8 with it: 25.0 % more, or 0.900 more" in dearer["said"]
+
+
+def test_a_count_that_lies_moves_no_price_of_text() -> None:
+    texts = [request(text="x" * 2000), request(text="y" * 1000, reasoning_text="z" * 1000)]
+    told = {tokens: costs(result(requests=texts, total_output_tokens=tokens), POWER, 3.6) for tokens in (6000, 9000)}
+    assert told[9000]["money"]["per_million_output_alone"] < told[6000]["money"]["per_million_output_alone"]
+    for found in told.values():
+        assert found["money"]["per_million_bytes_of_text"] == pytest.approx(0.10 / 4000 * 1e6)
+        assert found["energy"]["j_per_byte_of_text"] == pytest.approx(9.0)
+    by_tokens, by_text = (
+        saving_of({"baseline": told[6000], "speculative": told[9000]}, by_text=by_text) for by_text in (False, True)
+    )
+    assert by_tokens["share"] == pytest.approx(1 / 3)
+    assert by_text["share"] == pytest.approx(0.0)
+    assert "a million bytes of text cost 25.0" in by_text["said"]
 
 
 def test_nothing_is_saved_where_no_price_is_known() -> None:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drafthouse.analysis.crossover import crossings, prompts_needed
+from drafthouse.analysis.crossover import crossings
 from drafthouse.analysis.crossover_text import load
-from drafthouse.analysis.level_claims import prompts_needed_above
 from drafthouse.core.format import DASH, TIMES
 from tests.support.ladders import KIND, known_ladder, make_ladder, make_step, simulated
 from tests.support.loosely import fill
@@ -44,7 +43,7 @@ def test_a_known_ladder_to_the_digit() -> None:
     assert (found["pays_from"], found["reaches_top"], found["gaps"]) == (None, False, [])
     assert [level["word"] for level in found["levels"]] == ["pays"] * 4 + ["costs"]
     assert found["sentence"] == (
-        f"pays 1.80{TIMES} (1.72{DASH}1.88) for one user, until about 11 concurrent requests (11{DASH}12); "
+        f"pays 1.80{TIMES} (1.71{DASH}1.87) for one user, until about 11 concurrent requests (11{DASH}12); "
         "costs 20 % beyond (at 16)"
     )
 
@@ -69,7 +68,7 @@ def test_a_gain_that_begins_above_one_user_is_not_said_for_one_user() -> None:
     found = one({1: 0.9, 2: 1.0, 4: 1.3, 8: 1.25, 16: 0.9})
     assert found["quoted"] == 4
     assert 2 < found["pays_from"] < 4
-    assert f"1.30{TIMES} (1.24{DASH}1.36) at 4 concurrent requests, from about 2.1, until" in found["sentence"]
+    assert f"1.30{TIMES} (1.23{DASH}1.35) at 4 concurrent requests, from about 2.1, until" in found["sentence"]
 
 
 def test_a_level_in_between_that_does_not_pay_is_named() -> None:
@@ -96,7 +95,7 @@ UNSURE = [0.9, 1.18]
 
 def test_a_median_above_the_bar_does_not_carry_the_claim_over_levels_that_cost() -> None:
     found = scattered({1: 1.8, 2: 1.4, 4: 0.8, 8: 0.7}, {16: UNSURE})
-    assert found["levels"][-1]["speedup"]["median"] == pytest.approx(1.04)
+    assert found["levels"][-1]["speedup"]["gain"] > 1.03
     assert [level["word"] for level in found["levels"]] == ["pays", "pays", "costs", "costs", "unclear"]
     until = 2 * 2 ** ((1.4 - 1.03) / (1.4 - 0.8))
     assert (found["pays_until"], found["reaches_top"], found["gaps"]) == (pytest.approx(until), False, [])
@@ -203,8 +202,8 @@ def test_a_prompt_counts_once_a_round_however_often_it_was_sent() -> None:
         for number, ms_of in ((1, {"baseline": 10.0, "speculative": 5.0}), (2, {"baseline": 10.0, "speculative": 10.0}))
         for arm, ms in ms_of.items()
     ]
-    # Rounds of 5 and 10 ms are 7.5 in the middle, although round 1 was sent five times as often.
-    assert fill(make_ladder([1], steps), QUICK)[KIND]["levels"][0]["speedup"]["median"] == pytest.approx(10 / 7.5)
+    # Rounds that gain 2 and 1 gain sqrt(2) on average, although round 1 was sent five times as often.
+    assert fill(make_ladder([1], steps), QUICK)[KIND]["levels"][0]["speedup"]["gain"] == pytest.approx(2**0.5)
 
 
 def test_times_that_are_none_are_passed_over() -> None:
@@ -266,37 +265,28 @@ def test_the_throughput_of_both_arms_stands_beside_the_times() -> None:
 # ---- many looks ----------------------------------------------------------------------------------
 
 
-def test_a_claim_above_the_lowest_level_needs_more_prompts() -> None:
-    # As the table of docs/crossover.md says it.
-    assert {levels: prompts_needed(levels) for levels in (1, 2, 5, 25)} == {1: 6, 2: 6, 5: 6, 25: 6}
-    edges = {1: 6, 2: 6, 3: 7, 4: 7, 5: 8, 7: 8, 8: 9, 13: 9, 14: 10, 25: 10}
-    assert {levels: prompts_needed_above(levels) for levels in edges} == edges
+def test_a_claim_needs_prompts_enough() -> None:
     too_few = one(FALLING, prompts=5)
     assert too_few["word"] == "cannot say"
     assert "5 prompts at most, and 6 are needed" in too_few["sentence"]
     assert one(FALLING, prompts=6)["word"] == "pays"
-    late: dict[float, float] = {1: 0.9, 2: 1.0, 4: 1.3, 8: 1.25, 16: 0.9}
-    unknown = one(late, prompts=7)
-    assert unknown["word"] == "cannot say"
-    assert "a gain that starts above the lowest of 5 levels needs 8 prompts, and there are 7" in unknown["sentence"]
-    assert one(late, prompts=8)["quoted"] == 4
 
 
-def test_one_lucky_level_does_not_carry_a_ladder() -> None:
-    # 40 prompts, of which 26 gain: the 95 % interval stands above 1.03, that of six looks does not.
-    names = [f"p{number}" for number in range(40)]
-    lucky = {name: [8.0 if number < 26 else 10.0] for number, name in enumerate(names)}
-    equal = {name: [10.0] for name in names}
-    steps = [
-        make_step(level, arm, number, lucky if arm == "speculative" and level == 4 else equal)
-        for number in (1, 2)
-        for arm in ("baseline", "speculative")
-        for level in LEVELS
-    ]
-    found = fill(make_ladder(LEVELS, steps))[KIND]
-    assert {level["level"]: level["word"] for level in found["levels"]}[4] == "pays"
-    assert found["word"] == "does not pay"
-    assert "at 4 concurrent requests is not significant across 6 levels" in found["sentence"]
+def test_a_level_whose_control_or_a_round_reaches_the_gain_claims_nothing() -> None:
+    def level(change: dict[tuple[str, int], float]) -> Any:
+        names = [f"p{number}" for number in range(12)]
+        steps = []
+        for number in (1, 2):
+            for arm in ("baseline", "speculative"):
+                time = 10.0 * (1 / 1.5 if arm == "speculative" else 1.0) * change.get((arm, number), 1.0)
+                steps.append(make_step(1, arm, number, {name: [time] for name in names}))
+        return fill(make_ladder([1], steps))[KIND]
+
+    assert level({})["word"] == "pays"
+    # The second rounds differ by more than the gain: of the baseline, of the speculative arm.
+    assert level({("baseline", 2): 2.6})["word"] != "pays"
+    assert level({("speculative", 2): 1.6})["word"] != "pays"
+    assert level({("baseline", 2): 1.02})["word"] == "pays"
 
 
 # ---- how often it is wrong -----------------------------------------------------------------------

@@ -22,14 +22,13 @@ def one(gains: dict[float, float], **fields: Any) -> Any:
 
 def ab(word: str, median: float, **scope: Any) -> Any:
     """What `judge` says, as far as it concerns a ladder."""
-    speedup = {"median": median, "low": median - 0.1, "high": median + 0.1, "n": 12, "confidence": 0.95, "reach": 0.95}
+    speedup = {"gain": median, "low": median - 0.1, "high": median + 0.1, "n": 12, "confidence": 0.95, "reach": 0.95}
     return {"word": word, "speedup": speedup, "scope": {"kinds": [KIND], "concurrency": 1, **scope}}
 
 
 def beside(verdict: Any, gains: dict[float, float], **fields: Any) -> Any:
     """Return the crossover of a known ladder beside the A/B's verdict."""
-    ladder = known_ladder(gains, **fields)
-    found = agreed(ladder | {"crossover": fill(ladder, QUICK)}, verdict)
+    found = agreed(known_ladder(gains, **fields), verdict)
     assert found
     return dict(found["crossover"][KIND])
 
@@ -75,28 +74,31 @@ def test_in_the_middle_of_a_ladder_the_abs_word_is_a_gap() -> None:
     ],
 )
 def test_the_ladder_stays_as_it_is_where_both_agree_or_are_of_something_else(verdict: Any, fields: Any) -> None:
-    assert beside(verdict, FALLING, **fields) == one(FALLING, **fields)
+    assert beside(verdict, FALLING, **fields) == fill(known_ladder(FALLING, **fields))[KIND]
 
 
 def test_no_ladder_and_one_of_nothing_stay_what_they_are() -> None:
     assert agreed(None, ab("pays", 1.5)) is None
     empty = make_ladder([1], [])
-    assert agreed(empty, ab("pays", 1.5)) == empty
-    nothing = empty | {"crossover": fill(empty, QUICK)}
-    assert agreed(nothing, ab("pays", 1.5)) == nothing
+    assert agreed(empty, ab("pays", 1.5)) == empty | {"crossover": fill(empty)}
+
+
+def test_what_an_earlier_rule_said_of_a_ladder_is_not_taken_over() -> None:
+    ladder = known_ladder({1: 1.05, 2: 1.0, 4: 0.7})
+    said = {KIND: one({1: 1.8, 2: 1.6, 4: 1.4})}
+    found = agreed(ladder | {"crossover": said}, ab("does not pay", 1.05))
+    assert found
+    assert found["crossover"] == fill(ladder)
 
 
 @pytest.mark.parametrize(("speedup", "word"), [(1.5, "pays"), (1.0, "does not pay")])
 @pytest.mark.parametrize("alone", [1.05, 1.4])
 def test_a_report_does_not_say_both(speedup: float, word: str, alone: float) -> None:
     ladder: Any = known_ladder({1: alone, 2: 1.0, 4: 0.7})
-    ladder["crossover"] = fill(ladder, QUICK)
-    pair = make_pair({KIND: speedup}, prompts=12)
+    pair = make_pair({KIND: speedup}, prompts=12, rounds=3)
     report: Any = build_report(*pair, make_resolved(kinds=[KIND]), ladder=ladder)
     assert report["verdict"]["word"] == word
     (kind,) = report["load"]["kinds"]
     assert (kind["word"] == "pays") == (word == "pays")
     assert (report["load"]["rows"][0]["word"] == "pays") == (word == "pays")
     assert ("the A/B decides" in report["verdict"]["sentence"]) == ((speedup > 1) != (alone > 1.1))
-    # What was measured stays what it is.
-    assert fill(ladder, QUICK) == ladder["crossover"]

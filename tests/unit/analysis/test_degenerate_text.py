@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from drafthouse.analysis.degenerate_text import bits_per_byte, judge_texts, kind_of
+from drafthouse.analysis.degenerate_text import (
+    answers_repeat,
+    bits_per_byte,
+    judge_texts,
+    kind_of,
+    repeats_itself,
+)
 from drafthouse.analysis.paired_tests import flip_test, losses_chance, margin_test, sign_test
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.prompts.loader import load_suite
@@ -94,9 +100,6 @@ def test_right_at_first_and_then_exclamation_marks(first: int, prompts: int) -> 
     assert "degenerate where the baseline's do not (p" in found["said"]
     verdict = judge(*pair, make_resolved())
     assert (verdict["word"], verdict["wrong_output"]) == ("does not pay", True)
-    if first == 12:
-        # Looked at up to the first difference alone, it is rounding.
-        assert [gate["word"] for gate in verdict["gates"] if gate["name"] == "outputs"] == ["passed"]
 
 
 def test_right_at_temperature_0_and_exclamation_marks_at_the_models_own() -> None:
@@ -190,7 +193,7 @@ def test_thoughts_alone_are_no_equal_answer_and_do_not_pay(finish: str, advice: 
     assert advice in verdict["said"]
     (outputs,) = [gate for gate in verdict["gates"] if gate["name"] == "outputs"]
     assert outputs["word"] == "not measured"
-    assert outputs["said"].startswith("no answer at temperature 0: all 16 outputs of both arms are reasoning only")
+    assert outputs["said"].startswith("no answer at temperature 0: all 8 outputs of both arms are reasoning only")
 
 
 def test_an_arm_that_thinks_what_the_baseline_answers_is_wrong() -> None:
@@ -256,3 +259,50 @@ def test_the_margin_test_holds_its_rate_whatever_the_share_of_bad_answers() -> N
                 lost, won = sum(b and not a for a, b in both), sum(a and not b for a, b in both)
                 failed += losses_chance(lost, won, pairs) < 0.01
             assert failed < 0.0125 * runs
+
+
+POEM = "The lamp is low, the night is long, the river hums its only song,\nand I am here, and so are you. "
+PLAIN = (
+    "Put the rice in cold water first and stir it with your hand until the water is cloudy. Pour that away twice. "
+    "Then add a cup and a half of fresh water for each cup of rice, a pinch of salt, and bring it to the boil with "
+    "the lid off. Turn the heat down as far as it goes, cover the pan and leave it alone for twelve minutes."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (POEM * 6, True),
+        (PLAIN + POEM * 6, True),
+        ("\u4f60\u597d\u4e16\u754c" * 60, True),
+        (POEM, False),
+        (PLAIN, False),
+        (PLAIN + POEM + POEM, False),
+        ("aaaa " * 4, False),
+        ("", False),
+    ],
+)
+def test_a_text_that_repeats_itself(text: str, said: bool) -> None:
+    assert repeats_itself(text) is said
+
+
+def test_a_quarter_of_the_answers_marks_a_row() -> None:
+    def made(*texts: str, **more: str) -> list[Any]:
+        return [{"status": "ok", "text": text, **more} for text in texts]
+
+    assert answers_repeat(made(POEM * 6, PLAIN, PLAIN, PLAIN))
+    assert answers_repeat(made("", reasoning_text=POEM * 6))
+    assert not answers_repeat(made(POEM * 6, PLAIN, PLAIN, PLAIN, PLAIN))
+    assert not answers_repeat(made(POEM * 6, status="failed"))
+    assert not answers_repeat([])
+
+
+def test_an_experiment_on_worthless_text_says_so() -> None:
+    """lightseekorg/tokenspeed#1305: both arms alternate two tokens, which drafts easily."""
+    ours, theirs = arms(lambda arm, prompt, temperature, number: "\ufffd\n" * 250, 12)
+    verdict = judge(ours, theirs, make_resolved())
+    assert (
+        "48 of 48 answers of the baseline repeat themselves, so this is no figure of real work" in verdict["sentence"]
+    )
+    other = arms(seeded(prose), 12)
+    assert "real work" not in judge(*other, make_resolved())["sentence"]

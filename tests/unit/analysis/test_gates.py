@@ -105,7 +105,7 @@ def test_any_json_is_right_without_a_schema() -> None:
         ([call("set_timer", '{"minutes": 3}')], {}, "wrong", "called set_timer instead of get_weather"),
         ([call("get_weather", '{"city": 7}')], {}, "wrong", "get_weather: $.city: 7 is not of type 'string'"),
         ([call("get_weather", "{}")], {}, "wrong", "'city' is a required property"),
-        ([call("get_weather", '["Oslo"]')], {}, "wrong", "are not an object"),
+        ([call("get_weather", '["Oslo"]')], {}, "wrong", "is not of type 'object'"),
         ([call("get_weather", "{'city': 'Oslo'}")], {}, "wrong", "no JSON"),
         ([call("get_weather", '{"city": "Os')], {}, "wrong", "ends too early"),
         ([call("get_weather", '{"city": "Os')], {"finish_reason": "length"}, "open", "ends too early"),
@@ -344,11 +344,11 @@ def test_prompts_of_one_arm_alone_are_left_out() -> None:
 
 def test_nothing_asked_is_not_measured_and_says_where_prompts_are() -> None:
     found = judge_gates(*make_pair(), make_resolved())
-    assert [gate["name"] for gate in found] == ["outputs", "json", "tools", "needle", "scores", "texts"]
-    assert [gate["word"] for gate in found[1:]] == ["not measured"] * 4 + ["passed"]
+    assert [gate["name"] for gate in found] == ["outputs", "json", "tools", "needle", "scores", "texts", "sampled"]
+    assert [gate["word"] for gate in found[1:]] == [*["not measured"] * 4, "passed", "not measured"]
     assert "the suite 'gates' has" in found[1]["said"]
     assert json.loads(json.dumps(found)) == found
-    assert [gate["word"] for gate in judge_gates(NOTHING, NOTHING, NOTHING)] == ["not measured"] * 6
+    assert [gate["word"] for gate in judge_gates(NOTHING, NOTHING, NOTHING)] == ["not measured"] * 7
 
 
 def test_the_sign_test() -> None:
@@ -376,8 +376,24 @@ def test_a_gate_that_passes_changes_nothing() -> None:
     assert verdict["wrong_output"] is False
     assert {gate["name"]: gate["word"] for gate in verdict["gates"]} == {
         "outputs": "passed", "json": "passed", "tools": "not measured", "needle": "not measured",
-        "scores": "not measured", "texts": "passed",
+        "scores": "not measured", "texts": "passed", "sampled": "not measured",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "told"),
+    [
+        (some(6, 0), some(5, 1), "JSON by schema: 5 of 6 prompts right with speculation, 6 of 6 prompts right without"),
+        (some(1, 0), some(0, 1), "JSON by schema: 0 of 1 prompt right with speculation, 1 of 1 prompt right without"),
+        # What both get wrong is the model's.
+        (some(5, 1), some(5, 1), ""),
+        (some(6, 0), some(6, 0), ""),
+    ],
+)
+def test_json_that_speculation_alone_gets_wrong_is_in_the_sentence(ours: Data, theirs: Data, told: str) -> None:
+    verdict = judge(*with_gate(theirs, ours), make_resolved())
+    assert verdict["word"] == "pays"
+    assert (told in verdict["sentence"]) if told else ("JSON" not in verdict["sentence"])
 
 
 def test_wrong_output_does_not_pay_whatever_the_speed() -> None:

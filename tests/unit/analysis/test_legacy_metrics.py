@@ -9,7 +9,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from drafthouse.analysis.legacy_metrics import llmperf, old_lines, shown_tokens, speed_benchmark
+from drafthouse.analysis.legacy_metrics import LLMPERF, SPEED, columns_of, old_lines, shown_tokens
 from drafthouse.bench.client import Endpoint
 from drafthouse.bench.groups import StepOptions
 from drafthouse.bench.results import assemble
@@ -31,6 +31,14 @@ def request(**more: Any) -> Any:
 
 def result(*requests: Any, duration: float = 10.0) -> Any:
     return {"requests": list(requests), "duration": duration, "num_prompts": len(requests)}
+
+
+def llmperf(measured: Any) -> list[Any]:
+    return list(columns_of(measured)[LLMPERF])
+
+
+def speed_benchmark(measured: Any) -> list[Any]:
+    return list(columns_of(measured)[SPEED])
 
 
 def by_name(columns: list[Any]) -> Columns:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drafthouse.analysis.answered import whole_text
-from drafthouse.analysis.output_equality import count_limits, judge_outputs, pair_outputs, tokens_before
+from drafthouse.analysis.output_equality import judge_outputs, pair_outputs, tokens_before, too_early
 from tests.support.builders import make_pair, make_request, make_resolved, make_result
 from tests.support.loosely import compare_outputs, judge
 
@@ -70,24 +70,21 @@ def run(rate: float, own_rate: float = 0.0, *, seed: int = 0, prompts: int = 8, 
         (1 / 400, 0.0),  # bf16 at one request at a time: the baseline is steady, the arms are not equal
         (1 / 100, 0.0),
         (1 / 40, 0.0),  # not one answer in twenty is equal any more
-        (1 / 20, 0.0),
         (1 / 100, 1 / 100),  # a busy server: neither is steady
-        (1 / 20, 1 / 20),
+        (1 / 40, 1 / 40),
     ],
 )
 def test_a_healthy_run_is_never_called_wrong(rate: float, own_rate: float) -> None:
     words = [run(rate, own_rate, seed=seed)["word"] for seed in range(40)]
-    assert "failed" not in words
-    # Where the baseline is as unsteady as the tolerance allows, it may now and then be called no baseline.
-    assert words.count("passed") >= 38
+    assert words.count("passed") >= 39, words
 
 
 @pytest.mark.parametrize("rate", [1 / 3, 1 / 2, 1.0])
 def test_differences_that_come_at_once_are_wrong(rate: float) -> None:
     found = [run(rate, seed=seed) for seed in range(20)]
     assert [one["word"] for one in found] == ["failed"] * 20
-    assert "numerics may cause one per 10" in found[0]["said"]
-    assert "the baseline differs from itself never" in found[0]["said"]
+    assert "get another answer at temperature 0 within the first" in found[0]["said"]
+    assert "the baseline against itself: 16 of 16 equal" in found[0]["said"]
 
 
 def test_a_baseline_that_differs_from_itself_as_soon_is_no_baseline() -> None:
@@ -102,8 +99,33 @@ def test_one_kind_that_is_wrong_is_found_among_others_that_are_right() -> None:
             request["text"] = "other words from the first on"
     found = judge_outputs(base, spec)
     assert found["word"] == "failed"
-    assert found["said"].endswith(" on creative")
-    assert found["groups"]["chat"]["rate"] == 0.0
+    assert found["said"].startswith("8 of 24 prompts get another answer at temperature 0 within the first token")
+
+
+@pytest.mark.parametrize("others", [13, 14, 15])
+def test_texts_that_differ_from_the_first_token_on_are_not_diluted_by_those_that_are_equal(others: int) -> None:
+    base, spec = make_pair({"copy-edit": 1.5}, prompts=16, text=lambda *_: " ".join(WORDS))
+    for request in spec["requests"]:
+        if int(request["prompt_id"].rpartition("-")[2]) <= others:
+            request["text"] = f"another text altogether for {request['prompt_id']}, and as fluent as the target's own"
+    assert judge_outputs(base, spec)["word"] == "failed"
+
+
+def test_healthy_arms_fail_in_less_than_one_of_a_hundred_experiments() -> None:
+    words = [run(1 / 208, seed=seed, kinds=2)["word"] for seed in range(400)]
+    assert words.count("failed") <= 3
+
+
+@pytest.mark.parametrize(("share", "place"), [(1.0, 12), (0.5, 0), (0.5, 2)])
+def test_arms_that_are_wrong_early_are_always_caught(share: float, place: int) -> None:
+    base, spec = make_pair({"copy-edit": 2.0}, prompts=16, text=lambda arm, prompt, number: "".join(drawn(prompt)))
+    for result in (base, spec):
+        for request in result["requests"]:
+            number = int(request["prompt_id"].rpartition("-")[2])
+            tokens = drawn(request["prompt_id"], *((place,) if result is spec and number <= 16 * share else ()))
+            request |= {"text": "".join(tokens), "pieces": [len(token) for token in tokens], "output_tokens": TOKENS}
+    assert judge_outputs(base, spec)["word"] == "failed"
+    assert too_early(pair_outputs(base["requests"], spec["requests"]))
 
 
 def test_answers_that_end_early_are_wrong_though_nothing_in_them_differs() -> None:
@@ -112,7 +134,7 @@ def test_answers_that_end_early_are_wrong_though_nothing_in_them_differs() -> No
         request["text"] = request["text"][: len(request["text"]) // 2]
     found = judge_outputs(base, spec)
     assert found["word"] == "failed"
-    assert "100.0 % of the answers end where the other continues" in found["said"]
+    assert found["said"] == "16 of 16 answers at temperature 0 end where the baseline's continues"
 
 
 def test_one_answer_in_eight_that_ends_early_may_be_rounding() -> None:
@@ -123,9 +145,7 @@ def test_one_answer_in_eight_that_ends_early_may_be_rounding() -> None:
     assert judge_outputs(base, spec)["word"] == "passed"
 
 
-@pytest.mark.parametrize(
-    ("prompts", "rounds", "why"), [(8, 1, "ran one round"), (2, 2, "4 prompts asked twice at temperature 0, and 6")]
-)
+@pytest.mark.parametrize(("prompts", "rounds", "why"), [(1, 2, "2 prompts answered at temperature 0, and 4")])
 def test_too_little_to_judge_is_not_measured(prompts: int, rounds: int, why: str) -> None:
     pair = make_pair({"copy-edit": 2.0, "chat": 2.0}, prompts=prompts, rounds=rounds, text=lambda arm, *_: arm)
     found = judge_outputs(*pair)
@@ -156,7 +176,7 @@ def test_it_turns_the_verdict() -> None:
     pair = make_pair({"copy-edit": 2.5}, text=lambda arm, prompt, number: f"{arm} {prompt}")
     verdict = judge(*pair, make_resolved())
     assert verdict["word"] == "does not pay"
-    assert verdict["said"].startswith("wrong output: 8 of 8 prompts get another answer at temperature 0, first")
+    assert verdict["said"].startswith("wrong output: 8 of 8 prompts get another answer at temperature 0 within the")
 
 
 # ---- where two answers first differ ------------------------------------------------------------------
@@ -201,24 +221,11 @@ def test_calls_belong_to_what_was_said_and_their_ids_do_not() -> None:
 def test_an_answer_that_is_the_others_beginning_is_cut_and_empty_answers_are_equal() -> None:
     whole, half = answer("p", "k", 1, [" a", " b"]), answer("p", "k", 1, [" a"])
     (pair,) = pair_outputs([whole], [half])
-    assert (pair.cut, pair.token, pair.compared) == (True, 1, 2)
+    assert (pair.cut, pair.token, pair.ends_early) == (True, 1, True)
     (pair,) = pair_outputs([half], [whole])
-    assert (pair.cut, pair.token, pair.tokens) == (True, 1, 1)
+    assert (pair.cut, pair.token, pair.ends_early) == (True, 1, False)
     (pair,) = pair_outputs([answer("p", "k", 1, [])], [answer("p", "k", 1, [])])
-    assert (pair.equal, pair.cut, pair.compared) == (True, False, 1)
-
-
-# From a table of Garwood's limits (n, lower, upper at 95 %).
-@pytest.mark.parametrize(
-    ("n", "low", "high"), [(0, 0.0, 3.689), (5, 1.623, 11.668), (10, 4.795, 18.390), (50, 37.111, 65.919)]
-)
-def test_the_limits_of_a_count(n: int, low: float, high: float) -> None:
-    assert list(count_limits(n)) == pytest.approx([low, high], rel=0.01)
-
-
-def test_at_the_tolerance_itself_a_run_is_called_wrong_in_few_of_the_cases() -> None:
-    words = [run(1 / 10, seed=seed, kinds=1)["word"] for seed in range(100)]
-    assert words.count("failed") <= 5
+    assert (pair.equal, pair.cut, pair.ends_early) == (True, False, False)
 
 
 # ---- in the verdict ----------------------------------------------------------------------------------

@@ -2,107 +2,134 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from drafthouse.analysis.rounds import FIRST_LOOK, tail_of
-from drafthouse.analysis.verdict_text import CANNOT_SAY, DOES_NOT_PAY, PAYS
-from drafthouse.cli import report
+from drafthouse.analysis.decision import FIRST_LOOK
+from drafthouse.analysis.words import CANNOT_SAY, DOES_NOT_PAY, PAYS
 from drafthouse.profiles.workspace import ROOT
+from drafthouse.report.data.build import build_report
 from tests.support.builders import make_pair, make_resolved
-from tests.support.loosely import judge, wants_more
+from tests.support.loosely import judge
 from tests.truth.attacks import ATTACKS
-from tests.truth.coverage import BAR, covered
-from tests.truth.coverage import LAWS as MEDIAN_LAWS
-from tests.truth.laws import LAWS, Law
-from tests.truth.simulator import Experiment, Layout
-from tests.truth.table import outcomes, row_of
+from tests.truth.laws import LAWS, Law, by_kind, normal
+from tests.truth.simulator import Layout
+from tests.truth.table import experiment_of, outcomes, row_of
 
 BY_NAME = {law.name: law for law in LAWS}
 TWO = Layout(most_rounds=2)
-#: What a kept result of an older version is: two rounds, the baseline first in both.
-OLD = [
-    ("starts differ, sd 3 %", 1),
-    pytest.param("one step 20 % slower", 1, marks=pytest.mark.soak),
-    ("drift, 20 % faster, B,S,B,S", 1),
-    pytest.param("a quarter of the run 20 % slower", 1, marks=pytest.mark.soak),
-]
 
 
-@pytest.mark.parametrize(("name", "most"), OLD)
-def test_two_rounds_of_a_box_that_moves_are_no_gain(name: str, most: int) -> None:
-    law = replace(BY_NAME[name], alternated=True)
-    words = Counter(one.word for one in outcomes(law, 1.0, 40, 1, TWO))
-    assert words[PAYS] <= most, words
-    assert not words["invalid"]
+def words_of(name: str, gain: float, runs: int = 100, layout: Layout | None = None) -> Counter[str]:
+    return Counter(outcome.word for outcome in outcomes(BY_NAME[name], gain, runs, 11, layout))
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "most"),
     [
-        "starts differ, sd 3 %",
-        *[pytest.param(name, marks=pytest.mark.soak) for name in ("one step 20 % slower", "cold start 15 %")],
+        ("gains sd 24 %", 1),
+        ("gains sd 41 %", 1),
+        ("sd 24 %, noise 15 %", 1),
+        ("starts sd 3 %", 1),
+        ("starts sd 5 %", 6),
+        ("one start in 4 slower by 1.3", 7),
+        ("half a step 40 % slower, in a quarter of the steps", 7),
+        ("drift, 20 % slower at the end", 0),
+        ("first step cold by 50 %", 1),
+        ("stalls of 2 s in one answer of 20, answers of 6 s", 1),
     ],
 )
-def test_more_rounds_are_bought_without_more_false_gains(name: str) -> None:
-    words = Counter(one.word for one in outcomes(BY_NAME[name], 1.0, 40, 2))
-    assert words[PAYS] <= 1, words
+def test_without_a_gain_it_seldom_pays(name: str, most: int) -> None:
+    assert words_of(name, 1.0)[PAYS] <= most
 
 
-def test_a_gain_of_a_fifth_is_found_among_starts_that_differ() -> None:
-    found = outcomes(BY_NAME["starts differ, sd 2 %"], 1.2, 40, 3)
-    assert sum(one.word == PAYS for one in found) >= 38
-    assert {one.word for one in outcomes(BY_NAME["starts differ, sd 2 %"], 1.5, 20, 3)} == {PAYS}
+@pytest.mark.parametrize(
+    ("name", "gain", "least"),
+    [("gains sd 5 %", 1.1, 95), ("gains sd 24 %", 1.15, 93), ("gains sd 32 %", 1.3, 97), ("gains sd 41 %", 1.3, 95)],
+)
+def test_a_gain_is_found_although_prompts_gain_differently(name: str, gain: float, least: int) -> None:
+    assert words_of(name, gain)[PAYS] >= least
 
 
 def test_a_large_gain_ends_after_two_rounds() -> None:
-    assert {(one.word, one.rounds) for one in outcomes(BY_NAME["starts differ, sd 2 %"], 2.0, 20, 4)} == {(PAYS, 2)}
+    found = outcomes(BY_NAME["gains sd 24 %"], 2.0, 20, 4)
+    assert {(one.word, one.rounds, one.answers) for one in found} == {(PAYS, 2, 64)}
 
 
-def test_a_quiet_box_can_always_say() -> None:
-    for gain in (1.0, 1.2, 1.5):
-        assert all(one.word != CANNOT_SAY for one in outcomes(BY_NAME["noise 5 %"], gain, 20, 5))
+def test_no_experiment_asks_more_than_its_plan() -> None:
+    found = outcomes(BY_NAME["gains sd 41 %"], 1.1, 40, 5)
+    assert max(one.answers for one in found) <= 2 * (6 * 6 + 2 * 10 + 4 * 20)
+    assert {one.rounds for one in found} <= set(range(FIRST_LOOK, 7))
 
 
-def test_an_odd_step_is_named_and_outvoted() -> None:
-    found = outcomes(BY_NAME["one step 60 % slower"], 1.2, 20, 6)
-    assert sum(one.word == PAYS for one in found) >= 19
-    named = [one for one in found if one.judgement["starts"]["odd"]]
-    assert named
-    for one in named:
-        assert any(
-            re.search(r"round \d was \d+ % slower than its other rounds", said) for said in one.judgement["reasons"]
-        )
+def test_prompts_enough_for_nothing_but_two_rounds_say_so() -> None:
+    found = outcomes(BY_NAME["gains sd 32 %"], 1.15, 20, 6, TWO)
+    assert {one.word for one in found} <= {CANNOT_SAY, DOES_NOT_PAY}
 
 
-def test_an_odd_step_that_nobody_can_outvote_leaves_nothing_to_say() -> None:
-    words = Counter(one.word for one in outcomes(BY_NAME["one step 60 % slower"], 1.2, 20, 6, TWO))
-    assert words[CANNOT_SAY] >= 15, words
-    assert not words[PAYS]
+def test_what_the_kinds_differ_by_is_no_noise() -> None:
+    """Kinds are declared, not drawn."""
+    law = Law("kinds", by_kind(2.5), noise_sd=0.01)
+    assert Counter(one.word for one in outcomes(law, 1.3, 20, 7))[PAYS] >= 18
 
 
-@pytest.mark.parametrize("swings", [[0.3, 0.5, 0.7, 1, 1, 1.5, 2.6, 3.3], [0.72, 0.8, 1.2, 1.6, 2, 2.25, 2.6, 3.04]])
-def test_a_control_as_wide_as_the_gain_leaves_nothing_to_say(swings: list[float]) -> None:
+@pytest.mark.parametrize("gain", [1.0, 1.2, 1.7])
+@pytest.mark.parametrize("name", ["gains sd 24 %", "starts sd 5 %"])
+def test_the_whole_judgement_says_what_its_arithmetic_says(name: str, gain: float) -> None:
+    for number in range(3):
+        experiment = experiment_of(BY_NAME[name], gain, 8, number)
+        outcome = experiment.run()
+        judgement = judge(*experiment.pair(), experiment.resolved())
+        assert judgement["word"] == outcome.word, judgement["sentence"]
+        assert outcome.measured.speedup is not None
+        assert judgement["speedup"]["n"] == len(outcome.measured.speedup.prompt_gains)
+        expected = outcome.measured.speedup.as_dict()
+        assert judgement["speedup"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_control_as_wide_as_the_gain_is_in_the_sentence() -> None:
+    swings = [0.3, 0.5, 0.7, 1, 1, 1.5, 2.6, 3.3]
     base, spec = make_pair({"copy-edit": 2.1}, noise=0.0)
     for request in base["requests"]:
         swing = swings[int(request["prompt_id"].rpartition("-")[2]) - 1] ** 0.5
         request["tpot_ms"] *= swing if request["round"] == 1 else 1 / swing
     verdict = judge(base, spec, make_resolved())
-    assert verdict["control"]["high"] > verdict["speedup"]["median"] > 1.5
-    assert verdict["word"] == CANNOT_SAY
-    told = r"cannot say: too noisy: the baseline against itself gives .+; do: .+ measure again$"
-    assert re.match(told, str(verdict["sentence"]))
+    assert verdict["control"]["high"] > verdict["speedup"]["low"]
+    assert verdict["word"] == CANNOT_SAY or "within the range of the baseline against itself" in verdict["said"]
+
+
+def half_busy(chance: Any, step: int, answers: int) -> Any:
+    """A program takes half of a CPU: some steps more than others, every second answer up to twice as slow."""
+    share = chance.uniform(0.2, 0.8)
+    return np.log(chance.uniform(1.2, 2.0, answers)) * (chance.random(answers) < share)
+
+
+@pytest.mark.parametrize("gain", [2.6, 1.6])
+def test_ten_demos_beside_a_program_do_not_contradict_each_other(gain: float) -> None:
+    law = Law("half of a CPU", normal(0.25), noise_sd=0.1, box=half_busy)
+    demo = Layout(prompts=12, anchors=4, fresh=4, temperatures=(0.0,))
+    words, wide = set(), 0
+    for number in range(30):
+        experiment = experiment_of(law, gain, 3, number, demo)
+        experiment.run()
+        verdict = judge(*experiment.pair(), experiment.resolved())
+        words.add(verdict["word"])
+        control, low = verdict["control"], verdict["speedup"]["low"]
+        within = low <= max(control["high"], 1 / control["low"])
+        said = "its lower bound lies within the range of the baseline against itself" in verdict["said"]
+        assert said == (within and verdict["word"] == PAYS), verdict["sentence"]
+        wide += said
+    # Of any ten of them: what some say no other denies.
+    assert PAYS in words
+    assert DOES_NOT_PAY not in words
+    assert wide
 
 
 def loaded(arm: str, percent: float, steal: float = 0.0, own_s: float = 30.0, gain: float = 1.5) -> Any:
-    base, spec = make_pair({"copy-edit": gain})
+    base, spec = make_pair({"copy-edit": gain}, rounds=3)
     for group in (base if arm == "baseline" else spec)["machine"]["groups"]:
         group["between"] = {
             "seconds": 30.0, "own_cpu_s": own_s, "other_cpu_percent": percent, "cpu_steal_percent": steal,
@@ -125,7 +152,7 @@ def test_other_work_beside_one_arm_leaves_nothing_to_say() -> None:
 
 
 def test_a_gpu_that_was_throttled_beside_one_arm_leaves_nothing_to_say() -> None:
-    base, spec = make_pair({"copy-edit": 1.5})
+    base, spec = make_pair({"copy-edit": 1.5}, rounds=3)
     for result in (base, spec):
         for group in result["machine"]["groups"]:
             hot = ["hardware thermal slowdown"] if result is base else []
@@ -150,7 +177,7 @@ def throttled_gpu(index: int, share: float | None) -> dict[str, Any]:
 
 def test_how_long_a_gpu_was_throttled_counts_and_not_how_it_was_at_the_end() -> None:
     def word(share: float | None) -> str:
-        base, spec = make_pair({"copy-edit": 1.5})
+        base, spec = make_pair({"copy-edit": 1.5}, rounds=3)
         for result in (base, spec):
             for group in result["machine"]["groups"]:
                 group["after"] = {"gpus": [{"index": 0, "throttled_by": ["power brake"] if result is base else []}]}
@@ -168,74 +195,38 @@ def test_how_long_a_gpu_was_throttled_counts_and_not_how_it_was_at_the_end() -> 
     assert word(None) == CANNOT_SAY  # no sample: the group was too short
 
 
-# --- when to stop ------------------------------------------------------------------------------------
-
-
-def test_the_error_rate_is_spent_over_the_looks() -> None:
-    for most in (2, 3, 5, 8, 20):
-        assert sum(tail_of(done, most) for done in range(FIRST_LOOK, most + 1)) == pytest.approx(0.025)
-        assert tail_of(2, most) >= max(tail_of(done, most) for done in range(FIRST_LOOK, most + 1))
-
-
-def test_one_more_round_is_wanted_only_where_it_may_change_the_word() -> None:
-    judged = {
-        "word": DOES_NOT_PAY, "said": "no clear difference", "wrong_output": False,
-        "speedup": {"median": 1.08, "low": 1.0, "high": 1.16}, "starts": {"may_pay_yet": True},
-    }  # fmt: skip
-    assert "lies within" in str(wants_more(judged, 2, 8))
-    assert wants_more(judged, 8, 8) is None
-    assert wants_more(judged | {"starts": {"may_pay_yet": False}}, 2, 8) is None
-    assert wants_more(judged | {"word": PAYS}, 2, 8) is None
-    assert wants_more(judged | {"word": "invalid"}, 2, 8) is None
-    assert wants_more(judged | {"wrong_output": True}, 2, 8) is None
-    noisy = judged | {"word": CANNOT_SAY, "said": "too noisy: two starts of baseline differ by 20 %; do: wait"}
-    assert wants_more(noisy, 2, 8) == "too noisy: two starts of baseline differ by 20 %"
-
-
 # --- the door ----------------------------------------------------------------------------------------
 
 
-def test_a_simulated_experiment_goes_through_the_reports_own_door(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    experiment = Experiment(BY_NAME["starts differ, sd 2 %"], 1.5, np.random.default_rng(1), Layout())
-    for _ in range(FIRST_LOOK):
-        experiment.measure_round()
+def test_a_simulated_experiment_goes_through_the_reports_own_door() -> None:
+    experiment = experiment_of(BY_NAME["gains sd 24 %"], 1.7, 1, 1)
+    experiment.run()
     base, spec = experiment.pair()
-    files = {"baseline": base, "speculative": spec, "resolved": experiment.resolved()}
-    for name, data in files.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(data), "utf-8")
-    arguments = [word for name in files for word in (f"--{name}", str(tmp_path / f"{name}.json"))]
-    assert report.main([*arguments, "--reports", str(tmp_path / "reports")]) == 0
-    kept = json.loads(next((tmp_path / "reports").rglob("report.json")).read_text("utf-8"))["verdict"]
-    assert kept == json.loads(json.dumps(judge(base, spec, experiment.resolved()) | {"load": None}))
-    assert "pays" in capsys.readouterr().out
+    kept = build_report(base, spec, experiment.resolved())["verdict"]
+    assert kept == judge(base, spec, experiment.resolved()) | {"load": None}
+    assert kept["word"] == PAYS
 
 
 def test_another_seed_changes_every_draw_and_the_same_none() -> None:
-    law = BY_NAME["noise 5 %"]
-    speeds = [[one.judgement["speedup"]["median"] for one in outcomes(law, 1.2, 2, seed, TWO)] for seed in (1, 1, 2)]
+    law = BY_NAME["gains sd 24 %"]
+    speeds = []
+    for seed in (1, 1, 2):
+        found = [one.measured.speedup for one in outcomes(law, 1.2, 2, seed, TWO)]
+        speeds.append([one.speedup for one in found if one])
     assert speeds[0] == speeds[1]
     assert not set(speeds[0]) & set(speeds[2])
 
 
 def test_a_row_that_misses_its_bar_is_a_problem() -> None:
-    # Prompts that gain 10 % "without a gain" are what a broken rule looks like.
-    broken = Law("broken", course=lambda chance, span: lambda t: 0.5 if int(t) % 4 in (0, 3) else 0.0)
-    row = row_of(broken, 4, 1, (1.0,))
-    assert row.problems() == ["broken: 100.0% false `pays`, more than 5 of 400"]
-
-
-@pytest.mark.parametrize("n", [6, 7, 13, 23, 60])
-@pytest.mark.parametrize("name", MEDIAN_LAWS)
-def test_the_interval_of_a_median_covers_it(name: str, n: int) -> None:
-    # Three standard errors of 1,500 runs are 0.017; 0.925 is what a percentile bootstrap of 7 values is far below.
-    assert covered(n, MEDIAN_LAWS[name], 1500, np.random.default_rng(n)) >= BAR - 0.017
+    # Every prompt gains 40 % "without a gain": what a broken rule looks like.
+    broken = Law("broken", lambda chance, kinds, places: 0.33 + 0.0 * kinds)
+    (problem,) = row_of(broken, 4, [1], (1.0,)).problems()
+    assert problem == "broken: 100.0% false `pays`, more than 1.0%"
 
 
 def test_every_attack_has_its_tests() -> None:
     """`make truth` runs them; one that was renamed would be missed there, and not before."""
-    assert [attack.number for attack in ATTACKS] == list(range(1, 15))
+    assert [attack.number for attack in ATTACKS] == list(range(1, len(ATTACKS) + 1))
     for attack in ATTACKS:
         for test in attack.tests:
             file, _, name = test.partition("::")

@@ -30,9 +30,9 @@ def pair(gain: float = 1.0) -> tuple[Data, Data]:
 
 def test_usage_half_again_as_high_for_the_same_text_is_invalid_and_no_gain() -> None:
     base, spec = pair()
-    assert judge(base, spec, make_resolved())["word"] == "does not pay"
+    assert judge(base, spec, make_resolved())["word"] == "cannot say"  # two rounds of equal arms
     verdict = judge(base, inflated(spec, 1.5), make_resolved())
-    assert verdict["speedup"]["median"] > 1.4
+    assert verdict["speedup"]["gain"] > 1.4
     assert verdict["word"] == "invalid"
     assert verdict["said"].startswith(
         "usage and the text disagree: 16 answers with the same text in both arms were counted as 2,560 tokens in "

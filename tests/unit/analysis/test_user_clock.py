@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from drafthouse.analysis.user_clock import user_clock
-from drafthouse.analysis.verdict import THRESHOLD
-from drafthouse.core.format import DASH, TIMES
+from drafthouse.analysis.words import THRESHOLD
+from drafthouse.core.format import TIMES
 from tests.support.builders import NOTHING, make_pair, make_resolved
 from tests.support.loosely import judge
 
@@ -33,13 +33,11 @@ def test_faster_per_token_and_slower_to_answer_does_not_pay() -> None:
     assert verdict["speedup"]["low"] > THRESHOLD
     assert verdict["word"] == "does not pay"
     assert not verdict["wrong_output"]
-    assert verdict["reasons"][0] == (
-        f"faster per token, slower to answer: 1,300 ms for 1,168 (0.90{TIMES} (0.90{DASH}0.90) end to end at 83 tokens)"
+    assert verdict["sentence"].startswith(
+        f"does not pay: faster on most prompts, slower over all: 0.90{TIMES}; 1.28{TIMES} "
     )
-    assert verdict["sentence"] == (
-        f"does not pay: {verdict['reasons'][0]}; 1.28{TIMES} (1.21{DASH}1.36) faster per token on copy-edit, "
-        "one request at a time; TTFT 414 ms (baseline 33.0)"
-    )
+    assert "TTFT 414 ms (baseline 33.0), end to end at 83 tokens 1,300 ms (baseline 1,168)" in verdict["sentence"]
+    assert verdict["seconds"]["ratio"] == pytest.approx(1168 / 1300, rel=1e-3)
     assert "the first token comes later: 414 ms for 33.0" in verdict["warnings"]
 
 
@@ -52,15 +50,16 @@ def test_a_late_first_token_that_the_answer_makes_up_for_pays_and_is_warned_abou
 
 def test_a_gain_that_the_wait_for_the_prompt_swallows_does_not_pay() -> None:
     verdict = judge(*clocked((4000.0, 4000.0), (10.0, 8.0), 32), make_resolved())
-    assert verdict["word"] == "does not pay"
-    assert verdict["said"].startswith("faster per token, not faster to answer: 4,248 ms for 4,310")
+    assert verdict["word"] == "cannot say"
+    assert f"most prompts are faster, but not surely all answers together, 1.01{TIMES}" in verdict["said"]
 
 
 def test_it_is_the_declared_length_that_counts() -> None:
     # Answers end after 20 tokens in both arms, and 400 are what the profile's work may ask for.
     short = judge(*clocked((33.0, 414.0), (14.0, 10.0), 20), make_resolved())
     full = judge(*clocked((33.0, 414.0), (14.0, 10.0), 20, 400), make_resolved())
-    assert (short["word"], full["word"]) == ("does not pay", "pays")
+    assert (short["word"], full["word"]) == ("does not pay", "cannot say")  # a gain below 1.60 needs three rounds
+    assert full["seconds"]["low"] > 1.1
     assert full["user_clock"]["output_tokens"] == 400
     assert full["user_clock"]["e2el_ms"]["baseline"] == pytest.approx(33 + 399 * 14)
 
@@ -71,7 +70,7 @@ def test_answers_of_another_length_are_set_to_the_same() -> None:
         request.update(output_tokens=40, e2el_ms=40 + 39 * 7.0)
     clock: Any = user_clock({"baseline": base, "speculative": spec}, ["copy-edit"])
     assert clock["e2el_ms"]["speculative"] == pytest.approx(40 + 159 * 7.0)
-    assert clock["e2el_ms"]["speedup"]["median"] == pytest.approx((40 + 159 * 14) / (40 + 159 * 7))
+    assert clock["e2el_ms"]["speedup"]["gain"] == pytest.approx((40 + 159 * 14) / (40 + 159 * 7))
 
 
 def test_the_first_answer_token_stands_there_where_a_model_thinks_first() -> None:

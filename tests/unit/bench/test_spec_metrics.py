@@ -153,11 +153,15 @@ def test_text_of_another_server_tells_nothing(text: str) -> None:
     assert difference(got, got) is None
 
 
-def test_values_that_are_no_numbers_are_passed_over() -> None:
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
+def test_counters_that_are_no_numbers_are_no_evidence(value: str) -> None:
     name = "llamacpp:spec_decode_num_draft"
-    text = f"{name}s_total NaN\n{name}_tokens_total 5 1795261445000\n"
-    got = parse_counters(text)
-    assert (got["num_drafts"], got["draft_tokens"]) == (0, 5)
+    got = parse_counters(f"{name}s_total {value}\n{name}_tokens_total 5 1795261445000\n")
+    assert got["error"] == "a counter of drafting that is no number"
+
+
+def test_more_accepted_than_drafted_is_no_evidence() -> None:
+    assert difference(snapshot(10, 30, 12), snapshot(30, 90, 92)) is None
 
 
 def test_difference() -> None:
@@ -276,6 +280,43 @@ def test_log_lines_add_up_and_one_without_acceptance_counts_too() -> None:
 
 def test_a_log_without_the_line() -> None:
     assert acceptance_from_log("INFO nothing here\nSpecDecoding metrics: of another shape\n") is None
+
+
+@pytest.mark.parametrize(
+    ("log", "drafts", "drafted", "accepted", "length"),
+    [
+        (
+            "slot print_timing: id 1 | draft acceptance = 0.64479 (  167 accepted /   259 generated), mean acceptance"
+            " length =  2.92, acceptance rate per position = (0.805, 0.632, 0.483)",
+            87, 259, 167, 2.92,
+        ),
+        ("draft acceptance rate = 0.69953 (  149 accepted /   213 generated)", None, 213, 149, None),
+        # Of two kinds the last totals: those of the first answer are in them.
+        (
+            "I statistics draft-mtp: #calls(b,g,a) = 1 9 9, #gen drafts = 9, #acc drafts = 9, #gen tokens = 18,"
+            " #acc tokens = 12, dur(b,g,a) = 0.1\n"
+            "I statistics ngram-mod: #calls(b,g,a) = 11 800 4, #gen drafts = 4, #acc drafts = 4, #gen tokens = 256,"
+            " #acc tokens = 47, dur(b,g,a) = 0.3\n"
+            "I statistics draft-mtp: #calls(b,g,a) = 11 796 796, #gen drafts = 796, #acc drafts = 694,"
+            " #gen tokens = 1585, #acc tokens = 1252, dur(b,g,a) = 0.008",
+            800, 1841, 1299, 2.62,
+        ),
+    ],
+)  # fmt: skip
+def test_acceptance_of_llama_cpps_log(
+    log: str, drafts: int | None, drafted: int, accepted: int, length: float | None
+) -> None:
+    got = acceptance_from_log(f"I srv start\n{log}\n")
+    assert got is not None
+    assert got["spec_decode_num_drafts"] == drafts
+    assert (got["spec_decode_draft_tokens"], got["spec_decode_accepted_tokens"]) == (drafted, accepted)
+    assert got["spec_decode_acceptance_length"] == (length and pytest.approx(length, abs=0.01))
+
+
+def test_a_count_that_an_older_engine_does_not_keep_is_unknown() -> None:
+    text = "vllm:spec_decode_num_accepted_tokens_total 910.0\nvllm:spec_decode_num_draft_tokens_total 1500.0\n"
+    snapshot = parse_counters(text)
+    assert (snapshot["num_drafts"], snapshot["draft_tokens"], snapshot["accepted_tokens"]) == (None, 1500, 910)
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "llamacpp"])

@@ -8,7 +8,6 @@ import pytest
 from drafthouse.bench.stats import (
     bootstrap_median,
     estimate,
-    geometric_means,
     median,
     paired_ratios,
     reachable_confidence,
@@ -88,12 +87,3 @@ def test_paired_ratios_reduce_rounds_to_their_median_first() -> None:
 
 def test_paired_ratios_leave_out_what_has_no_partner_or_no_time() -> None:
     assert paired_ratios({"a": [1.0], "b": [1.0], "c": []}, {"b": [0.0], "c": [1.0], "d": [1.0]}) == {}
-
-
-def test_geometric_means_by_owner_do_not_mind_which_side_is_above() -> None:
-    owners = {"a@0": "a", "a@1": "a", "b@0": "b"}
-    ratios = {"a@0": 4.0, "a@1": 0.25, "b@0": 1.1}
-    assert geometric_means(ratios, owners) == {"a": pytest.approx(1.0), "b": 1.1}
-    other_way = geometric_means({key: 1 / ratio for key, ratio in ratios.items()}, owners)
-    assert other_way == pytest.approx({"a": 1.0, "b": 1 / 1.1})
-    assert geometric_means({}, {}) == {}

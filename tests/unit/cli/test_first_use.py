@@ -21,13 +21,13 @@ class Had(Exception):
 @pytest.mark.parametrize(
     "words",
     [
-        ["plan", PROFILE], ["render", PROFILE], ["bundle", PROFILE], ["run", PROFILE], ["weights", PROFILE],
+        ["plan", PROFILE], ["render", PROFILE], ["run", PROFILE], ["weights", PROFILE],
         ["tune", PROFILE, "--budget", "30m"], ["rent", PROFILE, "--dry-run"],
     ],
     ids=lambda words: words[0],
 )  # fmt: skip
 def test_entries_come_before_the_profile_is_resolved(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def have(profile: str, settings: list[str]) -> None:
+    def have(profile: str, settings: list[str], inventory: str | None = None) -> None:
         raise Had(profile, settings)
 
     for module in (profile_arguments, playbooks, tune, rent):
@@ -59,7 +59,7 @@ def test_what_a_profile_names_in_the_end_is_looked_for(
 def test_what_is_wrong_with_a_profile_is_left_to_the_resolver(monkeypatch: pytest.MonkeyPatch) -> None:
     house = copy.deepcopy(load_house(ROOT))
     house.broken["bad"], house.profiles["bad"] = [], {"target": "org/name"}  # type: ignore[typeddict-item]
-    monkeypatch.setattr(profile_arguments, "load_house", lambda root: house)
+    monkeypatch.setattr(profile_arguments, "house_for", lambda inventory: house)
     monkeypatch.setattr("drafthouse.models.first_use.add_missing", lambda *words, **more: pytest.fail("asked"))
     profile_arguments.have_entries("bad", [])
     profile_arguments.have_entries("no-such", [])

@@ -85,9 +85,16 @@ def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
     return called("reports", *words, **environment)
 
 
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_list_fits_the_terminal(reports: Path, columns: int) -> None:
+    lines = run("--reports", reports, COLUMNS=str(columns)).stdout.splitlines()
+    assert len(lines) > 4
+    assert max(map(len, lines)) <= columns
+
+
 def test_the_list_shows_every_report_also_a_broken_one(reports: Path) -> None:
     (folders(reports)[2] / "report.json").write_text("{", "utf-8")
-    done = run("--reports", reports)
+    done = run("--reports", reports, COLUMNS="160")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert "2026-11-21 10:00" in lines[2]

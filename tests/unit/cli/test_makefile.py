@@ -68,11 +68,6 @@ def test_a_word_that_is_no_target_is_answered_with_the_nearest(typed: str, do: s
     assert done.stdout == ""
 
 
-def test_a_bundle_that_is_not_there_is_no_target() -> None:
-    done = made("BUNDLE=/nowhere/x.tar", "build/bundle/manifest.json")
-    assert "found: no file /nowhere/x.tar\n" in done.stderr
-
-
 def test_help_that_is_read_in_part_is_no_failure() -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -103,7 +98,7 @@ def test_help_fits_a_terminal_of_a_hundred_columns() -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
-@pytest.mark.parametrize("verb", ["translate", "compare", "plan", "tune", "rent", "upgrade", "bundle"])
+@pytest.mark.parametrize("verb", ["translate", "compare", "plan", "tune", "rent", "upgrade"])
 def test_a_target_without_what_it_needs_says_how_make_is_told(verb: str, tmp_path: Path) -> None:
     words = [sys.executable, str(ROOT / "scripts" / "drafthouse"), verb]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -85,8 +85,8 @@ def test_the_page_over_all_is_written_and_opened(reports: Path, opened: list[str
 
 def test_a_report_that_is_not_there_is_said_with_the_forms_of_a_name(tmp_path: Path) -> None:
     keep(tmp_path, "20261118-100000")
-    said = called("share", "cpu-smollm2-ngram~1", "--reports", tmp_path).stderr.splitlines()
+    said = called("report", "--row", "cpu-smollm2-ngram~1", "--reports", tmp_path).stderr.splitlines()
     assert said[1:3] == ["found: 1 report of cpu-smollm2-ngram", "needed: at least 2 for 'cpu-smollm2-ngram~1'"]
-    said = called("share", "cpu-smollm2-ngra", "--reports", tmp_path).stderr.splitlines()
+    said = called("report", "--row", "cpu-smollm2-ngra", "--reports", tmp_path).stderr.splitlines()
     assert said[2].startswith("needed: a folder with a report.json, ")
     assert said[3] == "do: write 'cpu-smollm2-ngram'"

@@ -29,8 +29,6 @@ def by_make(command: str) -> list[str] | None:
     typed = shlex.split(command)[1:]
     if typed[0] in OWN:
         typed[0] = "cpu-smollm2-ngram"
-    # The bundle of another machine is not here.
-    typed = [word for word in typed if not word.startswith("BUNDLE=")]
     done = subprocess.run(["make", "-n", *typed], cwd=ROOT, capture_output=True, text=True, check=True)
     # Behind them the target's words for make help: a comment of the shell's.
     lines = [one.split(" ## ")[0] for one in done.stdout.splitlines() if one.startswith("scripts/drafthouse ")]
@@ -65,14 +63,22 @@ def untaken(command: str) -> str | None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_of_a_page_is_one_that_a_test_runs(page: Path) -> None:
-    assert {command: why for command in commands_of(page) if (why := untaken(command))} == {}
+    assert {command: why for command in commands_of(page.read_text()) if (why := untaken(command))} == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_command_is_copied_as_it_stands(page: Path) -> None:
+    """Without a prompt, and without a comment behind it, which zsh takes for words."""
+    text = page.read_text("utf-8")
+    assert not re.search(r"^ *```console|^ *\$ ", text, re.MULTILINE)
+    assert [command for command in commands_of(text) if re.search(r"\s#\s", command)] == []
 
 
 def test_what_runs_them_is_there_and_nothing_stands_in_the_list_for_nothing() -> None:
     for place in RUN_BY.values():
         file, _, word = place.partition(":")
         assert word in (ROOT / file).read_text("utf-8"), place
-    every = [command for page in PAGES for command in commands_of(page)]
+    every = [command for page in PAGES for command in commands_of(page.read_text())]
     assert [one for one in [*RUN_BY, *NOT_RUN] if not any(command.startswith(one) for command in every)] == []
 
 

@@ -1,4 +1,4 @@
-"""drafthouse report as a person runs it: its exit status, its words, its files."""
+"""drafthouse report as a person runs it on a kept report: its exit status, its words, its files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from drafthouse.core.places import ROOT
+from drafthouse.report.writer import write_report
 from tests.support.builders import make_pair, make_resolved
 from tests.support.verb import called
 
@@ -20,46 +21,43 @@ def run(*words: object) -> subprocess.CompletedProcess[str]:
     return called("report", *words)
 
 
-def given(folder: Path, base: Any, spec: Any, resolved: Any) -> list[object]:
-    words: list[object] = ["--reports", folder / "reports"]
-    for name, data in (("baseline", base), ("speculative", spec), ("resolved", resolved)):
-        path = folder / f"{name}.json"
-        path.write_text(json.dumps(data), "utf-8")
-        words += [f"--{name}", path]
-    return words
+def kept(folder: Path, base: Any, spec: Any, host: str = "") -> Path:
+    """A report as a run keeps it."""
+    return write_report(folder / "reports", base, spec, make_resolved(), ROOT / "templates", host).path
 
 
-@pytest.mark.parametrize(("gain", "word"), [(2.0, "pays:"), (1.0, "does not pay:")])
+@pytest.mark.parametrize(("gain", "word"), [(2.0, "pays:"), (0.8, "does not pay:")])
 def test_a_valid_verdict_exits_0_and_prints_it(tmp_path: Path, gain: float, word: str) -> None:
-    done = run(*given(tmp_path, *make_pair({"copy-edit": gain}), make_resolved()))
+    place = kept(tmp_path, *make_pair({"copy-edit": gain}, rounds=3))
+    (place / "report.html").unlink()
+    done = run("--again", place)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"\n{word}" in done.stdout
-    page = tmp_path / "reports" / "cpu-smollm2-ngram" / "20261121-111742-buildbox" / "report.html"
-    assert page.is_file()
-    assert done.stdout.endswith(f"report: {page} (written)\n")
+    assert place.name == "20261121-111742-buildbox"
+    assert done.stdout.endswith(f"report: {place / 'report.html'} (written)\n")
 
 
 def test_a_result_whose_counters_saw_nobody_else_is_read(tmp_path: Path) -> None:
     base, spec = make_pair({"copy-edit": 2.0})
     for result in (base, spec):
         result["counters"] = [{"round": 1, "group": "copy-edit", "foreign": {"polluted": False, "said": None}}]
-    done = run(*given(tmp_path, base, spec, make_resolved()))
+    done = run("--again", kept(tmp_path, base, spec))
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_invalid_exits_2_and_still_writes_the_report(tmp_path: Path) -> None:
     base, spec = make_pair({"copy-edit": 2.0})
     base["spec_decode_draft_tokens"] = 7
-    done = run(*given(tmp_path, base, spec, make_resolved()))
+    place = kept(tmp_path, base, spec)
+    (place / "report.html").unlink()
+    done = run("--again", place)
     assert done.returncode == 2
     assert "invalid: the baseline drafted (7 tokens)" in " ".join(done.stdout.split())
-    assert list((tmp_path / "reports").rglob("report.html"))
+    assert (place / "report.html").is_file()
 
 
-def test_a_report_is_made_again_from_its_own_folder(tmp_path: Path) -> None:
-    words = given(tmp_path, *make_pair({"copy-edit": 2.0}), make_resolved())
-    assert run(*words, "--host", "box-7").returncode == 0
-    (place,) = (tmp_path / "reports" / "cpu-smollm2-ngram").iterdir()
+def test_a_report_is_made_again_in_its_own_folder(tmp_path: Path) -> None:
+    place = kept(tmp_path, *make_pair({"copy-edit": 2.0}), "box-7")
     assert place.name == "20261121-111742-box-7"
     again = run("--again", place)
     assert (again.returncode, again.stderr) == (0, "")
@@ -68,13 +66,6 @@ def test_a_report_is_made_again_from_its_own_folder(tmp_path: Path) -> None:
     (place / "report.html").write_text("spoilt")
     assert "(written)" in run("--again", place).stdout
     assert (place / "report.html").read_bytes() == before
-
-
-def test_the_resolved_profile_may_be_yaml(tmp_path: Path) -> None:
-    words = given(tmp_path, *make_pair({"copy-edit": 2.0}), make_resolved())
-    path = tmp_path / "resolved.yml"
-    path.write_text(yaml.safe_dump(make_resolved()), "utf-8")
-    assert run(*words, "--resolved", path).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -86,40 +77,28 @@ def test_the_resolved_profile_may_be_yaml(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_file_says_found_needed_and_do(tmp_path: Path, content: str | None, found: str) -> None:
-    words = given(tmp_path, *make_pair({"copy-edit": 2.0}), make_resolved())
-    path = tmp_path / "speculative.json"
+    path = kept(tmp_path, *make_pair({"copy-edit": 2.0})) / "speculative.json"
     path.unlink()
     if content is not None:
         path.write_text(content)
-    done = run(*words)
+    done = run("--again", path.parent)
     assert done.returncode == 2
     assert f"where: {path}\n{found}" in done.stderr
     assert "\nneeded: " in done.stderr
     assert "\ndo: " in done.stderr
-    assert not (tmp_path / "reports").exists()
 
 
 def test_a_report_without_its_resolved_profile_cannot_be_made_again(tmp_path: Path) -> None:
-    assert run(*given(tmp_path, *make_pair({"copy-edit": 2.0}), make_resolved())).returncode == 0
-    (place,) = (tmp_path / "reports" / "cpu-smollm2-ngram").iterdir()
-    kept = json.loads((place / "report.json").read_text())
-    del kept["resolved"]
-    (place / "report.json").write_text(json.dumps(kept))
+    place = kept(tmp_path, *make_pair({"copy-edit": 2.0}))
+    report = json.loads((place / "report.json").read_text())
+    del report["resolved"]
+    (place / "report.json").write_text(json.dumps(report))
     done = run("--again", place)
     assert done.returncode == 2
     assert "code: missing-key" in done.stderr
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_with_advice(tmp_path: Path) -> None:
-    words = given(tmp_path, *make_pair({"copy-edit": 2.0}), make_resolved())
-    (tmp_path / "reports").write_text("a file in the way")
-    done = run(*words)
+def test_half_a_command_line_is_refused() -> None:
+    done = run()
     assert done.returncode == 2
-    assert "do: choose --reports" in done.stderr
-
-
-@pytest.mark.parametrize("words", [[], ["--baseline", "x"], ["--again", "x", "--baseline", "y"]])
-def test_half_a_command_line_is_refused(words: list[str]) -> None:
-    done = run(*words)
-    assert done.returncode == 2
-    assert "or --again alone" in done.stderr
+    assert "give --again, --open or --row" in done.stderr

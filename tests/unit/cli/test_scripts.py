@@ -22,6 +22,7 @@ def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=180, check=False)
 
 
+@pytest.mark.alone
 def test_a_plan_takes_less_than_two_seconds(figure: Callable[[str], None]) -> None:
     """Of a processor: what else the machine does is not meant."""
     begun, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)

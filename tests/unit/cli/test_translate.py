@@ -40,6 +40,13 @@ def test_one_argument_or_standard_input() -> None:
     assert "\x1b" not in one.stdout
 
 
+def test_another_engine_is_refused_with_the_way_that_replaced_it() -> None:
+    refused = run("--to", "sglang", DRAFT)
+    assert refused.returncode == 2
+    assert "found: the option translate --to, which was removed\n" in refused.stderr
+    assert "code: removed\n" in refused.stderr
+
+
 def test_a_whole_page_at_once() -> None:
     page = "\n\nAnd now, that's the other one:\n\n".join(
         (COMMANDS / f"{name}.txt").read_text("utf-8") for name in ("000-baseline", "001-trtllm-eagle3", "003-llamacpp")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +58,3 @@ def test_of_several_the_worst() -> None:
     assert worst([]) == DONE
     assert worst([DONE, CANNOT_SAY, WARNED]) == CANNOT_SAY
     assert worst([CANNOT_SAY, FAILED, DONE]) == FAILED
-
-
-@pytest.mark.processes
-def test_a_client_that_is_not_installed_cannot_be_asked_here() -> None:
-    words = ["--base-url", "http://127.0.0.1:1", "--model", "m", "--client", "guidellm", "--client-home", "/nowhere"]
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "drafthouse"), "bench", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == NOT_HERE
-    assert "found: no program 'guidellm'" in done.stderr

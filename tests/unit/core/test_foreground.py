@@ -24,6 +24,17 @@ def test_a_signal_ends_the_block_like_ctrl_c_and_is_given_back(number: int) -> N
     assert [signal.getsignal(one) for one in SIGNALS] == before
 
 
+def test_a_lock_that_complains_of_the_signal_is_the_signal() -> None:
+    with pytest.raises(KeyboardInterrupt), ended_like_ctrl_c():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+        finally:
+            raise RuntimeError("cannot release un-acquired lock")
+    with pytest.raises(RuntimeError), ended_like_ctrl_c():
+        raise RuntimeError("of its own")
+
+
 def test_signals_that_are_heard_are_kept_and_given_back() -> None:
     before = [signal.getsignal(one) for one in SIGNALS]
     with Stop().heard() as stop:

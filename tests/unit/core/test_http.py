@@ -11,7 +11,7 @@ from aiohttp import web
 
 from drafthouse.bench.client import Endpoint
 from drafthouse.bench.sweep.recovery import ServerWatch
-from drafthouse.experiment import loop as experiment
+from drafthouse.experiment.engine_answers import engine_seen
 from tests.fakes.in_thread import in_thread
 from tests.support.ports import free_port
 from tests.unit.serving.test_ready_kept import Started, waited
@@ -69,6 +69,6 @@ def test_waiting_for_an_engine(proxy: list[str], server: str, tmp_path: Path) ->
 
 
 def test_what_an_engine_says_it_is(proxy: list[str], server: str) -> None:
-    told = experiment._observed(Endpoint("a", server, "clock", KEY), "")
+    told = engine_seen(Endpoint("a", server, "clock", KEY), "")
     assert told == {"version_answered": "1.2.3", "max_model_len_answered": 4096}
     assert proxy == []

@@ -146,6 +146,12 @@ def registry(digest: str) -> Any:
     return {"Descriptor": {"digest": digest}}
 
 
+def test_an_image_that_is_not_on_the_box_is_refused_offline() -> None:
+    image_digest.require_on_box("r:5000/i:1", Engine(images=image()))  # type: ignore[arg-type]
+    with refuses("image-not-offline"):
+        image_digest.require_on_box("r:5000/i:1", Engine(distribution=registry(OLD)))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("engine", "wanted", "own", "expected"),
     [

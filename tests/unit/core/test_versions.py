@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -71,15 +70,6 @@ def test_counters_are_switched_on_where_the_version_has_them() -> None:
     for arm in ("baseline", "speculative"):
         assert "return_perf_metrics" not in old["arms"][arm]["config"]["data"]
         assert new["arms"][arm]["config"]["data"]["return_perf_metrics"] is True
-
-
-def test_k_for_each_batch_size() -> None:
-    schedule = [[1, 4, 3], [5, 64, 0]]
-    options = {"num_speculative_tokens_per_batch_size": schedule}
-    found = words(rendered("rtx6000-qwen-eagle3", speculation={"options": options}))
-    settings = json.loads(found[found.index("--speculative-config") + 1])
-    assert settings["num_speculative_tokens_per_batch_size"] == schedule
-    assert settings["method"] == "eagle3"
 
 
 def test_the_method_is_always_written_out() -> None:

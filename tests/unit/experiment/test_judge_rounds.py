@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from drafthouse.experiment import judge_rounds as module
+from drafthouse.analysis import verdict
 from drafthouse.experiment.kept_rounds import end_measuring, note_file
-from drafthouse.experiment.round_results import keep_decision, put_together
+from drafthouse.experiment.loop import keep_decision, put_together
+from drafthouse.experiment.more_rounds import decide
 from drafthouse.profiles.budget import parse_budget
 from drafthouse.profiles.experiment_plan import steps_of_round
 from drafthouse.profiles.workspace import ROOT
@@ -94,8 +95,8 @@ def result_of(resolved: Any, arm: str) -> Any:
 def judged(resolved: Any, last: int, left_s: float | None = None) -> Any:
     """Return what was decided, as the action comes to it, and is kept."""
     costs = put_together(resolved, last)
-    results = {arm: result_of(resolved, arm) for arm in ("baseline", "speculative")}
-    note = module.judge_rounds(resolved, results, costs, left_s)
+    judgement = verdict.judge(result_of(resolved, "baseline"), result_of(resolved, "speculative"), resolved)
+    note = decide(resolved["experiment"], costs, judgement, left_s)
     return {**note, **keep_decision(resolved, note)}
 
 
@@ -104,7 +105,13 @@ def files(steps: Sequence[Any]) -> list[str]:
 
 
 def doubt(monkeypatch: pytest.MonkeyPatch, until: int) -> None:
-    monkeypatch.setattr(module, "wants_more", lambda judged, done, most: "in doubt" if done < until else None)
+    def judge(baseline: Any, speculative: Any, resolved: Any) -> Any:
+        judgement = real(baseline, speculative, resolved)
+        more = {"why": "in doubt", "fresh": "few"} if judgement["scope"]["rounds"] < until else None
+        return judgement | {"next_round": more}
+
+    real = verdict.judge
+    monkeypatch.setattr(verdict, "judge", judge)
 
 
 def test_at_first_the_rounds_to_begin_with_are_missing(resolved: Any) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from drafthouse.analysis.noise import disturbance_of, repeated_in_vain
 from drafthouse.analysis.verdict import judge
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.experiment import loop as module
-from drafthouse.experiment.loop import assemble_results, measure_one_step, step_file, told_in_log
+from drafthouse.experiment.engine_answers import from_log, server_settings
+from drafthouse.experiment.loop import assemble_results, measure_one_step, step_file
 from drafthouse.profiles.experiment_plan import steps_of_round
 from drafthouse.serving.runtimes import State
 from tests.fakes.clock_server import Running
@@ -43,7 +45,19 @@ ASYNC = (
     ],
 )  # fmt: skip
 def test_what_an_engine_says_of_itself(text: str, told: dict[str, str]) -> None:
-    assert told_in_log(text) == told
+    assert from_log(text) == told
+
+
+def test_what_servers_answer_of_themselves_has_one_name_for_all_engines() -> None:
+    vllm = 'vllm:cache_config_info{block_size="16",cache_dtype="fp8",enable_prefix_caching="True",engine="0"} 1.0\n'
+    assert server_settings({}, {}, f"# HELP\n{vllm}") == {
+        "cache_dtype": "fp8", "block_size": "16", "prefix_cache": "True",
+    }  # fmt: skip
+    props = {"default_generation_settings": {"n_ctx": 4096}, "total_slots": 4}
+    assert server_settings(props, {}, "") == {"context": "4096", "max_sequences": "4"}
+    sglang = {"context_length": 8192, "kv_cache_dtype": "auto", "disable_radix_cache": False}
+    assert server_settings({}, sglang, "") == {"context": "8192", "cache_dtype": "auto", "prefix_cache": "True"}
+    assert server_settings({}, {}, "") == {}
 
 
 # ---- an engine that dies -------------------------------------------------------------------------
@@ -105,6 +119,8 @@ class Arms:
 def arms(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arms]:
     made = Arms()
     monkeypatch.setattr(module, "runtime_of", lambda name, home: made)
+    # What else works on this machine is not the question here.
+    monkeypatch.setattr(module, "disturbance_of", lambda step: None)
     yield made
     for arm, process in made.processes.items():
         made.stop(arm)
@@ -188,3 +204,39 @@ def test_a_step_asks_no_kind_that_its_round_leaves_out(tmp_path: Path, arms: Arm
         resolved["experiment"]["steps"] = [step]
         kinds.append({one["kind"] for one in measured(resolved)["arms"]["baseline"]["requests"]})
     assert kinds == [{"chat", "code"}, {"chat"}]
+
+
+@pytest.mark.parametrize(("found", "starts", "notes"), [
+    (["cc1plus took 60 % of the CPU", None], 2, 1),
+    (["cc1plus took 60 % of the CPU"] * 2, 2, 2),
+])  # fmt: skip
+def test_a_disturbed_step_is_measured_again_on_fresh_arms(
+    found: list[str | None], starts: int, notes: int, tmp_path: Path, arms: Arms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told_of = iter(found)
+    monkeypatch.setattr(module, "disturbance_of", lambda step: next(told_of))
+    step = measured(on_the_box(tmp_path, arms))
+    assert arms.starts == {"baseline": starts, "speculative": starts}
+    assert len(step["notes"]) == notes
+    assert step["notes"][0] == "round 1: cc1plus took 60 % of the CPU; the step was measured again"
+    assert step.get("disturbed") == found[1]
+
+
+def test_a_step_that_was_repeated_in_vain_is_the_last_that_is() -> None:
+    quiet: Any = {"arms": {}}
+    assert not repeated_in_vain([quiet])
+    disturbed: Any = {**quiet, "disturbed": "cc1plus took 60 % of the CPU"}
+    assert repeated_in_vain([quiet, disturbed])
+
+
+def test_what_disturbs_a_step_is_named() -> None:
+    between = {
+        "seconds": 30.0, "own_cpu_s": 30.0, "other_cpu_percent": 60.0, "cpu_steal_percent": 0.0,
+        "busy_processes": [{"name": "cc1plus", "cpu_percent": 100.0}],
+    }  # fmt: skip
+    step: Any = {"machine": {"groups": [{"between": between}]}, "arms": {"baseline": {}}}
+    assert disturbance_of(step) == "cc1plus took 60 % of the CPU"
+    between["other_cpu_percent"] = 5.0
+    assert disturbance_of(step) is None
+    step["arms"]["baseline"]["gpus"] = [{"gpus": [{"throttled_share": 0.4}]}]
+    assert disturbance_of(step) == "a GPU of baseline was throttled for 40 % of the time"

@@ -42,7 +42,7 @@ def profile() -> Any:
 
 def test_the_report_is_found_by_its_commands_and_told_by_its_hash(tmp_path: Path) -> None:
     folder = measured(tmp_path, "20261121-111742")
-    found = evidence_of(tmp_path, profile())
+    found = evidence_of(tmp_path, profile(), own=tmp_path)
     assert found
     assert found.sha256 == hashlib.sha256((folder / "report.json").read_bytes()).hexdigest()
     report = json.loads((folder / "report.json").read_text())
@@ -53,6 +53,45 @@ def test_the_report_is_found_by_its_commands_and_told_by_its_hash(tmp_path: Path
         for said in (found.sha256, report["verdict"]["sentence"][:30], f"v0.32.0@{DIGEST}"):
             assert said in text.replace("\n#   ", " "), name
         assert report["host"] not in text
+        assert f"Image: by the digest in this clone's report {found.name}" in text.replace("\n#   ", " ")
+
+
+def test_a_report_of_another_clone_does_not_choose_the_image(tmp_path: Path) -> None:
+    measured(tmp_path, "20261121-111742")
+    found = evidence_of(tmp_path, profile(), own=tmp_path / "elsewhere")
+    assert found
+    for name, target in TARGETS.items():
+        order = exports.order(exports.QWEN, name, evidence=found)
+        assert order.image == "vllm/vllm-openai:v0.32.0"
+        assert f"not of this clone, has {DIGEST}" in exported(target, order).replace("\n#   ", " ")
+
+
+@pytest.mark.parametrize(
+    "digest",
+    [
+        f"{DIGEST}\n[Service]\nExecStartPost=/bin/touch PWN\n[Container]\nPodmanArgs=--privileged --volume=/:/host",
+        f"{DIGEST} --privileged",
+        f"{DIGEST}\n",
+        "sha256:AB",
+        "$(touch PWN)",
+        "",
+        7,
+        None,
+        ["sha256"],
+    ],
+)
+def test_a_digest_that_is_none_is_not_taken(digest: Any, tmp_path: Path) -> None:
+    folder = measured(tmp_path, "20261121-111742")
+    report = json.loads((folder / "report.json").read_text())
+    report["resolved"]["image_digest"] = digest
+    (folder / "report.json").write_text(json.dumps(report))
+    found = evidence_of(tmp_path, profile(), own=tmp_path)
+    if found:  # or the report is refused for its shape, and proves nothing
+        assert found.digest is None
+    for name, target in TARGETS.items():
+        text = exported(target, exports.order(exports.QWEN, name, evidence=found))
+        assert "PWN" not in text
+        assert "privileged" not in text
 
 
 def test_a_report_of_other_commands_proves_nothing(tmp_path: Path) -> None:
@@ -117,24 +156,18 @@ def test_the_verdict_chooses_the_arm(tmp_path: Path) -> None:
     assert wrote() == {base}
 
 
-def test_the_verb_checks_a_changed_file(tmp_path: Path) -> None:
-    to = ("export", exports.QWEN, "--to", "kubernetes", "--reports", tmp_path / "reports")
-    done = called(*to, "--output", tmp_path)
+def test_the_verb_says_what_proves_it_and_where_the_image_comes_from(tmp_path: Path) -> None:
+    to = ("export", exports.QWEN, "--to", "kubernetes", "--reports", tmp_path / "reports", "--output", tmp_path)
+    done = called(*to)
     assert done.returncode == 0, done.stderr
-    assert "no kept report has these commands" in done.stdout
-    file = tmp_path / "kubernetes-speculative.yaml"
-    assert called(*to, "--check", file).returncode == 0
-    file.write_text(file.read_text().replace("ClusterIP", "NodePort").replace("num_speculative_tokens", "num_tokens"))
-    done = called(*to, "--check", file)
-    assert done.returncode != 0
-    assert {"code: export-unguarded", "code: export-speculation-key"} <= set(done.stderr.splitlines())
-    # A report that came later is not what the file says.
+    assert "proof: no kept report has these commands" in done.stdout
+    assert "image: by tag, which can move" in done.stdout
     measured(tmp_path / "reports", "20261121-111742")
-    called(*to, "--output", tmp_path, "--arm", "baseline")
-    claims = tmp_path / "kubernetes-baseline.yaml"
-    assert called(*to, "--check", claims).returncode == 0
-    claims.write_text(claims.read_text().replace("drafthouse.verdict: pays", "drafthouse.verdict: does not pay"))
-    assert "code: export-evidence" in called(*to, "--check", claims).stderr
+    done = called(*to)
+    assert f"proof: pays, by {exports.QWEN}/20261121-111742" in done.stdout
+    assert f"is not of this clone, has {DIGEST}" in done.stdout
+    done = called(*to, "--image", f"mine.example/v@{DIGEST}")
+    assert "image: named with --image" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -143,7 +176,8 @@ def test_the_verb_checks_a_changed_file(tmp_path: Path) -> None:
         (("--to", "sky"), "invalid-option"),
         ((), "missing-option"),
         (("--to", "dstack", "--replicas", "many"), "invalid-option"),
-        (("--to", "dstack", "--check", "/nowhere/x.yaml"), "file-unreadable"),
+        (("--to", "dstack", "--check", "/nowhere/x.yaml"), "removed"),
+        (("--to", "dstack", "--image", "mine.example/v:1 --privileged"), "wrong-format"),
         (("--to", "dstack", "--report", "nothing"), "no-such-report"),
         (("--to", "dstack", "--set", "engine_version=0.0.1"), ""),
     ],

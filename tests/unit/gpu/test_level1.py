@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from drafthouse.core.places import PROFILES_VARIABLE, ROOT
 from drafthouse.core.schema import Findings, check
+from drafthouse.profiles.catalog import profile_files
 from drafthouse.profiles.schemas import MODELS
 from tests.gpu import level1, models
 from tests.gpu.level1 import cost_of, per_token, problems, profile, theory
@@ -94,17 +97,16 @@ def test_small_models_are_made_of_both_types(tmp_path: Path) -> None:
         assert reader.fields["drafthouse.synthetic"].contents().startswith("identity blocks")
 
 
-def test_its_profiles_leave_with_it_and_with_what_a_killed_lane_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "profiles").mkdir()
-    left, ours = (tmp_path / "profiles" / f"gpu-lane-{name}.yml" for name in ("left", "ours"))
-    left.write_text("old")
-    monkeypatch.setattr(level1, "ROOT", tmp_path)
+@pytest.mark.parametrize("named", ["", "/tmp"])
+def test_its_profiles_are_beside_the_shipped_ones_while_it_runs(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROFILES_VARIABLE, named)
     with level1.installed({"gpu-lane-f16": "a"}, {"gpu-lane-ours": "b"}):
-        assert ours.read_text() == "b"
-        assert not left.exists()
-    assert not list(tmp_path.rglob("*.yml"))
+        folder = Path(os.environ[PROFILES_VARIABLE].split(os.pathsep)[-1])
+        assert profile_files(ROOT)["gpu-lane-ours"] == folder / "gpu-lane-ours.yml"
+        assert (folder / "gpu-lane-ours.yml").read_text() == "b"
+        assert (folder / "catalog/local/gpu-lane-f16.yml").read_text() == "a"
+    assert os.environ[PROFILES_VARIABLE] == named
+    assert not folder.exists()
 
 
 def test_a_profile_says_that_its_text_is_meaningless() -> None:

@@ -105,5 +105,5 @@ def test_damaged_luggage_is_refused(tmp_path: Path, files: dict[str, bytes], lis
     path = packed(tmp_path / "l", files, listed)
     with pytest.raises(DrafthouseError) as caught:
         luggage.unpack(path, tmp_path / "in" / "out")
-    assert caught.value.problems[0].code == "bundle-damaged"
+    assert caught.value.problems[0].code == "file-unreadable"
     assert not (tmp_path / "in" / "a.txt").exists()

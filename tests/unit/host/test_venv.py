@@ -229,6 +229,14 @@ def test_torch_comes_from_find_links_where_it_is_there(
     assert ("--torch-backend" in words or "--extra-index-url" in words) == bool(expected)
 
 
+def test_a_box_without_a_network_asks_no_index() -> None:
+    recipe = EnvRecipe("/env", ["a==1"], ["b==2"], torch_backend="cpu", extra_index_url="https://index.example")
+    for uv in (None, "/uv"):
+        for _, command in env_commands(recipe, uv, "/wheels", no_index=True)[1:]:
+            assert command[command.index("--no-index") :][:3] == ["--no-index", "--find-links", "/wheels"]
+            assert not {"--torch-backend", "--extra-index-url", "https://index.example"} & set(command)
+
+
 def test_choosing_torch_by_the_driver_needs_uv() -> None:
     with pytest.raises(DrafthouseError, match="without uv"):
         env_commands(EnvRecipe("/env", ["vllm==0.32.0"], torch_backend="auto"), None, None)

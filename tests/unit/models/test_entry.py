@@ -26,7 +26,7 @@ BESIDE = {
 #: Where the hand-written entry has it from a card, a recipe or a whole configuration, which these files are not.
 _ELSEWHERE = [
     ("traits", "qwen38-27b-nvfp4 qwen38-27b-nvfp4-unsloth qwen36-27b-nvfp4 qwen36-35b-a3b-nvfp4 gemma4-31b"),
-    ("traits kv_layers window_bytes", "muse-glimmer-30b-nvfp4"),
+    ("traits kv_layers window_bytes bound", "muse-glimmer-30b-nvfp4"),
     # Some caches are counted as if every layer kept every token, which is too much and never too little.
     ("kv_layers window_bytes", "gpt-oss-120b gpt-oss-20b nemotron35-lightning-dspark muse-glimmer-30b-assistant"),
     # It reads its target's cache.

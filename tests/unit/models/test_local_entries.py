@@ -17,7 +17,7 @@ from drafthouse.models.local_entries import write_entry
 from drafthouse.profiles.catalog import House, load_house
 from drafthouse.profiles.heads import builtin_kinds
 from drafthouse.profiles.model_names import find_model
-from drafthouse.profiles.own_models import add_own_models
+from drafthouse.profiles.own_entries import add_own_models
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from tests.support.checkpoints import llama_like
@@ -174,7 +174,7 @@ def test_a_clone_with_a_broken_entry_loads_and_the_entry_is_written_anew(
     _own(clone, "little-1b.yml", "little-1b: {\n")
     _own(clone, "other-1b.yml", "other-1b: {\n")
     house = load_house(clone)
-    monkeypatch.setattr(profiles, "load_house", lambda root: house)
+    monkeypatch.setattr(profiles, "house_for", lambda: house)
     assert profiles.main([]) == 0
     said = capsys.readouterr().out
     assert [said.count(words) for words in ("little-1b.yml", "other-1b.yml", "entries of yours")] == [1, 1, 1]

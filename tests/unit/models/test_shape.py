@@ -37,12 +37,65 @@ DENSE: dict[str, Any] = {
         ({"full_attention_interval": 4}, {"cached_layers": 2}),
         ({"hybrid_override_pattern": "M-M*-ME*"}, {"cached_layers": 2, "traits": ("hybrid",)}),
         ({"attn_layer_period": 4, "attn_layer_offset": 1}, {"cached_layers": 2}),
+        # Kimi-K3: layers counted from 1, experts by a key of its own
+        ({"linear_attn_config": {"kda_layers": [1, 2, 3, 5, 6, 7]}}, {"cached_layers": 2, "traits": ("hybrid",)}),
+        ({"linear_attn_config": {"full_attn_layers": [4, 8]}}, {"cached_layers": 2, "traits": ("hybrid",)}),
+        ({"num_experts": 896, "num_experts_per_token": 16}, {"experts": (896, 16), "traits": ("moe",)}),
+        # MiMo-V2-Flash: 1 is a window, whose layers have heads of their own; keys are longer than values
+        (
+            {
+                "hybrid_layer_pattern": [0, 1, 1, 1, 0, 1, 1, 1],
+                "sliding_window_size": 128,
+                "num_key_value_heads": 4,
+                "head_dim": 192,
+                "v_head_dim": 128,
+                "swa_num_key_value_heads": 8,
+                "swa_head_dim": 192,
+                "swa_v_head_dim": 128,
+            },
+            {
+                "cached_layers": 2,
+                "kv_heads": 4,
+                "head_dim": 160,
+                "window_bytes": 6 * 128 * 8 * (192 + 128) * 2,
+                "traits": ("sliding-window",),
+            },
+        ),
+        # MiniMax: 0 is lightning attention; Gemma 3: every sixth layer sees all; Qwen 2: the first ones do
+        ({"attn_type_list": [0, 0, 0, 1] * 2}, {"cached_layers": 2, "traits": ("hybrid",)}),
+        ({"sliding_window_pattern": 4, "sliding_window": 16}, {"cached_layers": 2, "traits": ("sliding-window",)}),
+        ({"max_window_layers": 6, "use_sliding_window": True, "sliding_window": 16}, {"cached_layers": 6}),
+        ({"max_window_layers": 6, "use_sliding_window": False, "sliding_window": 16}, {"cached_layers": 8}),
+        ({"block_types": ["recurrent", "recurrent", "attention"]}, {"cached_layers": 2, "traits": ("hybrid",)}),
+        ({"attn_layer_indices": [3, 7]}, {"cached_layers": 2, "traits": ("hybrid",)}),
+        ({"layer_types": ["full_attention"] * 8, "num_kv_shared_layers": 3}, {"cached_layers": 5}),
+        # Llama 4: chunks are windows
+        (
+            {"layer_types": ["chunked_attention", "full_attention"] * 4, "attention_chunk_size": 16},
+            {"cached_layers": 4, "traits": ("sliding-window",)},
+        ),
+        # one number a layer
+        ({"moe_num_experts": [0, 64, 64], "moe_k": 6}, {"experts": (64, 6)}),
         ({"num_local_experts": 8, "num_experts_per_tok": 2}, {"experts": (8, 2)}),
         ({"num_nextn_predict_layers": 1}, {"mtp_layers": 1}),
         ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, {"bits": 4}),
         ({"quantization_config": {"quant_method": "mxfp4"}}, {"bits": 4}),
         ({"quantization_config": {"quant_method": "fp8"}}, {"bits": 8}),
         ({"quantization_config": {"config_groups": {"g": {"weights": {"num_bits": 4}}}}}, {"bits": 4}),
+        # Nemotron 3 by ModelOpt: FP8 beside the experts' 4 bits
+        (
+            {
+                "quantization_config": {
+                    "quant_method": "modelopt",
+                    "quant_algo": "MIXED_PRECISION",
+                    "config_groups": {
+                        "group_0": {"weights": {"num_bits": 8, "type": "float"}},
+                        "group_1": {"weights": {"num_bits": 4, "type": "float", "group_size": 16}},
+                    },
+                }
+            },
+            {"bits": 4, "quantization": "nvfp4"},
+        ),
         ({"tie_word_embeddings": True}, {"tied": True}),
     ],
 )
@@ -60,6 +113,35 @@ def test_an_unknown_mixture_of_layers_is_said() -> None:
     shape = shape_of({**DENSE, "mamba_d_state": 16}, "org/model")
     assert shape.cached_layers == 8
     assert "does not say which" in shape.unsure[0]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"compress_ratios": [4, 128]},
+        {"attention_pattern": "LLG"},
+        {"expert_choice_k": 2},
+        {"linear_attn_config": {"global_layer_every": 4}},
+    ],
+)
+def test_a_key_that_may_be_about_layers_or_experts_and_is_not_known_is_named(more: dict[str, Any]) -> None:
+    shape = shape_of({**DENSE, **more}, "org/model")
+    (key,) = more
+    assert key in shape.unsure[0]
+    assert "upper bound" in shape.unsure[0]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"layer_norm_eps": 1e-5, "n_group": 8, "topk_group": 4, "num_expert_group": 2, "moe_layer_freq": 1},
+        {"first_k_dense_replace": 3, "shared_expert_intermediate_size": 8, "norm_topk_prob": True},
+        {"mlp_only_layers": [], "decoder_sparse_step": 1, "attention_window": None, "num_shared_experts": 2},
+        {"quantization_config": {"config_groups": {}}, "routed_expert_hidden_size": 8, "no_rope_layers": [1]},
+    ],
+)
+def test_keys_that_change_neither_cache_nor_bytes_are_not_named(more: dict[str, Any]) -> None:
+    assert shape_of({**DENSE, **more}, "org/model").unsure == ()
 
 
 @pytest.mark.parametrize("value", [None, "64", 0, True, -1, 1.5])

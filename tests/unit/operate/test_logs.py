@@ -171,7 +171,7 @@ def test_follow_shows_what_comes_and_leaves_nothing_behind(
     [
         (["--host", "bax"], {"box": {"drafthouse_home": "/x", "ansible_connection": "local"}}, "no host 'bax'"),
         ([], {}, "no host"),
-        ([], {"box": {"ansible_connection": "local"}}, "drafthouse_home: nothing"),
+        ([], {"box": {"ansible_connection": "local", "drafthouse_home": "{{ x }}/y"}}, "drafthouse_home: "),
     ],
 )
 def test_what_is_wrong_is_said_in_lines(

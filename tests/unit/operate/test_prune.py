@@ -168,7 +168,7 @@ def test_what_profiles_use() -> None:
 def test_nothing_is_removed_while_an_entry_is_broken(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem("missing-key", "", "", "", "profiles/catalog/local/mine.yml")
     house = replace(load_house(ROOT), broken_models={"mine": [problem], "org/mine": [problem]})
-    monkeypatch.setattr(cli_prune, "load_house", lambda root: house)
+    monkeypatch.setattr(cli_prune, "house_for", lambda inventory: house)
     with refuses("missing-key"):
         cli_prune.main(["--models-dir", str(models), "--remove"])
 

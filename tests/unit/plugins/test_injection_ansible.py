@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -17,12 +16,12 @@ from drafthouse.core.box_archive import archive_file
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.forms import FOLDER
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
-from tests.support.hostile import RUN, Clone, Sandbox, everywhere, put, whole_of
+from tests.support.hostile import Clone, Sandbox, everywhere, put, whole_of
 from tests.support.injection import check_unit
 
 pytestmark = pytest.mark.processes
 
-PROFILE = "cpu-smollm2-vllm-eagle3"
+PROFILE = "cpu-smollm2-vllm-ngram"
 EVIL = "{{ lookup('ansible.builtin.pipe', 'touch canary') }}{% set x = 7 * 7 %}{{ x }}"
 ODD_HOME = "/it's & (new) | < > ! * ~ home"
 # All that a playbook does with a resolved profile: show it, hand it on, loop over it, render from it.
@@ -79,7 +78,6 @@ UNITS = """
       loop:
         - {name: watchdog.service, content: "{{ _program_unit_text }}"}
         - {name: start.sh, content: "{{ _last_good_start }}"}
-        - {name: key_options, content: KEY_OPTIONS}
       vars:
         program_folder: "{{ home }}/watchdog"
         program_about: does speculation still pay
@@ -147,18 +145,11 @@ def test_no_text_of_a_profile_or_of_a_box_is_a_template(tmp_path: Path) -> None:
 
 
 def test_what_roles_write_with_a_home_of_odd_letters(tmp_path: Path) -> None:
-    """A site's home is one word in units, in the script that brings a server back, and in what a key may run."""
+    """A site's home is one word in units, and in the script that brings a server back."""
     box = Sandbox(tmp_path / "box")
     home = f"{tmp_path}{ODD_HOME}"
     (tmp_path / "out").mkdir()
-    # As the role says it, for its own words to be filled in.
-    tasks = yaml.safe_load((ROOT / "roles/hand_on/tasks/open.yml").read_text())
-    (rights,) = [task["ansible.posix.authorized_key"] for task in tasks if "ansible.posix.authorized_key" in task]
-    plays = UNITS.replace("KEY_OPTIONS", json.dumps(rights["key_options"]))
-    play(tmp_path, ROOT, plays, **variables(
-        tmp_path, home=home, root=str(ROOT), hand_on_python="/usr/bin/python3", hand_on_program="/tmp/hand_on.py",
-        hand_on_models_dir=f'{home}/"models" $({RUN})',
-    ))  # fmt: skip
+    play(tmp_path, ROOT, UNITS, **variables(tmp_path, home=home, root=str(ROOT)))
     out = tmp_path / "out"
     check_unit((out / "serve.service").read_text(), [f"{home}/served/start.sh"])
     check_unit((out / "watchdog.service").read_text(), [f"{home}/watchdog/serve.sh"])
@@ -167,14 +158,6 @@ def test_what_roles_write_with_a_home_of_odd_letters(tmp_path: Path) -> None:
     python.symlink_to(box.recorder)
     called = box.run(["sh", str(out / "start.sh")])
     assert called.words == [archive_file(home), "restore", home], called.said
-    # sshd(8): what stands between the double quotes, \" for a quote in it; then the user's shell reads it.
-    options = (out / "key_options").read_text()
-    assert options.startswith('restrict,command="') and options.endswith('"')
-    command = options.removeprefix('restrict,command="')[:-1].replace('\\"', "\0")
-    assert '"' not in command
-    box.has("hand")
-    called = box.run(["sh", "-c", command.replace("\0", '"').replace("/usr/bin/python3", "hand")])
-    assert called.words == ["/tmp/hand_on.py", f'{home}/"models" $({RUN})']
 
 
 @pytest.mark.parametrize("letter", [*'"\\$`%{}:;', " #", "\n"])

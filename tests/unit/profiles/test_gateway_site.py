@@ -1,27 +1,21 @@
-"""What a gateway changes of a site: where the engine listens, what the firewall opens, and where Caddy comes from."""
+"""What a gateway changes of a site: where the engine listens, and what the firewall opens."""
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.host.deb_unpack import ensure
-from drafthouse.host.debian_programs import PROGRAMS
 from drafthouse.host.firewall import rules as firewall
 from drafthouse.profiles.result_key import measured_key
 from drafthouse.profiles.workspace import resolved_profile, site_from, site_of_inventory
-from tests.support.gateway import real_caddy
 from tests.support.refusals import refuses
 
 pytestmark = pytest.mark.processes
 
 GPU = "rtx6000-qwen-eagle3"
-CADDY = PROGRAMS["caddy"]
 OPEN: dict[str, Any] = {"allow_cidrs": ["192.0.2.0/24"]}
 
 
@@ -78,10 +72,9 @@ def test_a_site_that_will_not_do(site: dict[str, Any], where: str) -> None:
 
 
 def test_words_of_the_command_line() -> None:
-    words: object = site_from({"drafthouse_gateway": "true", "drafthouse_gateway_port": "9443"})
-    assert words == {"gateway": True, "gateway_port": 9443}
-    found: object = site_from({"drafthouse_gateway": "False"})
-    assert found == {"gateway": False}
+    words = site_from({"drafthouse_gateway": "true", "drafthouse_gateway_port": "9443"})
+    assert (words["gateway"], words["gateway_port"]) == (True, 9443)
+    assert site_from({"drafthouse_gateway": "False"})["gateway"] is False
 
 
 # --- the firewall -----------------------------------------------------------------------------------
@@ -97,78 +90,3 @@ def test_the_gateways_port_is_opened_and_the_engines_is_closed() -> None:
         assert f"-A DRAFTHOUSE-INPUT -i lo -p tcp -m tcp --dport {port} -j ACCEPT" in rules
     with refuses("firewall-would-lock-out"):
         firewall.wishes([8443], [], [], [22], [22])
-
-
-# --- where Caddy comes from -------------------------------------------------------------------------
-
-
-class Box:
-    """A box with apt, as `run` sees it: what each program answers."""
-
-    def __init__(self, offered: str = "2.6.2-5", version: str = "2.6.2", download: int = 0, lists: bool = True) -> None:
-        self.offered, self.version, self.download, self.lists = offered, version, download, lists
-        self.said: list[str] = []
-
-    def __call__(self, words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-        self.said.append(" ".join(words[:2]))
-        out, status = "", 0
-        if words[0] == "apt-cache" and self.lists:
-            out = f"caddy:\n  Installed: (none)\n  Candidate: {self.offered or '(none)'}\n"
-        elif words[:2] == ["apt-get", "update"]:
-            self.lists = True
-        elif words[:2] == ["apt-get", "download"]:
-            status = self.download
-            if not status:
-                (folder / "caddy.deb").touch()
-        elif words[0] == "dpkg-deb":
-            (folder / "usr/bin").mkdir(parents=True)
-            (folder / "usr/bin/caddy").write_text(self.offered)
-        elif words[1:] == ["version"]:
-            out = f"v{self.version} h1:abc=\n"
-        return subprocess.CompletedProcess(list(words), status, out, "E: it failed" if status else "")
-
-
-def test_the_distributions_is_unpacked_once_and_again_when_there_is_a_newer_one(tmp_path: Path) -> None:
-    folder = tmp_path / "bin"
-    planned = ensure(CADDY, "", folder, check=True, run=Box(), path="")
-    assert (planned.changed, folder.exists()) == (True, False)
-    assert ensure(CADDY, "", folder, run=Box(), path="").changed
-    again = Box()
-    assert not ensure(CADDY, "", folder, run=again, path="").changed
-    assert "apt-get download" not in again.said
-    assert ensure(CADDY, "", folder, run=Box("2.6.2-5+deb12u1"), path="").changed
-    assert (folder / "caddy").read_text() == "2.6.2-5+deb12u1"
-    assert sorted(path.name for path in folder.iterdir()) == ["caddy", "package"]
-    # Killed between the program and the mark.
-    (folder / "package").unlink()
-    assert ensure(CADDY, "", folder, run=Box(), path="").changed
-
-
-def test_a_box_without_lists_gets_them_first(tmp_path: Path) -> None:
-    box = Box(lists=False)
-    assert ensure(CADDY, "", tmp_path / "bin", run=box, path="").changed
-    assert box.said.index("apt-get update") < box.said.index("apt-get download")
-
-
-@pytest.mark.parametrize(
-    ("box", "said"),
-    [
-        (Box(offered=""), "no package caddy"),
-        (Box(download=100), "apt-get download said: E: it failed"),
-        (Box(version="2.5.2"), "caddy 2.5.2"),
-        (Box(version=""), "no caddy"),
-    ],
-)
-def test_no_caddy_to_be_had(tmp_path: Path, box: Box, said: str) -> None:
-    with pytest.raises(DrafthouseError) as caught:
-        ensure(CADDY, "", tmp_path / "bin", run=box, path="")
-    assert said in caught.value.problems[0].found
-    assert "gateway_binary" in caught.value.problems[0].do
-
-
-def test_the_one_that_is_named(tmp_path: Path) -> None:
-    real = real_caddy()
-    assert ensure(CADDY, real, tmp_path).path == real
-    for wrong in (str(tmp_path / "none"), "/bin/true"):
-        with pytest.raises(DrafthouseError, match="no caddy"):
-            ensure(CADDY, wrong, tmp_path)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.processes
 
 # One of each engine, way of speculation, and runtime.
 PROFILES = (
-    "cpu-smollm2-draft", "cpu-smollm2-vllm-eagle3", "rtx6000-gptoss-suffix", "rtx6000-gptoss-trtllm-eagle3",
+    "cpu-smollm2-draft", "cpu-smollm2-vllm-ngram", "rtx6000-gptoss-suffix", "rtx6000-gptoss-trtllm-eagle3",
     "rtx6000-gptoss-arctic",
 )  # fmt: skip
 NGRAM = PROFILES[0]
@@ -56,7 +56,6 @@ class Bench:
             "currency": "EUR",
             "price_per_hour": 1.5,
             "weights_from": "/mnt/models",
-            "weights_from_box": "another",
         }
 
     def attack(self, profile: str, changes: list[tuple[Any, Any]]) -> None:
@@ -247,7 +246,7 @@ LOST = [
 def test_a_template_without_its_quotes_is_found_out(
     template: str, whole: str, lost: str, place: Any, text: str, room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    profile = "cpu-smollm2-vllm-eagle3"
+    profile = "cpu-smollm2-vllm-ngram"
     copied = room / "templates"
     shutil.copytree(TEMPLATES, copied)
     source = (copied / template).read_text()

@@ -80,147 +80,83 @@ CASES: dict[str, tuple[Case, dict[str, Any]]] = {
     "vllm-hybrid-prefix-cache": (vllm(*EAGLE, traits=HYBRID), {"settings": {PREFIX: True}}),
     "vllm-mtp-hybrid-illegal-access": (vllm(*MTP, traits=HYBRID, tokens=2), {"tokens": 1}),
     "vllm-mtp-tensor-parallel-illegal-access": (
-        Case("vllm", "0.25.0", *MTP, target="Qwen/Qwen3.6-27B", hardware=TWO, settings={TP: 2}),
-        {"version": "0.30.0"},
-    ),
+        Case("vllm", "0.25.0", *MTP, target="Qwen/Qwen3.6-27B", hardware=TWO, settings={TP: 2}), {"version": "0.30.0"}),
     "vllm-qwen3-next-mtp-deep": (vllm(*MTP, target="Qwen/Qwen3-Next-80B-A3B", tokens=5), {"tokens": 4}),
-    "vllm-mtp-required-tools": (
-        Case("vllm", "0.22.0", *MTP, settings={TOOLS: "hermes", THINKS: "qwen3"}),
-        {"version": "0.21.0"},
-    ),
-    "vllm-ngram-tool-arguments": (
-        Case("vllm", "0.28.0", *NGRAM, settings={TOOLS: "qwen3_coder"}),
-        {"settings": {TOOLS: "qwen3_coder", "--speculative-config prompt_lookup_min": 8}},
-    ),
-    "vllm-dflash-responses-tools": (
-        Case("vllm", "0.28.0", *DFLASH, settings={TOOLS: "hermes", "--dtype": "bfloat16"}),
-        {"version": "0.29.0"},
-    ),
+    "vllm-mtp-required-tools": (Case("vllm", "0.22.0", *MTP, settings={TOOLS: "hermes", THINKS: "qwen3"}),
+        {"version": "0.21.0"}),
+    "vllm-ngram-tool-arguments": (Case("vllm", "0.28.0", *NGRAM, settings={TOOLS: "qwen3_coder"}),
+        {"settings": {TOOLS: "qwen3_coder", "--speculative-config prompt_lookup_min": 8}}),
+    "vllm-dflash-responses-tools": (Case("vllm", "0.28.0", *DFLASH, settings={TOOLS: "hermes", "--dtype": "bfloat16"}),
+        {"version": "0.29.0"}),
     "vllm-eagle3-grammar-kimi": (Case("vllm", "0.26.0", *EAGLE, target="moonshotai/Kimi-K2.6"), {"version": "0.27.0"}),
-    "vllm-dspark-tool-stalls": (
-        Case("vllm", "0.25.1", "dspark", "head", settings={TOOLS: "hermes"}),
-        {"version": "0.26.0"},
-    ),
+    "vllm-dspark-tool-stalls": (Case("vllm", "0.25.1", "dspark", "head", settings={TOOLS: "hermes"}),
+        {"version": "0.26.0"}),
     "vllm-mtp-without-weights": (Case("vllm", "0.16.0", *MTP), {"version": "0.17.0"}),
     "vllm-mtp-quantised-head": (vllm(*MTP, target="an-org/Plain-1B-NVFP4"), {"target": "an-org/Plain-1B-BF16"}),
     "vllm-step-mtp-nvfp4": (Case("vllm", "0.26.0", *MTP, target="stepfun-ai/Step-3.5-NVFP4"), {"version": "0.27.0"}),
-    "vllm-gemma4-assistant": (
-        vllm(*EAGLE, target="google/gemma-4-31B-it", draft="google/gemma-4-31B-it-assistant"),
-        {"draft": "RedHatAI/gemma-4-31B-it-speculator.eagle3"},
-    ),
-    "vllm-deepseek-v32-mtp": (
-        Case("vllm", "0.15.0", *MTP, target="deepseek-ai/DeepSeek-V3.2"),
-        {"version": "0.14.1"},
-    ),
-    "vllm-dflash-quantised-kv": (
-        Case("vllm", "0.25.1", *DFLASH, settings={"--kv-cache-dtype": "fp8"}),
-        {"settings": {"--kv-cache-dtype": "auto"}},
-    ),
+    "vllm-gemma4-assistant": (vllm(*EAGLE, target="google/gemma-4-31B-it", draft="google/gemma-4-31B-it-assistant"),
+        {"draft": "RedHatAI/gemma-4-31B-it-speculator.eagle3"}),
+    "vllm-deepseek-v32-mtp": (Case("vllm", "0.15.0", *MTP, target="deepseek-ai/DeepSeek-V3.2"), {"version": "0.14.1"}),
+    "vllm-dflash-quantised-kv": (Case("vllm", "0.25.1", *DFLASH, settings={"--kv-cache-dtype": "fp8"}),
+        {"settings": {"--kv-cache-dtype": "auto"}}),
     "vllm-dflash-mixed-window": (vllm(*DFLASH, draft_traits=("sliding-window",)), {"settings": {RUNNER: "1"}}),
     "vllm-dflash-dtype": (vllm(*DFLASH), {"settings": {"--dtype": "bfloat16"}}),
     "vllm-deepgemm-dflash": (vllm(*DFLASH, traits=("moe",)), {"settings": {GEMM: "0"}}),
-    "vllm-deepgemm-sm120": (
-        vllm(*NGRAM, target="Qwen/Qwen3-32B-FP8", hardware={"compute_capability": "12.0"}),
-        {"hardware": {"compute_capability": "9.0"}},
-    ),
-    "vllm-qwen38-nvfp4-one-5090": (
-        vllm(*EAGLE, target="nvidia/Qwen3.8-27B-NVFP4", hardware=ONE_5090),
-        {"hardware": {**ONE_5090, **TWO}},
-    ),
-    "vllm-muse-glimmer-one-5090": (
-        vllm(*DFLASH, target="an-org/Muse-Glimmer-NVFP4", hardware=ONE_5090),
-        {"hardware": {**ONE_5090, **TWO}},
-    ),
-    "vllm-hybrid-late-oom": (
-        vllm(*EAGLE, traits=HYBRID, hardware=ONE_5090, settings={"--max-model-len": 262144}),
-        {"hardware": {"memory_mib": 97887}},
-    ),
-    "vllm-eagle3-rocm-attention": (
-        vllm(*EAGLE, hardware={"name": "AMD Instinct MI355X"}),
-        {"hardware": {"name": "NVIDIA B200"}},
-    ),
+    "vllm-deepgemm-sm120": (vllm(*NGRAM, target="Qwen/Qwen3-32B-FP8", hardware={"compute_capability": "12.0"}),
+        {"hardware": {"compute_capability": "9.0"}}),
+    "vllm-qwen38-nvfp4-one-5090": (vllm(*EAGLE, target="nvidia/Qwen3.8-27B-NVFP4", hardware=ONE_5090),
+        {"hardware": {**ONE_5090, **TWO}}),
+    "vllm-muse-glimmer-one-5090": (vllm(*DFLASH, target="an-org/Muse-Glimmer-NVFP4", hardware=ONE_5090),
+        {"hardware": {**ONE_5090, **TWO}}),
+    "vllm-hybrid-late-oom": (vllm(*EAGLE, traits=HYBRID, hardware=ONE_5090, settings={"--max-model-len": 262144}),
+        {"hardware": {"memory_mib": 97887}}),
+    "vllm-eagle3-rocm-attention": (vllm(*EAGLE, hardware={"name": "AMD Instinct MI355X"}),
+        {"hardware": {"name": "NVIDIA B200"}}),
     "vllm-batch-k-data-parallel": (
         vllm(*EAGLE, hardware=TWO, settings={"--data-parallel-size": 2, SCHEDULE: [[1, 64, 3]]}),
-        {"settings": {"--data-parallel-size": 1, SCHEDULE: [[1, 64, 3]]}},
-    ),
+        {"settings": {"--data-parallel-size": 1, SCHEDULE: [[1, 64, 3]]}}),
     "vllm-pipeline-parallel": (vllm(*EAGLE, settings={"--pipeline-parallel-size": 2}), {"settings": {}}),
     "vllm-lora-eagle3": (vllm(*EAGLE, settings={"--enable-lora": True}), {"method": "ngram", "kind": "lookup"}),
     "vllm-gptoss-nvidia-head-tp": (
-        Case(
-            "vllm",
-            "0.11.0",
-            *EAGLE,
-            target="openai/gpt-oss-120b",
-            draft="nvidia/gpt-oss-120b-Eagle3",
-            hardware=TWO,
-            settings={TP: 2},
-        ),
-        {"version": "0.12.0"},
-    ),
-    "sglang-eagle-for-eagle3": (
-        sglang("0.5.15", draft="an-org/a-head-EAGLE3"),
-        {"method": "eagle3", "settings": {ALGORITHM: "EAGLE3"}},
-    ),
+        Case("vllm", "0.11.0", *EAGLE, target="openai/gpt-oss-120b", draft="nvidia/gpt-oss-120b-Eagle3", hardware=TWO,
+            settings={TP: 2}),
+        {"version": "0.12.0"}),
+    "sglang-eagle-for-eagle3": (sglang("0.5.15", draft="an-org/a-head-EAGLE3"),
+        {"method": "eagle3", "settings": {ALGORITHM: "EAGLE3"}}),
     "sglang-glm45-air-mtp": (sglang("0.5.10", target="zai-org/GLM-4.5-Air-FP8"), {"version": "0.5.11"}),
     "sglang-eagle-grammar": (sglang("0.5.10"), {"version": "0.5.11"}),
     "sglang-gptoss-eagle3-v3": (
-        sglang(
-            "0.5.18",
-            "eagle3",
-            target="openai/gpt-oss-120b",
-            draft="nvidia/gpt-oss-120b-Eagle3-v3",
-        ),
-        {"draft": "nvidia/gpt-oss-120b-Eagle3-v2"},
-    ),
-    "sglang-glm5-b300-graphs": (
-        sglang("0.5.12", target="nvidia/GLM-5-NVFP4", hardware={"name": "NVIDIA B300"}),
-        {"hardware": {"name": "NVIDIA B200"}},
-    ),
-    "sglang-adaptive-branches": (
-        replace(sglang("0.5.15"), settings={**ADAPTIVE, "--speculative-eagle-topk": 4}),
-        {"settings": {**ADAPTIVE, "--speculative-eagle-topk": 1}},
-    ),
-    "sglang-adaptive-steps": (
-        replace(sglang("0.5.15", tokens=4), settings={**ADAPTIVE, "--speculative-num-steps": 4}),
-        {"settings": {**ADAPTIVE, "--speculative-num-steps": 3}, "tokens": 3},
-    ),
+        sglang("0.5.18", "eagle3", target="openai/gpt-oss-120b", draft="nvidia/gpt-oss-120b-Eagle3-v3"),
+        {"draft": "nvidia/gpt-oss-120b-Eagle3-v2"}),
+    "sglang-glm5-b300-graphs": (sglang("0.5.12", target="nvidia/GLM-5-NVFP4", hardware={"name": "NVIDIA B300"}),
+        {"hardware": {"name": "NVIDIA B200"}}),
+    "sglang-adaptive-branches": (replace(sglang("0.5.15"), settings={**ADAPTIVE, "--speculative-eagle-topk": 4}),
+        {"settings": {**ADAPTIVE, "--speculative-eagle-topk": 1}}),
+    "sglang-adaptive-steps": (replace(sglang("0.5.15", tokens=4), settings={**ADAPTIVE, "--speculative-num-steps": 4}),
+        {"settings": {**ADAPTIVE, "--speculative-num-steps": 3}, "tokens": 3}),
     "sglang-qwen38-mtp-sm86": (
         sglang("0.5.17", target="Qwen/Qwen3.8-27B", hardware={"compute_capability": "8.6", **TWO}),
-        {"hardware": {"compute_capability": "8.6", "devices": 1}},
-    ),
-    "sglang-eagle3-without-draft": (
-        sglang("0.5.20", "eagle3", "nothing"),
-        {"kind": "head", "settings": {ALGORITHM: "EAGLE3", "--speculative-draft-model-path": "/m/head"}},
-    ),
+        {"hardware": {"compute_capability": "8.6", "devices": 1}}),
+    "sglang-eagle3-without-draft": (sglang("0.5.20", "eagle3", "nothing"),
+        {"kind": "head", "settings": {ALGORITHM: "EAGLE3", "--speculative-draft-model-path": "/m/head"}}),
     "trtllm-gptoss-eagle3-tools": (trtllm("1.2.1"), {"version": "1.3.0rc24"}),
     "trtllm-gptoss-eagle3-sm120-loop": (trtllm("1.2.0rc1"), {"hardware": {"compute_capability": "9.0"}}),
     "trtllm-llama8b-eagle3-sm120": (trtllm("1.2.0", "meta-llama/Llama-3.1-8B-Instruct"), {"version": "1.2.1"}),
-    "llamacpp-draft-device": (
-        llamacpp("draft-simple", "model", settings={"--spec-draft-device": "CUDA1"}),
-        {"settings": {}},
-    ),
-    "llamacpp-mtp-parallel": (
-        llamacpp("draft-mtp", "builtin", "2026.8.10229", settings={"--parallel": 2}),
-        {"version": "2026.8.10566"},
-    ),
-    "llamacpp-mtp-vision": (
-        llamacpp("draft-mtp", "builtin", "2026.6.9713", settings={"--mmproj": "/m/mmproj.gguf"}),
-        {"version": "2026.7.9873"},
-    ),
-    "llamacpp-eagle3-split-tensor": (
-        llamacpp("draft-eagle3", "head", settings={"--split-mode": "tensor"}),
-        {"settings": {"--split-mode": "layer"}},
-    ),
+    "llamacpp-draft-device": (llamacpp("draft-simple", "model", settings={"--spec-draft-device": "CUDA1"}),
+        {"settings": {}}),
+    "llamacpp-mtp-parallel": (llamacpp("draft-mtp", "builtin", "2026.8.10229", settings={"--parallel": 2}),
+        {"version": "2026.8.10566"}),
+    "llamacpp-mtp-vision": (llamacpp("draft-mtp", "builtin", "2026.6.9713", settings={"--mmproj": "/m/mmproj.gguf"}),
+        {"version": "2026.7.9873"}),
+    "llamacpp-eagle3-split-tensor": (llamacpp("draft-eagle3", "head", settings={"--split-mode": "tensor"}),
+        {"settings": {"--split-mode": "layer"}}),
     "llamacpp-request-n-max": (llamacpp("ngram-simple", "lookup"), {"version": "2026.9.11063"}),
     "ik-llama-hybrid-slots": (
         Case("ik_llama", "1.0", "draft-mtp", "builtin", traits=HYBRID, settings={"--parallel": 2}),
-        {"settings": {"--parallel": 1}},
-    ),
-    "llamacpp-dspark-gb10": (
-        llamacpp("draft-dspark", "head", traits=HYBRID, hardware={"compute_capability": "12.1"}),
-        {"hardware": {"compute_capability": "12.0"}},
-    ),
-}
+        {"settings": {"--parallel": 1}}),
+    "llamacpp-dspark-gb10": (llamacpp("draft-dspark", "head", traits=HYBRID, hardware={"compute_capability": "12.1"}),
+        {"hardware": {"compute_capability": "12.0"}}),
+}  # fmt: skip
 #: What the catalogue refuses before anybody looks for known issues; its row is for those who start by hand.
 EARLIER = {"vllm-pipeline-parallel": "method-needs-option", "sglang-eagle3-without-draft": "draft-missing"}
 WHOLE = [name for name, (case, _) in CASES.items() if case.engine in table("engines") and name not in EARLIER]
@@ -457,4 +393,6 @@ def test_an_uncertain_row_says_so_wherever_it_is_told() -> None:
     assert f"not certain: {house().issues[WRONG]['uncertain']}" in plan_text(resolved)
 
 
-SUITES: Any = {"tiny": {"kinds": {"chat": {"output_tokens": 8, "prompts": [{}]}}}}
+PROMPT: Any = {"id": "a", "messages": [{"role": "user", "content": "Pour."}]}
+KINDS: Any = {"chat": {"output_tokens": 8, "prompts": [PROMPT]}}
+SUITES: Any = {"tiny": {"name": "tiny", "description": "One.", "kinds": KINDS}}

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from drafthouse.profiles.expected_speed import Drafting, Target, mean_acceptance_length
 from drafthouse.profiles.memory_fit import (
     GB,
     context_that_fits,
     decode_limit,
-    expected_speedup,
     fit_arm,
     kv_bytes_per_token,
 )
@@ -84,5 +84,9 @@ def test_the_decode_limit_is_bandwidth_over_bytes() -> None:
         (0.8, 5, 0.02, (1 - 0.8**6) / (0.2 * 1.1)),  # the formula as it is printed in the paper
     ],
 )
-def test_leviathan(acceptance: float, k: int, cost: float, speedup: float) -> None:
-    assert expected_speedup(acceptance, k, cost) == pytest.approx(speedup)
+def test_where_only_bytes_count_it_is_leviathans_formula(
+    acceptance: float, k: int, cost: float, speedup: float
+) -> None:
+    length = mean_acceptance_length(acceptance, k)
+    found = Target(GB, 0, 1000 * GB).speedup(Drafting(int(cost * GB)), 1, k, length)
+    assert found == pytest.approx(speedup)

@@ -11,9 +11,10 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from docs import schemas
+from drafthouse.core.schema import Findings, Shape, check
 from drafthouse.core.typed_shape import shape_of
 from drafthouse.profiles.profile_types import Site
-from drafthouse.profiles.schemas import SITE
+from drafthouse.profiles.schemas import ENGINE, MODELS, SITE
 from drafthouse.profiles.workspace import ROOT
 
 FIRST = "# yaml-language-server: $schema="
@@ -82,3 +83,30 @@ def test_what_the_validator_refuses_no_editor_lets_stand(file: str, change: Call
 
 def test_the_site_has_a_type_for_every_key() -> None:
     assert SITE.fields.keys() == shape_of(Site).fields.keys()
+
+
+# ---- names that reach a command line ---------------------------------------------------------------------
+
+REACHES = {
+    "models": "x.source.hub.repo x.source.hub.revision x.source.hub.branch x.source.hub.allow.0 x.source.hub.ignore.0"
+    " x.source.package.name x.source.package.version x.source.package.file x.source.package.sha256 x.source.path"
+    " x.served_name x.folder x.file x.speculators.target x.builtin_head.has_it x.allow_pickle.files.0",
+    "engine": "image.name image.tag image.digest rental_image install.x.python_packages.0 install.x.lock"
+    " install.x.no_deps_packages.0 install.x.torch_backend install.x.extra_index_url install.x.metadata_stub.name"
+    " methods.x.source_packages.0 methods.x.build_packages.0 plugin.package template default_version",
+    "site": "host address home models_dir engine_image find_links weights_from fleet.front fleet.name fleet.served_name"
+    " gateway_name ray_address span.addresses.0 gpus.0",
+}
+
+
+@pytest.mark.parametrize("place", [f"{name} {path}" for name, paths in REACHES.items() for path in paths.split()])
+def test_no_name_on_a_command_line_is_an_option(place: str) -> None:
+    name, path = place.split()
+    shapes: dict[str, Shape] = {"models": MODELS, "engine": ENGINE, "site": SITE}
+    data: Any = "--upload=/etc/passwd"
+    for part in reversed(path.split(".")):
+        data = [data] if part == "0" else {part: data}
+    findings = Findings("x.yml")
+    check(data, shapes[name], findings)
+    found = [one.code for one in findings.problems if one.where.endswith(path.replace(".0", "[0]"))]
+    assert "wrong-format" in found

@@ -181,11 +181,8 @@ def test_nobody_places_hosts_past_the_inventory(flag: str) -> None:
 
 def test_the_words_of_an_inventory() -> None:
     given = {"hosts_per_replica": "2", "replica_port": "31000", "replica": "a", "private_subnet": "10.77.0.0/24"}
-    assert site_from({f"drafthouse_{key}": value for key, value in given.items()}) == {
-        **given,
-        "hosts_per_replica": 2,
-        "replica_port": 31000,
-    }
+    found = site_from({f"drafthouse_{key}": value for key, value in given.items()})
+    assert {key: dict(found)[key] for key in given} == {**given, "hosts_per_replica": 2, "replica_port": 31000}
 
 
 def test_hosts_go_together_by_name_or_as_they_follow_each_other() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.result_key import measured_key
-from drafthouse.profiles.workspace import ROOT, resolved_profile, site_from, site_of_inventory
+from drafthouse.profiles.workspace import DEFAULTS, ROOT, resolved_profile, site_from, site_of_inventory
 from tests.support.refusals import refuses
 
 # The profiles of this file are for a CPU and for GPUs: all of them have the process runtime.
@@ -24,7 +24,16 @@ def test_the_site_comes_out_of_an_inventorys_variables() -> None:
         {"drafthouse_home": ".drafthouse", "drafthouse_models_dir": "/models", "drafthouse_port": "8100", "other": 1},
         Path("/clone"),
     )
-    assert site == {"home": "/clone/.drafthouse", "models_dir": "/models", "port": 8100}
+    assert site == {**DEFAULTS, "home": "/clone/.drafthouse", "models_dir": "/models", "port": 8100}
+
+
+def test_a_box_without_a_network_takes_wheels_and_weights_from_the_folders_that_the_site_names() -> None:
+    given = {"drafthouse_offline": "true", "drafthouse_find_links": "/mnt/wheels", "drafthouse_weights_from": "/mnt"}
+    found = resolved_profile("cpu-smollm2-ngram", {**site_of_inventory("local"), **site_from(given)})
+    assert (found["site"]["offline"], found["site"]["find_links"]) == (True, "/mnt/wheels")
+    assert found["elsewhere"] == {"folder": "/mnt", "models_dir": found["site"]["models_dir"]}
+    with refuses("wrong-type"):
+        resolved_profile("cpu-smollm2-ngram", {**SITE, "offline": "perhaps"})
 
 
 @pytest.mark.parametrize("name", ["local", "workstation", "vastai"])
@@ -32,7 +41,7 @@ def test_every_inventory_names_a_whole_site_and_a_profile(name: str) -> None:
     import yaml
 
     variables = yaml.safe_load((ROOT / "inventory" / name / "group_vars" / "all.yml").read_text())
-    assert resolved_profile(variables["profile"], site_of_inventory(name))["site"]["host"] == "127.0.0.1"
+    assert resolved_profile(variables["drafthouse_profile"], site_of_inventory(name))["site"]["host"] == "127.0.0.1"
 
 
 def test_a_hidden_character_is_told_with_the_inventorys_file(tmp_path: Path) -> None:
@@ -77,8 +86,10 @@ def test_small_models_run_side_by_side_and_large_ones_in_turns() -> None:
         (1, {"baseline": 8000, "speculative": 8001}),
         (2, {"baseline": 8000, "speculative": 8001}),
     ]
-    others = ["code", "chat", "summarise", "creative"]
-    assert [(step["suites"], step.get("without")) for step in steps] == [(["mixed"], None), (["mixed"], others)]
+    asks = {"anchors": 4, "others": 1, "gates_at_once": 1}
+    assert [(step["suites"], step["prompts"]) for step in steps] == [
+        (["mixed"], {**asks, "fresh": [4, 4]}), (["mixed"], {**asks, "fresh": [4, 4]}),
+    ]  # fmt: skip
     steps = resolved("rtx6000-qwen-eagle3")["experiment"]["steps"]
     assert [(step["round"], list(step["arms"])) for step in steps] == [
         (1, ["baseline"]), (1, ["speculative"]), (2, ["speculative"]), (2, ["baseline"]),
@@ -96,7 +107,7 @@ def test_the_models_own_temperature_is_measured_beside_zero() -> None:
 def test_an_experiment_may_ask_less_of_each_kind() -> None:
     kinds = resolved("cpu-smollm2-ngram")["suites"]["mixed"]["kinds"]
     assert {name: len(kind["prompts"]) for name, kind in kinds.items()} == {
-        "copy-edit": 6, "code": 2, "chat": 2, "summarise": 2, "creative": 2,
+        **dict.fromkeys(("code", "chat", "summarise", "creative"), 1), "copy-edit": len(kinds["copy-edit"]["prompts"]),
     }  # fmt: skip
     assert max(kind["output_tokens"] for kind in kinds.values()) == 64
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from itertools import permutations, product
 from pathlib import Path
@@ -92,6 +93,7 @@ def test_bom_crlf_and_empty_lines_change_nothing(tmp_path: Path, form: str, chan
 
 def test_a_suite_is_known_without_its_ending(tmp_path: Path) -> None:
     mixed = (BENCHMARKS / "mixed.yml").read_text()
+    shutil.copytree(BENCHMARKS / "prompts", tmp_path / "prompts")
     assert load(tmp_path / "mine", mixed)["kinds"] == load_suite("mixed", BENCHMARKS)["kinds"]
     small = {"name": "s", "description": "d", "kinds": {"k": {"output_tokens": 9, "prompts": [
         {"id": "one", "messages": [{"role": "user", "content": "x"}]}]}}}  # fmt: skip

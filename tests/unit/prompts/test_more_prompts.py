@@ -78,7 +78,7 @@ def test_a_needle_is_in_its_text_and_nowhere_else() -> None:
 
 def test_as_many_as_there_are_need_no_synthetic_ones() -> None:
     suite = load_suite("mixed", BENCHMARKS)
-    picked = pick(suite, 40)
+    picked = pick(suite, 300)
     assert "notes" not in picked
     assert [prompt.id for prompt in expand(picked)["mixed"]] == [
         prompt.id for row in zip(*expand(suite).values(), strict=True) for prompt in row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -229,8 +230,8 @@ def test_files_that_are_no_suite(tmp_path: Path) -> None:
 def test_the_mixed_suite_that_ships() -> None:
     kinds = expand(load_suite("mixed", BENCHMARKS))
     assert list(kinds) == ["copy-edit", "code", "chat", "summarise", "creative"]
-    assert {kind: len(prompts) for kind, prompts in kinds.items()} == dict.fromkeys(kinds, 8)
-    for prompt in kinds["copy-edit"]:
+    assert {kind: len(prompts) for kind, prompts in kinds.items()} == dict.fromkeys(kinds, 60)
+    for prompt in kinds["copy-edit"][:8]:
         passage = str(prompt.messages[-1]["content"]).split("\n\n")[1]
         assert 75 <= len(passage.split()) <= 100
 
@@ -256,3 +257,28 @@ def test_the_published_suite_has_the_data_sets_of_the_published_figures_and_thei
         assert source in licences
     assert licences.count("Permission is hereby granted, free of charge") == 2
     assert "Apache License" in licences
+
+
+@pytest.mark.parametrize("kind", ["chat", "code", "copy-edit", "creative", "math", "summarise"])
+def test_every_prompt_of_a_file_names_its_source(kind: str) -> None:
+    sources = re.findall(r"\| `([a-z0-9]+)-", (BENCHMARKS / "prompts" / "README.md").read_text("utf-8"))
+    lines = (BENCHMARKS / "prompts" / f"{kind}.jsonl").read_text("utf-8").splitlines()
+    assert len(lines) == 52
+    assert {json.loads(line)["id"].partition("-")[0] for line in lines} <= set(sources)
+
+
+def test_a_kind_takes_more_prompts_from_its_file(tmp_path: Path) -> None:
+    line = {"id": "two", "messages": [{"role": "user", "content": "second"}]}
+    (tmp_path / "more.jsonl").write_text(json.dumps(line) + "\n")
+    kind = {"output_tokens": 9, "file": "more.jsonl", "prompts": [
+        {"id": "one", "messages": [{"role": "user", "content": "first"}]}]}  # fmt: skip
+    (tmp_path / "s.yml").write_text(json.dumps({"name": "s", "description": "d", "kinds": {"k": kind}}))
+    assert [prompt.id for prompt in expand(load_suite("s", tmp_path))["k"]] == ["one", "two"]
+    (tmp_path / "more.jsonl").write_text(json.dumps({**line, "id": "one"}) + "\n")
+    with pytest.raises(DrafthouseError, match="'one' again"):
+        load_suite(str(tmp_path / "s.yml"), tmp_path)
+    (tmp_path / "s.yml").write_text(
+        json.dumps({"name": "s", "description": "d", "kinds": {"k": {**kind, "file": "no.jsonl"}}})
+    )
+    with pytest.raises(DrafthouseError, match="no such file"):
+        load_suite("s", tmp_path)

@@ -24,6 +24,7 @@ from drafthouse.report.evidence import (
     with_verified,
     write,
 )
+from tests.support.refusals import refuses
 from tests.support.report_builders import keep
 from tests.support.verb import called
 
@@ -139,11 +140,11 @@ def test_prompts_secrets_and_uuids_are_refused(tmp_path: Path, more: Any, said: 
 
 
 def test_a_verdict_or_a_card_that_was_changed_is_refused(tmp_path: Path) -> None:
-    invalid = rewritten(made(tmp_path / "a"), "report.json", lambda data: data["row"]["verdict"].update(word="invalid"))
+    invalid = rewritten(made(tmp_path / "a"), "report.json", lambda data: data["row"].update(verdict="invalid"))
     assert "the verdict invalid" in refusals(read, invalid)
     card = rewritten(made(tmp_path / "b"), "evidence.json", lambda data: data.update(gpu="NVIDIA H100 80GB HBM3"))
     assert f"the GPUs {CARD}" in refusals(read, card)
-    version = rewritten(made(tmp_path / "c"), "report.json", lambda data: data["row"]["engine"].update(version="1.0"))
+    version = rewritten(made(tmp_path / "c"), "report.json", lambda data: data["row"].update(engine_version="1.0"))
     assert "engine version 1.0" in refusals(read, version)
 
 
@@ -166,7 +167,47 @@ def test_files_that_are_changed_added_missing_linked_or_too_large_are_refused(tm
     assert " bytes" in refusals(lambda: lane(tmp_path / "f", output="0" * MOST_BYTES))
     folder = lane(tmp_path / "g").folder
     (folder / "evidence.json").write_text("[]")
-    assert "another structure" in refusals(read, folder)
+    with refuses("wrong-type"):
+        read(folder)
+    folder = lane(tmp_path / "h").folder
+    (folder / "fixtures" / "smi-box.json").write_bytes(b"\xff")
+    assert "which UTF-8 can't decode" in refusals(read, folder)
+
+
+def _set(path: str, value: Any) -> Any:
+    def change(data: Any) -> None:
+        *way, last = path.split(".")
+        for key in way:
+            data = data[key]
+        data[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value", "code"),
+    [
+        ("report.json", "note", "alice@10.1.2.3:/home/alice", "unknown-key"),
+        ("report.json", "row.note", 1, "unknown-key"),
+        ("report.json", "weights.baseline", -1, "out-of-range"),
+        ("report.json", "held.other", 1, "unknown-key"),
+        ("report.json", "row.speedup", [1e9, 1, 1], "out-of-range"),
+        ("report.json", "row.speedup", [-1.0], "out-of-range"),
+        ("report.json", "row.acceptance_rate", 20.01, "out-of-range"),
+        ("report.json", "row.gpus", [CARD, 7], "wrong-type"),
+        ("report.json", "row.kinds", {"a": 1}, "wrong-type"),
+        ("evidence.json", "note", "x", "unknown-key"),
+        ("evidence.json", "day", "2026-99-99", "evidence-refused"),
+        ("evidence.json", "day", "2999-01-01", "evidence-refused"),
+        ("evidence.json", "levels", [7], "out-of-range"),
+    ],
+)
+def test_what_nobody_wrote_or_nothing_measures_is_refused(
+    tmp_path: Path, name: str, path: str, value: Any, code: str
+) -> None:
+    folder = rewritten(made(tmp_path), name, _set(path, value))
+    with refuses(code):
+        read(folder)
 
 
 def test_verified_is_written_where_it_stands() -> None:

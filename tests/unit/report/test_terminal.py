@@ -68,4 +68,4 @@ def test_synthetic_is_in_the_first_words() -> None:
 
 def test_too_few_prompts_are_marked() -> None:
     text = verdict_table(build_report(*make_pair(prompts=4), make_resolved()))
-    assert "? too few prompts for a 95 % interval" in text
+    assert "? too few prompts for a verdict" in text

@@ -17,6 +17,8 @@ from drafthouse.profiles.workspace import ROOT
 
 pytestmark = pytest.mark.processes
 BIN = Path(sys.executable).parent
+GPUS = "plugins/module_utils/data/profiles/catalog/gpus.yml"
+ROLES = ("nvidia_driver", "container_engine", "firewall", "box_env")
 CALLBACK = """
 import json
 from ansible.plugins.callback import CallbackBase
@@ -105,8 +107,8 @@ def test_the_library_is_in_it_and_no_link(tarball: Path) -> None:
     assert {f"plugins/module_utils/{path}" for path in library} <= names
     assert not [member.name for member in members if member.issym() or member.islnk()]
     assert not [name for name in names if "__pycache__" in name]
-    # Neither the catalogue nor what users added to it.
-    assert not [name for name in names if "catalog/" in name]
+    # Of the catalogue the one table that a role reads, and nothing of what users added.
+    assert [name for name in names if "catalog/" in name and name.endswith(".yml")] == [GPUS]
 
 
 def test_a_module_runs_without_the_clone(answers: Mapping[str, Any]) -> None:
@@ -125,3 +127,24 @@ def test_one_that_needs_the_clone_says_so(answers: Mapping[str, Any]) -> None:
     (problem,) = answers["resolve"]["problems"]
     assert "without a clone" in problem["found"]
     assert problem["needed"] and problem["do"]
+
+
+def test_the_roles_that_prepare_a_box_are_found_by_their_full_names(installed: Path) -> None:
+    tasks = [{"import_role": {"name": f"drafthouse.core.{name}"}, "vars": {"box_env_home": "/opt/a"}} for name in ROLES]
+    (installed / "roles.yml").write_text(json.dumps([{"hosts": "all", "tasks": tasks}]))
+    listed = run(installed, "ansible-playbook", "-i", "box,", "roles.yml", "--list-tasks")
+    assert listed.returncode == 0, listed.stderr
+    for task in ("Install the packages and hold them", "Configure daemon.json", "Remove our chains", "Install uv"):
+        assert task in listed.stdout
+
+
+def test_the_driver_s_role_reads_the_table_of_gpus_that_came_with_it(installed: Path) -> None:
+    empty = installed / "no_gpu"
+    empty.mkdir(exist_ok=True)
+    variables = {"nvidia_driver_sys": str(empty), "nvidia_driver_proc": str(empty)}
+    tasks = [{"import_role": {"name": "drafthouse.core.nvidia_driver"}, "vars": variables}]
+    play = {"hosts": "all", "connection": "local", "gather_facts": False, "tasks": tasks}
+    (installed / "driver.yml").write_text(json.dumps([play]))
+    done = run(installed, "ansible-playbook", "-i", "box,", "driver.yml", "--check")
+    (said,) = [json.loads(line)[1] for line in done.stdout.splitlines() if "driver_choice" in line]
+    assert [problem["code"] for problem in said["problems"]] == ["no-gpu"], done.stdout

@@ -14,7 +14,7 @@ from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT
 
 # A client that was published under its engine's name, and a chart that starts this one engine.
-CLIENTS = {"src/drafthouse/bench/external/formats.py": {"vllm"}, "src/drafthouse/export/production_stack.py": {"vllm"}}
+CLIENTS = {"src/drafthouse/export/production_stack.py": {"vllm"}}
 # What modules document, and show in examples.
 DOCUMENTS = {"DOCUMENTATION", "EXAMPLES", "RETURN"}
 WORDS = {word for one in ENGINES for word in (one.name, *one.programs, *one.python_modules)}

@@ -21,32 +21,29 @@ RENAMES = {
     "src/drafthouse/weights/install.py": "a symbolic link",
     "src/drafthouse/weights/demo/gguf_files.py": "gigabytes, written piece by piece",
     "src/drafthouse/weights/demo/recipes.py": "a folder that a program wrote",
-    "src/drafthouse/operate/offline_bundle.py": "gigabytes, written piece by piece; and a folder",
     "src/drafthouse/serving/releases.py": "a folder of files that replace_file wrote",
-    "src/drafthouse/host/deb_unpack.py": "programs that dpkg-deb unpacked",
     "src/drafthouse/host/docker/daemon.py": "a copy for dockerd to check, which goes again",
     "src/drafthouse/cloud/deadline_watch.py": "a program that is on a box before anything else of ours",
     "src/drafthouse/cloud/vast/local_state.py": "a key: of several that are made at once the first stays",
-    "collections/ansible_collections/drafthouse/core/plugins/action/bundle.py": "a copy to send, which goes again",
 }
 #: Who reads JSON or YAML without `core.documents` and `core.yaml_documents`, which refuse a key that stands twice, text
 #: that is not UTF-8, NaN and endless nesting, and why: none of it is a file that a person writes or gives by its path.
 READERS = {
     "an answer of a server or a program, read as it comes": (
-        "addons/monitoring_ready.py", "bench/outcome.py", "bench/output_scoring.py", "bench/spec_metrics.py",
-        "bench/sse.py", "cloud/vast/http.py", "cloud/vast/instances.py", "core/docker_api.py", "engines/llamacpp.py",
+        "addons/monitoring_ready.py", "bench/external/clients.py", "bench/outcome.py", "bench/output_scoring.py",
+        "bench/spec_metrics.py", "bench/sse.py", "cloud/vast/http.py", "cloud/vast/instances.py", "core/docker_api.py",
+        "engines/llamacpp.py",
         "host/image_python.py", "operate/doctor/paths.py", "operate/doctor/probe.py", "operate/tunnel.py",
-        "serving/first_request.py", "serving/together.py", "bench/external/clients.py", "weights/nearby_copies.py",
-        "scripts/engine_flags.py", "cli/fleet_plays.py",
+        "serving/first_request.py", "serving/together.py", "weights/nearby_copies.py",
+        "scripts/engine_flags.py",
     ),
+    "a result of another client, where NaN is a figure that is not known": ("bench/external/read.py",),
     "what a model answered, where a repeated key is the model's affair": ("prompts/json_schema.py",),
     "a file of our own, written whole by this version for itself": (
-        "addons/watchdog/switch.py", "cloud/power_off.py", "core/files.py", "core/progress.py",
-        "experiment/loop.py", "operate/bundle_make.py",
-        "operate/doctor/collect.py", "operate/offline_bundle.py", "serving/readiness.py", "tuning/runner.py",
+        "cloud/power_off.py", "core/files.py", "core/progress.py",
+        "experiment/loop.py", "operate/doctor/collect.py", "serving/readiness.py", "tuning/runner.py",
         "plugin_utils/following.py", "plugin_utils/kept_results.py", "action/trial.py", "action/monitoring.py",
-        "cloud/deadline_watch.py", "prompts/suite_file.py", "addons/fleet/front.py",
-        "bench/sweep/client_pool.py", "bench/sweep/client_process.py",
+        "cloud/deadline_watch.py", "prompts/suite_file.py",
     ),
     "a model's own file, read as the engines read it": (
         "weights/headers.py", "weights/inspect.py", "weights/tokenizer_files.py",
@@ -54,14 +51,14 @@ READERS = {
     "a word of a command, read as the engine reads it": (
         "engines/pasted.py", "engines/vllm.py", "profiles/started.py",
     ),
-    "daemon.json as Docker reads it, stricter, and in words that repeat no value": (
-        "host/docker/daemon_json.py", "host/firewall/means.py",
+    "daemon.json as Docker reads it, for one of its keys": (
+        "host/firewall/means.py", "host/box_facts.py",
     ),
     "what our own templates rendered": ("analysis/arm_diff.py",),
     "it is the reader": ("core/documents.py", "core/yaml_documents.py"),
     "files of this repository, or what another script of it said": (
-        "cli/doctor.py", "cli/rented.py", "report/evidence.py",
-        "scripts/_fetch.py", "scripts/docs.py", "scripts/sbom.py",
+        "cli/doctor.py", "cli/rented.py",
+        "scripts/docs.py", "scripts/sbom.py",
     ),
 }  # fmt: skip
 LOADERS = {"json.load", "json.loads", "yaml.load", "yaml.safe_load", "yaml.load_all", "yaml.safe_load_all"}

@@ -12,6 +12,7 @@ import yaml
 from drafthouse.cli.main import VERBS, module_of
 from drafthouse.core.requirement_lines import pin_of, read_lock
 from drafthouse.profiles.workspace import ROOT
+from tests.support.page_commands import commands_of
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("roles/*/README.md")])
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
@@ -22,9 +23,9 @@ TARGETS = {
     "cpu-mine-ngram",
     "rtx6000-qwen3-14b-draftmodel",
 }
-# At the head of a code span, or behind a prompt.
-MADE = re.compile(r"(?:`|^\$ )make ([a-z][a-z0-9-]*)", re.MULTILINE)
-COMMAND = re.compile(r"(?:`|^\$ |^)(?:scripts/)?drafthouse ([a-z][a-z-]*)([^`\n]*)", re.MULTILINE)
+# At the head of a code span, or of a line of a block that is typed.
+MADE = re.compile(r"(?:`|^ *)make ([a-z][a-z0-9-]*)", re.MULTILINE)
+COMMAND = re.compile(r"(?:`|^)(?:scripts/)?drafthouse ([a-z][a-z-]*)([^`\n]*)", re.MULTILINE)
 OPTION = re.compile(r"(?<=\s)--[a-z][a-z-]*")
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
@@ -37,7 +38,9 @@ def read(path: str) -> str:
 
 def unknown_targets(page: str) -> list[str]:
     """Return what a page tells people to make that the Makefile does not have."""
-    return sorted(set(MADE.findall(page)) - TARGETS)
+    typed = "\n".join(commands_of(page))
+    spans = "\n".join(re.findall(r"`make [^`\n]*", page))
+    return sorted(set(MADE.findall(typed + "\n" + spans)) - TARGETS)
 
 
 def unknown_commands(page: str) -> list[str]:
@@ -82,7 +85,7 @@ def test_a_wrong_target_and_a_wrong_link_are_found() -> None:
     changed = text.replace("`make lock`", "`make locks`").replace("docs/proof.md", "docs/prove.md")
     assert unknown_targets(changed) == ["locks"]
     assert broken_links(changed, ROOT, contributing) == ["docs/prove.md"]
-    page = "```console\n$ drafthouse fit qwen3-8b\n```\n`drafthouse bench --num-prompt 3`, `drafthouse plan x`"
+    page = "```sh\ndrafthouse fit qwen3-8b\n```\n`drafthouse bench --num-prompt 3`, `drafthouse plan x`"
     assert unknown_commands(page) == ["--num-prompt", "fit"]
     changed = text.replace("](docs/supply-chain.md)", "](docs/supply-chain.md#pickles)")
     assert broken_links(changed, ROOT, contributing) == ["docs/supply-chain.md#pickles"]

@@ -99,7 +99,7 @@ CASES: dict[str, Callable[[], object]] = {
     "a host": lambda: way_to({"one": NO_NAME}, "tow", "inventory/vastai"),
     "the firewall's wishes": lambda: rules.wishes([22, 70000], ["10.0.0.0/8x"], ["a b"], [22]),
     "the firewall's means": lambda: means.refusals(means.Means(False, ("iptables",), docker_backend="nftables")),
-    "daemon.json": lambda: parse('{"log-driver": "a", "log-driver": "b"}'),
+    "daemon.json": lambda: parse(b'{"log-driver": "a", "log-driver": "b"}'),
     "an environment": lambda: require_pins(EnvRecipe("/opt/env", ["vllm"])),
     "no key of vast.ai": lambda: key_of_environment({}, Path("/home/none")),
     "vast.ai's address": lambda: checked_url("http://example.org"),

@@ -15,9 +15,10 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.requirement_lines import hashes_by_pin, hashes_of, pin_of, read_lock, with_hashes, without_hashes
 from drafthouse.host.env_recipe import EnvRecipe, env_commands
 from drafthouse.host.venv import ensure_env
-from drafthouse.operate import bundle_make
 from drafthouse.profiles.derived_image import derived_from
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from tests.gpu.luggage import fetch_wheels
+from tests.support.page_commands import commands_of
 from tests.unit.host.test_venv import UV, make_wheel, version_in
 
 LOCKS = sorted(
@@ -156,20 +157,15 @@ def test_another_file_under_a_known_version_is_refused(tmp_path: Path, wheels: P
 
 
 @pytest.mark.processes
-def test_a_bundle_takes_no_other_file_either(tmp_path: Path, wheels: Path) -> None:
-    assert UV
+def test_the_luggage_takes_no_other_file_either(tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("UV_FIND_LINKS", "PIP_FIND_LINKS"):
+        monkeypatch.setenv(variable, str(wheels))
     known = digest(wheels / "oak-1.0-py3-none-any.whl")
-    said: list[str] = []
-
-    def fetch(entry: str) -> list[str]:
-        environment = bundle_make.Environment("box", bundle_make._OURS, (), (entry, "elm==1.0"))
-        bundle_make.fetch_wheels(environment, tmp_path / "bundle", UV or "", str(wheels), said.append)
-        return sorted(path.name for path in (tmp_path / "bundle").iterdir())
-
-    assert fetch(f"oak==1.0 --hash={known}") == ["elm-1.0-py3-none-any.whl", "oak-1.0-py3-none-any.whl"]
-    shutil.rmtree(tmp_path / "bundle")
-    with pytest.raises(DrafthouseError, match="HASHES"):
-        fetch(f"oak==1.0 --hash={A}")
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    fetch_wheels([f"oak==1.0 --hash={known}"], python, tmp_path / "fetched")
+    assert [path.name for path in (tmp_path / "fetched").iterdir()] == ["oak-1.0-py3-none-any.whl"]
+    with pytest.raises(subprocess.CalledProcessError):
+        fetch_wheels([f"oak==1.0 --hash={A}"], python, tmp_path / "other")
 
 
 PLAY = """
@@ -201,3 +197,12 @@ def test_the_roles_read_their_locks_as_we_do(tmp_path: Path) -> None:
     for key, name in {"e": engine, "b": box, "u": "box_env/files/uv.txt"}.items():
         lines = [" ".join(line.split()) for line in found[key]]
         assert lines == read_lock((ROOT / "roles" / name).read_text("utf-8"))
+
+
+def test_a_page_names_the_engine_in_the_catalogues_version() -> None:
+    (line,) = [
+        line for line in commands_of((ROOT / "docs/weights-elsewhere.md").read_text("utf-8")) if "xllamacpp" in line
+    ]
+    named = {word for word in line.split() if "==" in word}
+    assert len(named) == 2
+    assert named <= set((ROOT / "profiles/catalog/packages.in").read_text("utf-8").split())

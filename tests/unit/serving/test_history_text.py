@@ -56,7 +56,8 @@ def test_a_start_without_an_end_and_an_end_without_a_start() -> None:
     assert [span.until for span in spans([event(0, "refused", why="x")])] == [DAY]
 
 
-def test_the_table_has_the_newest_first() -> None:
+def test_the_table_has_the_newest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     text = history_text(HISTORY[:3], local=time.gmtime)
     lines = text.splitlines()
     assert lines[0].split() == ["from", "until", "release", "profile", "arm", "engine", "why", "it", "ended"]

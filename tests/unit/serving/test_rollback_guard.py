@@ -17,6 +17,7 @@ from ansible_collections.drafthouse.core.plugins.action import guarded
 
 from drafthouse.core.box_archive import archive, archive_file
 from drafthouse.serving import rollback_guard as guard_module
+from drafthouse.serving.out_of_traffic import DRAIN, RUN, out_file, reasons_out
 from drafthouse.serving.restore import drift, put_back
 from drafthouse.serving.rollback_guard import SILENT_S, beat_command, beat_file, guard, start_command
 from tests.support.little_box import Box, little_box
@@ -92,6 +93,21 @@ def test_what_the_run_left_at_work_is_ended_and_the_server_is_back(box: Box) -> 
     last = read_history(box.home)[-1]
     assert (last["event"], last["release"]) == ("served", "0001")
     assert last["why"].startswith("no sign of life from its run for 15 s: baseline runs instead of the spec")
+
+
+@pytest.mark.parametrize("served", [True, False], ids=["what served is back", "nothing served before"])
+def test_the_run_s_word_ends_with_it_and_a_person_s_stays(box: Box, tmp_path: Path, served: bool) -> None:
+    home = box.home if served else tmp_path
+    for owner in (DRAIN, RUN):
+        out_file(home, owner).parent.mkdir(parents=True, exist_ok=True)
+        out_file(home, owner).write_text("a test\n")
+    (home / "run").mkdir(exist_ok=True)
+    beat_file(home).touch()
+    when = time.time() - 60
+    os.utime(beat_file(home), (when, when))
+    assert guard(home, 2.0) == 0
+    assert not drift(home)
+    assert reasons_out(home) == ["drain: a test"]
 
 
 def test_a_newer_run_that_works_is_left_alone(box: Box) -> None:

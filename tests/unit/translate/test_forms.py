@@ -113,6 +113,34 @@ def test_a_commented_command_beside_another_is_none() -> None:
     assert one(f"# vllm serve a/b --seed 1\n{PLAIN}").profile == one(PLAIN).profile
 
 
+def test_a_comment_between_the_words_of_an_array_is_none_of_them() -> None:
+    array = "ARGS=(\n  --max-model-len 8192  # as long as it fits\n  # --speculative-config off\n  --seed 7\n)\n"
+    assert one(f'{array}vllm serve Qwen/Qwen3-32B "${{ARGS[@]}}"').command == one(PLAIN).command
+
+
+LISTS = (
+    'cmd = [\n    "vllm", "serve", "Qwen/Qwen3-32B",\n    "--max-model-len", "8192", "--seed", str(7),\n]\nPopen(cmd)',
+    "model = 'Qwen/Qwen3-32B'\nrun(['vllm', 'serve', model, '--max-model-len', '8192', '--seed', '7'], check=True)",
+    '{"Cmd": ["vllm", "serve", "Qwen/Qwen3-32B", "--max-model-len", "8192", "--seed", "7"]}',
+)
+
+
+@pytest.mark.parametrize("text", LISTS)
+def test_a_program_hands_a_command_to_a_process_as_a_list(text: str) -> None:
+    assert one(text).command == one(PLAIN).command
+
+
+def test_what_only_the_program_knows_is_a_variable() -> None:
+    with pytest.raises(DrafthouseError, match=r"\$\{config\}, which the paste does not set"):
+        one("Popen(['vllm', 'serve', 'Qwen/Qwen3-32B', '--speculative-config', json.dumps(config)])")
+    assert "$" in " ".join(words(one("run(['vllm', 'serve', 'Qwen/Qwen3-32B', '--port', f'{port}'])")))
+
+
+def test_variables_of_a_batch_file() -> None:
+    batch = "@echo off\nset MODEL=Qwen/Qwen3-32B\nvllm serve %MODEL% ^\n  --max-model-len 8192 --seed 7\npause\n"
+    assert one(batch).command == one(PLAIN).command
+
+
 def test_a_sentence_may_name_a_program() -> None:
     assert one(f"First start `vllm serve`, as in\n\n{PLAIN}\n").profile == one(PLAIN).profile
 

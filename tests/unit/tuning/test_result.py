@@ -97,10 +97,11 @@ def test_the_words(winner: Candidate, own: float, won: float, drafted: bool, wor
     assert judgement.word == word
     assert judgement.sentence.startswith(f"{word}: {winner.id}, ")
     assert judgement.over_profile is not None
-    assert judgement.over_profile["median"] == pytest.approx(won / own, rel=0.01)
+    assert judgement.over_profile["gain"] == pytest.approx(won / own, rel=0.01)
     assert judgement.over_baseline is not None
-    assert judgement.over_baseline["median"] == pytest.approx(won, rel=0.01)
-    assert "pays: 1." in judgement.sentence
+    assert judgement.over_baseline["gain"] == pytest.approx(won, rel=0.01)
+    # Below 1.60 the verdict asks for a third round, which the tuner does not measure.
+    assert ("; pays: 1." if won > 1.6 else "; cannot say (too few rounds): 1.") in judgement.sentence
     assert "12 prompts that the search did not see" in judgement.sentence
 
 
@@ -163,8 +164,10 @@ def test_outputs_that_nothing_judges_are_said_to_be_so() -> None:
     assert judgement.outputs is not None
     assert judgement.outputs["word"] == "passed"
     assert "outputs" not in judgement.sentence
-    given.final = {key: outcomes[:1] for key, outcomes in given.final.items()}
-    assert "outputs not measured: the baseline ran one round" in judge(given).sentence
+    for outcomes_of in given.final.values():
+        for outcome in outcomes_of:
+            outcome.facts["answers"] = outcome.facts["answers"][:2]
+    assert "outputs not measured: " in judge(given).sentence
 
 
 def test_two_arms_that_are_alike_are_seldom_called_faster(figure: Callable[[str], None]) -> None:
@@ -241,4 +244,4 @@ def test_a_searchs_own_find_goes_all_the_way() -> None:
     judgement = judge(given)
     assert judgement.word == FASTER
     assert judgement.over_profile is not None
-    assert judgement.over_profile["median"] == pytest.approx(0.94**-5, rel=0.05)
+    assert judgement.over_profile["gain"] == pytest.approx(0.94**-5, rel=0.05)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +81,6 @@ def test_what_the_hub_refuses(changes: dict[str, Any], options: dict[str, Any], 
     assert not any(problem.where == "" for problem in raised.value.problems)
 
 
-def test_the_right_token_opens_what_is_gated() -> None:
-    with hub_server(Hub(FILES, gated=True)) as hub:
-        assert len(ask(hub, token=RIGHT).files) == 3
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -137,13 +131,6 @@ def test_an_entry_that_cannot_be_trusted(change: dict[str, Any]) -> None:
 def test_trouble_that_passes(status: int) -> None:
     with hub_server(Hub(FILES, faults={"api": [Fault(times=2, status=status)]})) as hub:
         assert len(ask(hub).files) == 3
-
-
-def test_retry_after_is_honoured() -> None:
-    with hub_server(Hub(FILES, faults={"api": [Fault(status=429, retry_after="1")]})) as hub:
-        begun = time.monotonic()
-        ask(hub)
-        assert time.monotonic() - begun >= 1
 
 
 def test_a_pause_too_long_is_not_waited_for() -> None:

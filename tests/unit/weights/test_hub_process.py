@@ -28,7 +28,7 @@ from pathlib import Path
 from drafthouse.weights.install import Tools, put_all
 try:
     items, pair, cache = json.loads(sys.argv[2])
-    tools = Tools("uv", "python", sys.argv[3] or None, hub_cache=Path(cache) if cache else None)
+    tools = Tools("uv", "python", hub_cache=Path(cache) if cache else None)
     done = put_all(items, lambda event: None, tools, False, pair)
     print(json.dumps(done if len(done) > 1 else done[0]))
 except DrafthouseError as error:
@@ -43,19 +43,19 @@ def item_of(hub: Hub, path: Path, **details: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def fetch(hub: Hub, folder: Path, token: str = "", **details: Any) -> subprocess.CompletedProcess[str]:
-    return fetch_all(hub, folder, [item_of(hub, folder / "model", **details)], token=token)
+def fetch(hub: Hub, folder: Path, **details: Any) -> subprocess.CompletedProcess[str]:
+    return fetch_all(hub, folder, [item_of(hub, folder / "model", **details)])
 
 
 def fetch_all(
-    hub: Hub, folder: Path, items: list[dict[str, Any]], token: str = "", pair: Any = None, cache: str = ""
+    hub: Hub, folder: Path, items: list[dict[str, Any]], pair: Any = None, cache: str = ""
 ) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "HF_ENDPOINT": hub.url, "HF_HOME": str(folder / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_XET": "1",
     }  # fmt: skip
-    words = [sys.executable, "-c", PROGRAM, str(ROOT / "src"), json.dumps([items, pair, cache]), token]
+    words = [sys.executable, "-c", PROGRAM, str(ROOT / "src"), json.dumps([items, pair, cache])]
     return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=180, check=False)
 
 
@@ -73,13 +73,6 @@ def test_only_what_is_wanted_is_fetched_and_only_once(tmp_path: Path) -> None:
         assert len(hub.asked) == asked  # a second run asks nobody
 
 
-def test_an_unresolved_revision_is_named_for_the_catalogue(tmp_path: Path) -> None:
-    with hub_server(Hub(dict(FILES))) as hub:
-        done = fetch(hub, tmp_path, revision="unresolved")
-    assert done.returncode == 0, done.stderr
-    assert f"revision: {COMMIT}" in json.loads(done.stdout)["note"]
-
-
 def test_a_file_that_is_whole_and_no_model_is_not_served(tmp_path: Path) -> None:
     with hub_server(Hub({**FILES, "model.safetensors": b"w" * 300_000})) as hub:
         done = fetch(hub, tmp_path)
@@ -88,40 +81,6 @@ def test_a_file_that_is_whole_and_no_model_is_not_served(tmp_path: Path) -> None
         sent = hub.sent
         assert fetch(hub, tmp_path).returncode == 1  # it is said again, and fetched no second time
         assert hub.sent == sent
-
-
-@pytest.mark.parametrize(
-    ("changes", "details", "found", "do"),
-    [
-        ({"gated": True}, {}, "is gated", "export HF_TOKEN"),
-        ({}, {"repo": "org/other"}, "no repository org/other", "correct source.hub.repo"),
-        ({}, {"revision": "b" * 40}, "could not download org/model at bbbb", "run again"),
-        ({}, {"allow": ["*.gguf"]}, "none of the 3 files", "correct source.hub.allow"),
-    ],
-)
-def test_what_the_hub_refuses(
-    tmp_path: Path, changes: dict[str, Any], details: dict[str, Any], found: str, do: str
-) -> None:
-    with hub_server(Hub(dict(FILES), **changes)) as hub:
-        done = fetch(hub, tmp_path, **details)
-    assert done.returncode == 1
-    assert found in done.stderr
-    assert do in done.stderr
-    assert not (tmp_path / "model.drafthouse.json").exists()
-
-
-def test_a_gated_repository_with_the_right_token(tmp_path: Path) -> None:
-    with hub_server(Hub(dict(FILES), gated=True)) as hub:
-        done = fetch(hub, tmp_path, token="hf_right")
-    assert done.returncode == 0, done.stderr
-    note = (tmp_path / "model.drafthouse.json").read_text()
-    assert "hf_right" not in note + done.stdout + done.stderr
-
-
-def test_no_hub_in_reach(tmp_path: Path) -> None:
-    done = fetch(Hub(dict(FILES), url="http://127.0.0.1:9"), tmp_path)
-    assert done.returncode == 1
-    assert "check the network (HF_ENDPOINT names a mirror)" in done.stderr
 
 
 def tokenizer(*words: str) -> bytes:
@@ -147,14 +106,6 @@ def test_target_and_draft_must_speak_the_same_words(tmp_path: Path, same: bool) 
         assert [one["changed"] for one in json.loads(again.stdout)] == [False, False]
     else:
         assert str(tmp_path / "org/draft") in again.stderr
-
-
-def test_one_file_of_a_gguf_repository(tmp_path: Path) -> None:
-    hub = Hub({"a.gguf": b"GGUF" + b"\3\0\0\0" + bytes(16), "b.gguf": b"x"})
-    with hub_server(hub):
-        done = fetch_all(hub, tmp_path, [item_of(hub, tmp_path / "m" / "a.gguf", allow=["a.gguf"])])
-    assert hub.sent_of["b.gguf"] == 0
-    assert (tmp_path / "m" / "a.gguf").is_file(), done.stderr
 
 
 def test_the_hubs_cache_with_a_link_where_the_engine_looks(tmp_path: Path) -> None:

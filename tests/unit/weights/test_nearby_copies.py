@@ -1,28 +1,22 @@
-"""A folder and a box that hand weights on: what is taken, verified, resumed, and what is refused."""
+"""A folder that has weights already: what is taken, verified, resumed, and what is refused."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drafthouse.profiles.workspace import ROOT
 from drafthouse.weights.nearby_copies import Place, place_of
-
-pytestmark = pytest.mark.processes
 
 COMMIT = "0123456789" * 4
 DATA = bytes(range(256)) * 40_000  # ten megabytes: several pieces
 SHA256 = hashlib.sha256(DATA).hexdigest()
 GIT_SHA1 = hashlib.sha1(b"blob %d\0" % len(DATA) + DATA).hexdigest()
 NAME = "org-model/model.safetensors"
-HAND_ON = ROOT / "roles" / "hand_on" / "files" / "hand_on.py"
 
 
 @pytest.fixture
@@ -42,26 +36,6 @@ def folder_place(there: Path) -> Place:
     place = place_of({"folder": str(there), "models_dir": "/models"})
     assert place
     return place
-
-
-def box_place(there: Path, cut: str = "cat") -> Place:
-    """A box whose ssh is a shell: the program that answers is the real one, the way to it is shorter.
-
-    A script file and not -c: `_Box` adds the request as one word, as ssh takes it.
-    """
-    ssh = there.parent / "ssh"
-    ssh.write_text(
-        "#!/bin/sh\n"
-        f'SSH_ORIGINAL_COMMAND="$2" {shlex.quote(sys.executable)} {shlex.quote(str(HAND_ON))}'
-        f" {shlex.quote(str(there))} | {cut}\n"
-    )
-    ssh.chmod(0o755)
-    place = place_of({"ssh": [str(ssh), "box-a"], "models_dir": "/models"})
-    assert place
-    return place
-
-
-PLACES = pytest.mark.parametrize("at", [folder_place, box_place], ids=["folder", "box"])
 
 
 class Told:
@@ -86,63 +60,55 @@ def test_no_settings_no_place() -> None:
     assert place_of({}) is None
 
 
-@PLACES
-def test_a_file_is_brought_by_either_hash(at: Any, there: Path, part: Path) -> None:
+def test_a_file_is_brought_by_either_hash(there: Path, part: Path) -> None:
     told = Told()
-    assert at(there).bring(NAME, part, len(DATA), SHA256, None, told)
+    assert folder_place(there).bring(NAME, part, len(DATA), SHA256, None, told)
     assert part.read_bytes() == DATA
     assert told.sum == len(DATA)
     part.unlink()
-    assert bring(at(there), part, None, GIT_SHA1)
-    assert bring(at(there), part, None, GIT_SHA1)  # it lies there whole: once more costs a look
+    assert bring(folder_place(there), part, None, GIT_SHA1)
+    assert bring(folder_place(there), part, None, GIT_SHA1)  # it lies there whole: once more costs a look
     part.unlink()
-    assert bring(at(there), part, size=None)
+    assert bring(folder_place(there), part, size=None)
 
 
-@PLACES
-def test_what_was_begun_is_gone_on_with(at: Any, there: Path, part: Path) -> None:
+def test_what_was_begun_is_gone_on_with(there: Path, part: Path) -> None:
     part.parent.mkdir(parents=True)
     part.write_bytes(DATA[:7_000_001])
     told = Told()
-    assert at(there).bring(NAME, part, len(DATA), SHA256, None, told)
+    assert folder_place(there).bring(NAME, part, len(DATA), SHA256, None, told)
     assert part.read_bytes() == DATA
     assert told.most == len(DATA) - 7_000_001
 
 
-@PLACES
 @pytest.mark.parametrize("begun", [b"x" * 5_000, DATA + b"x"], ids=["wrong", "too long"])
-def test_a_wrong_beginning_is_thrown_away(at: Any, there: Path, part: Path, begun: bytes) -> None:
+def test_a_wrong_beginning_is_thrown_away(there: Path, part: Path, begun: bytes) -> None:
     part.parent.mkdir(parents=True)
     part.write_bytes(begun)
     told = Told()
-    assert at(there).bring(NAME, part, len(DATA), SHA256, None, told)
+    assert folder_place(there).bring(NAME, part, len(DATA), SHA256, None, told)
     assert part.read_bytes() == DATA
     assert told.sum == len(DATA) - len(begun)
 
 
-@PLACES
-def test_wrong_bytes_of_the_right_size_are_not_taken(at: Any, there: Path, part: Path) -> None:
+def test_wrong_bytes_of_the_right_size_are_not_taken(there: Path, part: Path) -> None:
     (there / NAME).write_bytes(b"x" + DATA[1:])
-    place = at(there)
+    place = folder_place(there)
     assert not bring(place, part)
     assert not part.exists()
     assert any("wrong bytes" in line for line in place.notes)
     assert (there / NAME).read_bytes() == b"x" + DATA[1:]
 
 
-@PLACES
-def test_another_size_is_not_read(at: Any, there: Path, part: Path) -> None:
-    place = at(there)
+def test_another_size_is_not_read(there: Path, part: Path) -> None:
+    place = folder_place(there)
     assert not bring(place, part, size=len(DATA) + 1)
-    assert place.notes == [
-        f"{there if at is folder_place else 'box-a'}: {NAME} has {len(DATA)} bytes instead of {len(DATA) + 1}"
-    ]
+    assert place.notes == [f"{there}: {NAME} has {len(DATA)} bytes instead of {len(DATA) + 1}"]
 
 
-@PLACES
-def test_what_is_not_there(at: Any, there: Path, part: Path) -> None:
+def test_what_is_not_there(there: Path, part: Path) -> None:
     (there / NAME).unlink()
-    place = at(there)
+    place = folder_place(there)
     assert not bring(place, part)
     assert place.notes == []
 
@@ -175,43 +141,8 @@ def test_a_planted_link_is_not_written_through(there: Path, part: Path, tmp_path
     victim = tmp_path / "victim"
     victim.write_bytes(b"mine")
     part.symlink_to(victim)
-    assert not bring(box_place(there), part)
+    assert not bring(folder_place(there), part)
     assert victim.read_bytes() == b"mine"
-
-
-def test_a_connection_that_is_cut_is_taken_up_again(there: Path, part: Path) -> None:
-    told = Told()
-    place = box_place(there, "head -c 3000000")
-    assert place.bring(NAME, part, len(DATA), SHA256, None, told)
-    assert part.read_bytes() == DATA
-    assert told.sum == len(DATA)
-
-
-def test_a_connection_that_always_breaks_leaves_the_beginning_to_the_hub(there: Path, part: Path) -> None:
-    place = box_place(there, "head -c 1000000")
-    assert not bring(place, part)
-    assert DATA.startswith(part.read_bytes())
-    assert part.stat().st_size > 1_000_000
-    assert "the hub continues" in place.notes[0]
-
-
-def test_a_box_that_does_not_answer(there: Path, part: Path) -> None:
-    place = box_place(there)
-    (there.parent / "ssh").write_text("#!/bin/sh\necho 'Permission denied (publickey).' >&2\nexit 255\n")
-    assert not bring(place, part)
-    assert "Permission denied (publickey)." in place.notes[0]
-    place = place_of({"ssh": ["/nowhere/ssh"], "models_dir": "/models"})  # type: ignore[assignment]
-    assert not bring(place, part)
-
-
-@pytest.mark.parametrize(
-    "name", ["../secret", "/etc/passwd", "org-model/../../secret", "org-model/link", "org-model", "%2e%2e/secret"]
-)
-def test_a_box_hands_on_nothing_from_outside_the_folder(there: Path, part: Path, name: str) -> None:
-    (there.parent / "secret").write_bytes(DATA)
-    (there / "org-model" / "link").symlink_to(there.parent / "secret")
-    assert not box_place(there).bring(name, part, None, SHA256, None, Told())
-    assert not part.exists()
 
 
 # --- the note beside the weights ------------------------------------------------------------------------
@@ -230,11 +161,10 @@ def write_note(there: Path, **change: Any) -> None:
     (there / "org-model.drafthouse.json").write_text(json.dumps({**note, **change}))
 
 
-@PLACES
 @pytest.mark.parametrize("revision", [COMMIT, "unresolved"])
-def test_a_note_says_what_the_revision_consists_of(at: Any, there: Path, revision: str) -> None:
+def test_a_note_says_what_the_revision_consists_of(there: Path, revision: str) -> None:
     write_note(there, asked=revision)
-    listing = at(there).listing("org-model", "org/model", revision, identity_of)
+    listing = folder_place(there).listing("org-model", "org/model", revision, identity_of)
     assert listing is not None
     assert (listing.repo, listing.asked, listing.commit) == ("org/model", revision, COMMIT)
     assert {file.path: (file.size, file.sha256, file.git_sha1) for file in listing.files} == {

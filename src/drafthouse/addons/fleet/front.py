@@ -6,19 +6,14 @@ is left out, and so is one that is no longer in the inventory.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypedDict
 
+from ...core.documents import BadDocument, json_of
 from ...core.errors import one_problem
-from ...profiles.render import render_file
+from ...core.schema import Findings, check
+from ...core.typed_shape import shape_of
 
-if TYPE_CHECKING:
-    from drafthouse.profiles.resolved_types import File, Folder
-
-#: The front's Caddy has looked at the size before.
-_MAX_BODY = 1_000_000_000
 KEPT = "replicas.json"
 
 
@@ -31,28 +26,33 @@ class Entry(TypedDict):
     served_name: str
 
 
-def entry_of(found: Any, *, own: bool) -> Entry | None:
-    """Return the entry of what a run found of a box, None where it found none; the front's ``own`` is on loopback."""
-    if not found:
-        return None
-    return {
-        "address": "127.0.0.1" if own else str(found["address"]).strip("[]"),
-        "port": int(found["own_port"] if own else found["port"]),
-        "certificate": str(found["certificate"]),
-        "served_name": str(found["served_name"]),
-    }
+def front_host(named: str, members: Sequence[str]) -> str:
+    """The host that has the front: ``named`` by the inventory, or the first of the fleet's ``members``.
+
+    Raises DrafthouseError if the named host is not one of them.
+    """
+    if not named:
+        return members[0]
+    if named not in members:
+        raise one_problem(
+            "no-such-host",
+            f"the front {named}, which is no host of the fleet",
+            f"one of {', '.join(members)}",
+            "name one of them as front in drafthouse_fleet, or leave it out (the first)",
+            "site.fleet.front",
+        )
+    return named
 
 
 def kept_replicas(text: str) -> dict[str, Entry]:
     """Return what the front has, {} where its file is missing or cannot be read."""
     try:
-        kept: dict[str, Entry] = json.loads(text)
-    except ValueError:
+        kept = json_of(text)
+    except BadDocument:
         return {}
-    if not isinstance(kept, dict):
-        return {}
-    whole = Entry.__required_keys__
-    return {name: one for name, one in kept.items() if isinstance(one, dict) and whole <= set(one)}
+    right = shape_of(Entry)
+    entries = kept.items() if isinstance(kept, dict) else ()
+    return {name: one for name, one in entries if check(one, right, Findings(KEPT))}
 
 
 def replicas_for(
@@ -80,20 +80,3 @@ def replicas_for(
             "site.fleet.served_name",
         )
     return found
-
-
-def router_entries(templates: Path, folder: str, port: int, replicas: int, policy: str) -> list[Folder | File]:
-    """Return the folders and files of vllm-router beside a front, as `lay_out` takes them.
-
-    It listens at ``port`` and, for its own metrics, at the next one. The front's Caddy has a port for each replica from
-    the one behind that on (templates/gateway/Caddyfile.fleet.j2): the router knows no certificates of ours.
-    """
-    data = {
-        "folder": folder,
-        "port": port,
-        "workers": [f"http://127.0.0.1:{port + 2 + at}" for at in range(replicas)],
-        "policy": policy,
-        "max_body_bytes": _MAX_BODY,
-    }
-    folders: list[Folder] = [{"path": path, "mode": "0750"} for path in (folder, f"{folder}/logs")]
-    return [*folders, render_file(templates, "fleet/router.sh.j2", f"{folder}/serve.sh", "0755", data)]

@@ -24,10 +24,11 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar, get_type_hints
 
 from ...analysis.break_even import Counts, Point, break_even, cost_at, counts_of, gain_of
 
+Kind = TypeVar("Kind")
 HOLD, OFF, TRIAL, ON = "hold", "off", "trial", "on"
 #: What is the case: speculation serves, does not, or is being tried again.
 PHASES = (ON, OFF, TRIAL)
@@ -117,9 +118,22 @@ def memory_of(data: Any) -> Memory:
     """Return the memory that was kept as JSON. Raises ValueError, TypeError or KeyError for what it has not written."""
     if data["phase"] not in PHASES:
         raise ValueError(f"no phase {data['phase']!r}")
-    windows = tuple((float(at), Window(**window)) for at, window in data["windows"])
+    windows = tuple((float(at), as_declared(Window(**window))) for at, window in data["windows"])
     seen = tuple(float(value) for value in data["seen"]) if data["seen"] else None
-    return Memory(**{**data, "windows": windows, "seen": seen})
+    if seen is not None and len(seen) != 3:
+        raise ValueError("no last traffic")
+    return as_declared(Memory(**{**data, "windows": windows, "seen": seen}))
+
+
+def as_declared(made: Kind) -> Kind:
+    """``made``, whose numbers and texts are what they are declared as. Raises TypeError."""
+    for name, kind in get_type_hints(type(made)).items():
+        value = getattr(made, name)
+        right = kind | int if kind in (float, float | None) else kind
+        plain = (str, bool, int, str | None, int | None, float | int, float | int | None)
+        if right in plain and not isinstance(value, right):
+            raise TypeError(f"{name}: {value!r}")
+    return made
 
 
 def decide(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ...core.documents import json_of
 from ...core.files import replace_file
-from .decision import Memory, Numbers, memory_of
+from ...core.places import ORDER
+from .decision import Memory, Numbers, as_declared, memory_of
 
 if TYPE_CHECKING:
     from typing import NotRequired
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import WatchdogRules
 
 FOLDER = "watchdog"  # below our home on the box
-ORDER, STATE, JOURNAL = "order.json", "state.json", "journal.jsonl"
+STATE, JOURNAL = "state.json", "journal.jsonl"
 SCHEMA = "drafthouse.watchdog/1"
 JOURNAL_BYTES = 4_000_000
 
@@ -122,7 +123,9 @@ def read_state(folder: Path) -> State | None:
         data = json_of((folder / STATE).read_text("utf-8"))
         if data.pop("schema") != SCHEMA:
             return None
-        return State(**{**data, "memory": memory_of(data["memory"])})
+        state = as_declared(State(**{**data, "memory": memory_of(data["memory"])}))
+        elapsed(state.clock, state.clock)
+        return state
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 

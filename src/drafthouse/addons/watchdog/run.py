@@ -32,13 +32,13 @@ from ...bench.spec_metrics import difference
 from ...core.errors import DrafthouseError
 from ...core.locks import held, only_one
 from ...core.procfs import boot_id
-from ...profiles.watchdog_settings import REPORT, SCHEDULE
+from ...profiles.watchdog_settings import REPORT
 from ...serving.releases import current
 from ...serving.runtimes import Runtime, runtime_of
 from .decision import HOLD, OFF, ON, TRIAL, Decision, Memory, Rules, Window, changed, decide, settled
 from .journal import FOLDER, STATE, State, elapsed, note, read_order, read_state, write_state
 from .reading import answered, read_now
-from .switch import Door, is_measured, phase_served, restore, serve
+from .switch import SPECULATIVE, Door, is_measured, restore, serve
 
 if TYPE_CHECKING:
     from drafthouse.addons.watchdog.journal import Clocks, Order, Said, Wish
@@ -74,7 +74,7 @@ class Watchdog:
         *,
         now: Callable[[], Clocks] = clocks,
         read: Callable[[Order], Snapshot] | None = None,
-        change: Callable[[Path, str, str, str], None] = serve,
+        change: Callable[[Path, str, str], None] = serve,
         restore: Callable[[Path], None] = restore,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -175,7 +175,7 @@ class Watchdog:
     def other_server(self, seconds: float, serving: Serving, started: float | None) -> Window:
         """Take in that another server runs than before, which we have not started: it is left alone for a while."""
         first = self.state.arm is None
-        drafts = phase_served(self.home, serving)
+        drafts = serving["arm"] == SPECULATIVE
         memory = self.state.memory
         if drafts != (memory.phase != OFF) and self.order["mode"] != REPORT:
             memory = Memory(phase=ON if drafts else OFF, clock_s=memory.clock_s)
@@ -189,9 +189,6 @@ class Watchdog:
 
     def allowed(self, decision: Decision) -> Decision:
         """Return a decision, or why it is not for us to make."""
-        if decision.word == TRIAL and self.order["mode"] == SCHEDULE:
-            why = "the engine switches drafting by batch size; only a new run changes its schedule"
-            return Decision(HOLD, "scheduled", why, decision.numbers)
         if decision.word == TRIAL and not self.state.memory.seen:
             why = "the run chose to serve without speculation; the watchdog only reverses its own changes"
             return Decision(HOLD, "chosen", why, decision.numbers)
@@ -280,7 +277,7 @@ class Watchdog:
         try:
             # Whoever restarts servers holds this lock: a measurement that begins now ends us, and we never end one.
             with only_one(self.home / "benchmark.lock", end_others=False):
-                self.change(self.home, self.order["mode"], decision.word, f"watchdog: {decision.why}")
+                self.change(self.home, decision.word, f"watchdog: {decision.why}")
             failures, code, why = 0, "changed", decision.why
         except _FAILS as error:
             failures, code, why = self.state.failures + 1, "failed", str(error)
@@ -310,7 +307,7 @@ class Watchdog:
         """Go on after we were ended in the middle of a change: what is recorded is put back, and the door opens."""
         begun = self.state.under_way
         serving = current(self.home)
-        phase = OFF if serving and not phase_served(self.home, serving) else ON
+        phase = OFF if serving and serving["arm"] != SPECULATIVE else ON
         to = begun["to"] if begun else None
         done = (to == OFF) == (phase == OFF)
         problem = "" if is_measured(self.home) else self.put_right()

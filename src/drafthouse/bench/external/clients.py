@@ -1,323 +1,341 @@
-"""The same requests once more, sent by another benchmark client: a second opinion on our own numbers.
+"""The records of a document: what each known client calls things, and for all others whatever has known columns.
 
-The other tool runs in an environment of its own (it is never installed by us), sends the prompts of one group
-at the same concurrency, lengths and temperature, and its result file is read into our names. Ours is measured
-before it and again after it: what an engine remembers of the first round (prefix cache, lookup tables) helps
-whoever comes second, and the pair of ours shows how much.
+The versions that this was written for: vllm bench serve 0.32, SGLang's bench_serving 0.5, GuideLLM 0.6 to 0.8, AIPerf
+0.13, llama.cpp's server and llama-bench b9789, llama-benchy 0.4.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import shutil
-import signal
-import subprocess
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from ...bench.client import Endpoint
-from ...bench.groups import Group, StepOptions, plan_groups
-from ...bench.results import assemble
-from ...bench.step import run_step
-from ...core.errors import NotHere, Problem, did_you_mean, one_problem
-from ...core.format import DASH, count, number, whole
-from ...core.table import aligned
-from .formats import COUNTS, HERE, NUMBERS, TOOLS, Call, Tool, Work, number_in
+from ...core.documents import Json
+from .columns import ARM_COLUMNS, SPEEDS, UNITS, Row, expanded, hash_of, lists_of, renamed, to_number
 
-if TYPE_CHECKING:
-    from drafthouse.bench.client import Ask
-    from drafthouse.bench.result_types import ArmResult, Numbers
-    from drafthouse.prompts.suite_types import Kind, Suite
-
-#: How long a tool may take beside the time of its requests (imports, its own start), in seconds.
-START_S = 180.0
-_TAIL_LINES = 12
-_ENDED_S = 10.0
-
-OURS, AGAIN = "ours", "ours again"
-_TITLES = {
-    "output_throughput": "output tok/s",
-    "request_throughput": "requests/s",
-    "median_ttft_ms": "TTFT ms, median",
-    "p99_ttft_ms": "TTFT ms, p99",
-    "median_tpot_ms": "TPOT ms, median",
-    "p99_tpot_ms": "TPOT ms, p99",
-    "median_e2el_ms": "E2E ms, median",
-    "completed": "completed",
-    "failed": "failed",
-    "total_output_tokens": "output tokens",
-}
-
-Side = dict[str, float | str | None]
-"""Numbers under the names of `NUMBERS` and `COUNTS`, and ``raw_file``: where the tool's own result is kept."""
+#: A number of an author's summary, by its name.
+_FIGURE = re.compile(
+    r"throughput|tok_?s|tps|tpot|itl|speed_?up|effect|accept|mean_len|inter_token|spec_decode", re.IGNORECASE
+)
+_STREAMS, _PER_SECOND = "concurrent requests", "requests per second"
+#: Columns that stand above records and hold for all of them.
+_CONTEXT = ("kind", "run", "load", "rate", "temperature", "max_tokens", "model")
+#: Settings of a draft: runs in one line with others of them are no repeats.
+_SETTINGS = ("steps", "topk", "num_draft_tokens", "n_max")
+#: Names of lists of records that say nothing of them.
+_WRAPPERS = ("rows", "raw_runs", "runs", "records", "results", "requests", "samples", "benchmarks", "data", "metrics")
+#: Answers inside each other at most, such as {"response": {"timings": …}}.
+_DEEP = 4
 
 
-class SecondOpinion(TypedDict):
-    """Ours, theirs and ours again, by group; ``left_out`` says why the tool cannot send a prompt, by its id."""
+@dataclass(frozen=True)
+class Record:
+    """One record: a request or, where ``whole`` is set, a run in one line; ``arm`` has what names its arm."""
 
-    client: str
-    program: str
-    differs: list[str]
-    left_out: dict[str, str]
-    groups: dict[str, dict[str, Side]]
+    row: Row
+    form: str = "named columns"
+    arm: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)
+    whole: bool = False
+
+    @property
+    def run(self) -> str:
+        """The run that it names; empty where it names none."""
+        named = self.row.get("run")
+        return "" if named is None or isinstance(named, list | dict) else str(named)
+
+    @property
+    def load(self) -> tuple[float | None, str]:
+        """The load and its unit."""
+        streams, rate = to_number(self.row.get("load")), to_number(self.row.get("rate"))
+        if streams is None and rate is not None:
+            return rate, _PER_SECOND
+        return int(streams) if streams is not None and streams.is_integer() else streams, _STREAMS
 
 
-def tool_named(name: str) -> Tool:
-    """Return the tool of that name. Raises DrafthouseError."""
-    if name not in TOOLS:
-        raise one_problem(
-            "invalid-option",
-            f"no client '{name}'",
-            f"one of: {', '.join(TOOLS)}",
-            did_you_mean(name, TOOLS),
-            "--client",
-        )
-    return TOOLS[name]
+def records_in(document: Json) -> Iterator[Record]:
+    """The records of a document, in their order; nothing for one without a speed."""
+    if isinstance(document, Mapping):
+        for fits, reader in _READERS:
+            if fits(document):
+                yield from reader(document)
+                return
+    if any(fits(item) for item in _mappings(document) for fits, _ in _READERS):
+        for item in _mappings(document):
+            yield from records_in(item)
+        return
+    yield from _walk(document, Record({}))
 
 
-def find_program(tool: Tool, home: Path | None = None) -> Path:
-    """Return the tool's program: in the environment ``home``, else on PATH.
+# --- records by their columns -----------------------------------------------------------------------
 
-    Raises DrafthouseError with what to install.
+
+def _walk(node: Json, above: Record) -> Iterator[Record]:
+    """The records below a node; ``above`` is what the nodes around it say of all of them."""
+    if isinstance(node, list):
+        for item in node:
+            if isinstance(item, list | Mapping):
+                yield from _walk(item, above)
+        return
+    if not isinstance(node, Mapping):
+        return
+    if _is_answer(node):
+        yield from _finished(_answer_with_timings(node), replace(above, form="answers of llama.cpp's server"))
+        return
+    if lists := lists_of(node):
+        here = _below(above, node)
+        form = "vllm bench serve or SGLang's bench_serving" if "ttfts" in lists else above.form
+        here.row.pop("count", None)  # of the requests, each of which is a record here
+        for row in expanded(node, lists):
+            yield from _finished(row, replace(here, form=form))
+        return
+    inside = {name: value for name, value in node.items() if _holds_records(value)}
+    if inside:
+        here = _below(above, node)
+        for name, value in inside.items():
+            tells = isinstance(value, Mapping) or (len(inside) > 1 and name not in _WRAPPERS)
+            named = {f"of {len(here.arm)}": name} if tells else {}
+            yield from _walk(value, replace(here, arm={**here.arm, **named}))
+        return
+    yield from _finished(renamed(_flat(node)), _below(above, node), above.figures)
+
+
+def _finished(row: Row, above: Record, figures: dict[str, float] | None = None) -> Iterator[Record]:
+    """A record with what stands above it; nothing for one that has no column of an answer or a run.
+
+    ``figures`` are its author's where it is a request: what stands in it is its own.
     """
-    found = shutil.which(tool.program, path=str(home / "bin")) if home else shutil.which(tool.program)
-    if found:
-        return Path(found).absolute()  # not resolved: an environment is told by where its program stands
-    where = f"{home}/bin" if home else "PATH"
-    raise NotHere(
-        Problem(
-            "program-missing",
-            f"no program '{tool.program}' in {where}",
-            f"{tool.name} in its own environment",
-            f"python3 -m venv ~/{tool.name} && ~/{tool.name}/bin/pip install '{tool.package}', then add "
-            f"--client-home ~/{tool.name}",
-            f"--client {tool.name}",
-        )
+    full: Row = {**above.row, **row}
+    number = to_number(full.get("count"))
+    whole = any(name in row for name in ("run_tps", "run_tpot_ms")) and not any(
+        name in row for name in ("decode_ms", "gaps", "tps", "tpot_ms")
+    )
+    several = number is not None and number > 1
+    asked = any(name in row for name in ("id", "prompt", "prompt_hash", "tokens", "e2el_ms", "decode_ms"))
+    speeds = any(name in row for name in (*SPEEDS, "run_tps", "run_tpot_ms"))
+    if not speeds and not asked:
+        return
+    in_one_line = speeds and (several or not asked or (whole and number is None))
+    arm = dict(above.arm)
+    if not in_one_line and full.get("id") is None and "name" in arm:
+        full["id"] = arm.pop("name")
+    told = above.figures if in_one_line or figures is None else figures
+    yield replace(above, row=full, arm=arm, whole=in_one_line, figures=told)
+
+
+def _below(above: Record, node: Mapping[str, Json]) -> Record:
+    """What is known of all records below a node: its context, the columns of its arm, its author's figures."""
+    flat = {name: value for name, value in node.items() if isinstance(value, str | int | float)}
+    known = renamed(flat)
+    context = {name: known[name] for name in _CONTEXT if name in known}
+    arm = {name.lower(): str(value) for name, value in flat.items() if name.lower() in ARM_COLUMNS}
+    figures = {}
+    for name, value in flat.items():
+        number = to_number(value)
+        if number is not None and _FIGURE.search(name):
+            figures[name] = number
+    settings = [f"{name} {flat[name]}" for name in _SETTINGS if name in flat]
+    if settings:
+        context["settings"] = ", ".join(settings)
+    if "count" in known:
+        context["count"] = known["count"]
+    return replace(
+        above,
+        row={**{name: value for name, value in above.row.items() if name != "count"}, **context},
+        arm={**above.arm, **arm},
+        figures={**above.figures, **figures},
     )
 
 
-def works_of(groups: Sequence[Group], options: StepOptions) -> list[Work]:
-    """Return what is to be sent: the requests of each group, those of all rounds one after the other."""
-    asks: dict[str, list[Ask]] = {}
-    for group in groups:
-        asks.setdefault(group.key, []).extend(group.asks)
-    return [Work(key, found, options.concurrency, options.timeout_s) for key, found in asks.items()]
+def _holds_records(value: Json, deep: int = 0) -> bool:
+    """Whether a value is a list of records, or holds one."""
+    if isinstance(value, list):
+        return any(isinstance(item, Mapping) for item in value)
+    if not isinstance(value, Mapping) or deep > _DEEP:
+        return False
+    return bool(lists_of(value)) or any(_holds_records(item, deep + 1) for item in value.values())
 
 
-def sendable(tool: Tool, suites: Sequence[Suite], options: StepOptions) -> tuple[list[Suite], dict[str, str]]:
-    """Return the suites with the prompts that the tool can send, and why it cannot send the others, by id.
-
-    Raises DrafthouseError when it can send none of them.
-    """
-    why: dict[str, str] = {}
-    for group in plan_groups(suites, options):
-        for ask in group.asks:
-            reason = tool.cannot_send(ask)
-            if reason:
-                why[ask.prompt_id] = reason
-    kept: list[Suite] = []
-    for suite in suites:
-        kinds: dict[str, Kind] = {}
-        for kind, entry in suite["kinds"].items():
-            repeat = entry.get("repeat", 1)
-            prompts = [one for one in entry["prompts"] if (f"{one['id']}#1" if repeat > 1 else one["id"]) not in why]
-            if prompts and (not options.kinds or kind in options.kinds):
-                kinds[kind] = {**entry, "prompts": prompts}
-        if kinds:
-            kept.append({**suite, "kinds": kinds})
-    if not kept:
-        first = next(iter(why.items()))
-        raise one_problem(
-            "no-prompts",
-            f"{tool.name} cannot send any of the prompts ({first[0]}: {first[1]})",
-            "prompts of one user message",
-            "choose another suite or kind, or --client aiperf, which sends any request",
-            f"--client {tool.name}",
-        )
-    return kept, why
+def _flat(node: Mapping[str, Json], deep: int = 0) -> Row:
+    """The values of a record and of the records inside it; what stands further out counts."""
+    found: Row = {name: value for name, value in node.items() if not isinstance(value, Mapping | list)}
+    for value in node.values():
+        if isinstance(value, Mapping) and deep < _DEEP:
+            found = {**_flat(value, deep + 1), **found}
+    return found
 
 
-def run_tool(
-    tool: Tool, program: Path, work: Work, endpoint: Endpoint, tokenizer: str | None = None, keep: Path | None = None
-) -> Side:
-    """Send one group with the tool; return its numbers (`NUMBERS` and `COUNTS`), and its own file under `raw_file`.
+# --- answers of llama.cpp's server ------------------------------------------------------------------
 
-    Everything it reads and writes lies in a folder of its own that is removed afterwards: a configuration may hold the
-    key. ``keep`` is a folder for its result file. Raises DrafthouseError with its last lines when it fails.
-    """
-    call = tool.call(work, endpoint, tokenizer)
-    with tempfile.TemporaryDirectory(prefix="drafthouse-client-") as name:  # 0700
-        folder = Path(name)
-        for file, text in call.files.items():
-            (folder / file).parent.mkdir(exist_ok=True)
-            # Prompts are nobody's template.
-            written = text if file.endswith(".jsonl") else text.replace(HERE, name)
-            (folder / file).write_text(written, "utf-8")
-            (folder / file).chmod(0o600)
-        # The requests of a whole group can take as long as one of them may, times the turns.
-        turns = -(-len(work.asks) // work.concurrency)
-        words = [word.replace(HERE, name) for word in call.words]
-        _run([str(program), *words], folder, call, START_S + turns * work.timeout_s, endpoint, tool.name)
-        try:
-            found = json.loads(next(folder.glob(call.result)).read_text("utf-8"))
-            if not isinstance(found, dict):
-                raise ValueError("no JSON object")
-        except (OSError, StopIteration, ValueError) as error:
-            file = call.result.rpartition("/")[2]
-            raise one_problem(
-                "client-failed",
-                f"{tool.name} exited with 0 but wrote no readable {file} ({str(error) or 'no file'})",
-                "its result as JSON",
-                f"check that its version is the one in docs/second-opinion.md ({tool.package})",
-                f"--client {tool.name}",
-            ) from error
-        numbers: Side = {**tool.read(found)}
-        if not numbers.get("completed"):
-            raise one_problem(
-                "client-failed",
-                f"{tool.name} completed none of {count(len(work.asks), 'request')}",
-                "a server that answers it as it answers Drafthouse",
-                "try one prompt, and check the engine's log",
-                f"--client {tool.name}",
+
+def _is_answer(node: Mapping[str, Json], deep: int = 0) -> bool:
+    """Whether a record is a server's answer with its timings, maybe with the request beside it."""
+    if isinstance(node.get("timings"), Mapping):
+        return True
+    inside = [value for value in node.values() if isinstance(value, Mapping)]
+    return deep < 2 and any(_is_answer(value, deep + 1) for value in inside)
+
+
+def _answer_with_timings(node: Mapping[str, Json]) -> Row:
+    row = renamed(_flat(node))
+    for name, value in _lists_inside(node):
+        if name == "choices":
+            first = value[0] if value else None
+            told = renamed(_flat(first)) if isinstance(first, Mapping) else {}
+            row.setdefault("text", told.get("text"))
+        elif name == "messages":
+            row.setdefault("prompt_hash", hash_of(json.dumps(value, sort_keys=True)))
+    return row
+
+
+def _lists_inside(node: Mapping[str, Json]) -> Iterator[tuple[str, Sequence[Json]]]:
+    for name, value in node.items():
+        if isinstance(value, list):
+            yield name, value
+        elif isinstance(value, Mapping):
+            yield from _lists_inside(value)
+
+
+# --- clients whose records need more than names ------------------------------------------------------
+
+
+#: What of a request of GuideLLM is known by its name.
+_GUIDELLM = ("request_id", "output_tokens", "prompt_tokens", "inter_token_latency_ms", "time_to_first_token_ms",
+             "request_latency", "output")  # fmt: skip
+
+
+def _guidellm(document: Mapping[str, Json]) -> Iterator[Record]:
+    for benchmark in _mappings(document.get("benchmarks")):
+        config = _mapping(benchmark.get("config"))
+        strategy = _mapping(config.get("strategy"))
+        streams = strategy.get("streams") or (1 if strategy.get("type_") == "synchronous" else None)
+        above: Row = {"load": streams, "rate": None if streams else strategy.get("rate")}
+        metrics = _mapping(benchmark.get("metrics"))
+        figures = {}
+        for name in ("output_tokens_per_second", "inter_token_latency_ms", "time_per_output_token_ms"):
+            good = _mapping(_mapping(metrics.get(name)).get("successful"))
+            number = to_number(good.get("mean" if name.endswith("second") else "median"))
+            if number:
+                figures[name] = number
+        requests = _mapping(benchmark.get("requests"))
+        found = False
+        for status in ("successful", "errored", "incomplete"):
+            ordered = sorted(
+                _mappings(requests.get(status)), key=lambda one: to_number(one.get("request_start_time")) or 0
             )
-        if keep is not None:
-            kept = keep / f"{tool.name}-{work.name.replace('/', '-')}.json"
-            kept.write_text(endpoint.without_key(json.dumps(found)), "utf-8")
-            numbers["raw_file"] = str(kept)
-    return numbers
+            for request in ordered:
+                found = True
+                row = {**above, **_guidellm_row(request), "status": status}
+                yield Record(row, "GuideLLM", figures=figures)
+        if not found and figures:
+            whole: Row = {**above, "run_tpot_ms": figures.get("inter_token_latency_ms"),
+                          "run_tps": figures.get("output_tokens_per_second")}  # fmt: skip
+            yield Record(whole, "GuideLLM", figures=figures, whole=True)
 
 
-def _run(words: list[str], folder: Path, call: Call, limit_s: float, endpoint: Endpoint, name: str) -> None:
-    """Run a command in ``folder``; whatever it started ends with it. Raises DrafthouseError."""
-    with (folder / "output").open("w+", encoding="utf-8", errors="replace") as output:
-        process = subprocess.Popen(
-            words,
-            cwd=folder,
-            env={**os.environ, **call.environment},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # a group of its own: AIPerf is a dozen processes
-        )
-        try:
-            code: int | None = process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            _end_group(process)
-        if code == 0:
-            return
-        output.seek(0)
-        tail = "\n".join(line.rstrip() for line in output.read().splitlines()[-_TAIL_LINES:])
-    raise one_problem(
-        "client-failed",
-        f"{name} {'did not end in time' if code is None else f'ended with status {code}'}; its last lines:\n"
-        + endpoint.without_key(tail),
-        "the tool's result",
-        "read these lines; docs/second-opinion.md names the version that is supported",
-        f"--client {name}",
-    )
+def _guidellm_row(request: Mapping[str, Json]) -> Row:
+    row = renamed({name: request.get(name) for name in _GUIDELLM})
+    row["order"] = request.get("request_start_time")
+    try:
+        sent = _mapping(json.loads(str(request.get("request_args"))))
+    except ValueError:
+        return row
+    body = _mapping(sent.get("body")) or sent
+    asked = body.get("messages") or body.get("prompt")
+    if asked:
+        row["prompt_hash"] = hash_of(json.dumps(asked, sort_keys=True))
+    row["temperature"] = body.get("temperature")
+    row["max_tokens"] = body.get("max_completion_tokens") or body.get("max_tokens")
+    return row
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    for what in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, what)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_ENDED_S)
-            return
-
-
-def second_opinion(
-    tool: Tool,
-    endpoint: Endpoint,
-    suites: Sequence[Suite],
-    options: StepOptions,
-    first: ArmResult | None = None,
-    *,
-    home: Path | None = None,
-    tokenizer: str | None = None,
-    keep: Path | None = None,
-    tell: Callable[[str], None] = lambda text: None,
-) -> SecondOpinion:
-    """Measure with ours, with the tool, with ours again; return all of it by group.
-
-    ``first`` is a result of ours of these very suites and options, just measured; it is used where the tool can send
-    every prompt of it, otherwise ours is measured anew without those that it cannot. Raises DrafthouseError.
-    """
-    program = find_program(tool, home)
-    kept, left_out = sendable(tool, suites, options)
-    works = works_of(plan_groups(kept, options), options)
-    if tokenizer and Path(tokenizer).is_dir():
-        tokenizer = str(Path(tokenizer).absolute())  # the tool runs in a folder of its own
-    before = first
-    if before is None or left_out:
-        tell(f"ours, {count(sum(len(work.asks) for work in works), 'request')}")
-        before = assemble([run_step([endpoint], kept, options)], endpoint.arm)
-    theirs: dict[str, Side] = {}
-    for work in works:
-        tell(f"{tool.name}: {work.name}, {count(len(work.asks), 'request')}")
-        theirs[work.name] = run_tool(tool, program, work, endpoint, tokenizer, keep)
-    tell("ours again")
-    after = assemble([run_step([endpoint], kept, replace(options, warmups=0))], endpoint.arm)
-    return {
-        "client": tool.name,
-        "program": program.name,
-        "differs": list(tool.differs),
-        "left_out": left_out,
-        "groups": {
-            work.name: {
-                OURS: numbers_of(before["groups"][work.name]),
-                tool.name: theirs[work.name],
-                AGAIN: numbers_of(after["groups"][work.name]),
-            }
-            for work in works
-        },
+def _aiperf_record(document: Mapping[str, Json]) -> Iterator[Record]:
+    about, metrics = _mapping(document.get("metadata")), _mapping(document.get("metrics"))
+    if about.get("benchmark_phase", "profiling") != "profiling":
+        return
+    values: Row = {}
+    for name, metric in metrics.items():
+        value, unit = to_number(_mapping(metric).get("value")), str(_mapping(metric).get("unit"))
+        values[name] = None if value is None else value * UNITS.get(unit, 1.0)
+    turn = about.get("turn_index") or 0
+    drafts = _mapping(document.get("spec_decode_acceptance"))
+    row: Row = {
+        "id": f"{about.get('conversation_id')} {turn}" if about.get("conversation_id") else None,
+        "tokens": values.get("output_sequence_length"),
+        "input_tokens": values.get("input_sequence_length"),
+        "tpot_ms": values.get("inter_token_latency"),
+        "ttft_ms": values.get("time_to_first_token"),
+        "e2el_ms": values.get("request_latency"),
+        "drafted": drafts.get("num_draft_tokens"),
+        "accepted": drafts.get("num_accepted_draft_tokens"),
+        "order": about.get("session_num"),
+        "error": document.get("error") or ("cancelled" if about.get("was_cancelled") is True else None),
     }
+    yield Record(row, "AIPerf")
 
 
-def numbers_of(result: Numbers) -> Side:
-    """Return the numbers of a result or of one of its groups that are compared."""
-    told: Mapping[str, object] = result
-    return {name: number_in(told.get(name)) for name in (*NUMBERS, *COUNTS)}
+def _aiperf_summary(document: Mapping[str, Json]) -> Iterator[Record]:
+    figures = {}
+    for name, field_name in (("inter_token_latency", "p50"), ("output_token_throughput", "avg")):
+        number = to_number(_mapping(document.get(name)).get(field_name))
+        if number:
+            figures[f"{name} ({field_name})"] = number
+    phases = json.dumps(document.get("input_config"))
+    streams = re.search(r'"concurrency": (\d+)', phases)
+    row: Row = {
+        "run_tpot_ms": figures.get("inter_token_latency (p50)"),
+        "run_tps": figures.get("output_token_throughput (avg)"),
+        "load": int(streams.group(1)) if streams else None,
+    }
+    if figures:
+        yield Record(row, "AIPerf", figures=figures, whole=True)
 
 
-def comparison_lines(opinion: SecondOpinion) -> list[str]:
-    """Return a second opinion as lines for a terminal: a table for each group, the difference beside it."""
-    name = str(opinion["client"])
-    lines = [f"Second opinion: {name} and our client, the same requests at the same concurrency", ""]
-    for group, sides in opinion["groups"].items():
-        table = [[str(group), OURS, name, AGAIN, "difference"]]
-        for key, title in _TITLES.items():
-            values = [number_in(sides[side].get(key)) for side in (OURS, name, AGAIN)]
-            if any(value is not None for value in values):
-                shown = _shown if key in NUMBERS else whole
-                table.append([title, *map(shown, values), _difference(values) if key in NUMBERS else ""])
-        lines += [*aligned(table), ""]
-    lines.append(
-        "difference: theirs against the mean of our two runs. Our second run follows theirs: prompts that are still"
-    )
-    lines.append("in the engine's cache speed up theirs and our second run, but not our first.")
-    if opinion["left_out"]:
-        prompts = opinion["left_out"]
-        lines.append(
-            f"Left out because {name} cannot send them: {', '.join(prompts)} ({next(iter(prompts.values()))})."
-        )
-    return [*lines, *opinion["differs"]]
+def _llama_bench(document: Mapping[str, Json]) -> Iterator[Record]:
+    """A row of llama-bench: its repeats, of generation alone."""
+    if not to_number(document.get("n_gen")):
+        return
+    kind = f"pp{document.get('n_prompt') or 0} tg{document.get('n_gen')} d{document.get('n_depth') or 0}"
+    samples = document.get("samples_ts")
+    for value in samples if isinstance(samples, list) and samples else [document.get("avg_ts")]:
+        row: Row = {"run_tps": value, "kind": kind, "model": document.get("model_filename")}
+        yield Record(row, "llama-bench", whole=True, figures={"avg_ts": to_number(document.get("avg_ts")) or 0.0})
 
 
-def _shown(value: float | None) -> str:
-    return number(value, 4) if value is not None else DASH
+def _llama_benchy(document: Mapping[str, Json]) -> Iterator[Record]:
+    for one in _mappings(document.get("benchmarks")):
+        told = _mapping(one.get("tg_req_throughput")) or _mapping(one.get("tg_throughput"))
+        if one.get("is_context_prefill_phase") is True or not told:
+            continue
+        kind = f"pp{one.get('prompt_size')} tg{one.get('response_size')} d{one.get('context_size') or 0}"
+        values = told.get("values")
+        for value in values if isinstance(values, list) and values else [told.get("mean")]:
+            row: Row = {"run_tps": value, "kind": kind, "load": one.get("concurrency"), "model": document.get("model")}
+            yield Record(row, "llama-benchy", whole=True)
 
 
-def _difference(values: Sequence[float | None]) -> str:
-    one, other, again = values
-    own = [value for value in (one, again) if value is not None]
-    if other is None or not own or not sum(own):
-        return DASH
-    return f"{100 * (other * len(own) / sum(own) - 1):+.1f} %"
+def _mapping(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: Json) -> list[Mapping[str, Json]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def _has(*names: str) -> Callable[[Mapping[str, Json]], bool]:
+    """A test whether a document has all of these keys."""
+    return lambda document: all(name in document for name in names)
+
+
+def _benchmarks_with(*names: str) -> Callable[[Mapping[str, Json]], bool]:
+    return lambda document: any(all(name in one for name in names) for one in _mappings(document.get("benchmarks")))
+
+
+_READERS: tuple[tuple[Callable[[Mapping[str, Json]], bool], Callable[[Mapping[str, Json]], Iterator[Record]]], ...] = (
+    (_benchmarks_with("metrics", "requests"), _guidellm),
+    (_benchmarks_with("response_size"), _llama_benchy),
+    (_has("metadata", "metrics"), _aiperf_record),
+    (_has("request_latency", "input_config"), _aiperf_summary),
+    (_has("n_gen", "avg_ts"), _llama_bench),
+)

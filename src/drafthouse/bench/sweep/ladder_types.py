@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from ..result_types import Drafting
-from ..stats import Estimated
+from ..stats import Gain
 
 if TYPE_CHECKING:
     from typing import NotRequired
@@ -49,31 +49,6 @@ class StepNumbers(TypedDict):
     tpot_interval: Interval | None
 
 
-class ClientPart(TypedDict):
-    """One of several processes that put a load on a server together: its CPU time, and how well its clock is known."""
-
-    where: str
-    requests: int
-    cpu_s: float
-    clock_error_ms: float
-
-
-class ReplicaStep(TypedDict):
-    """What one worker behind a front counted while a step ran; None where it did not say.
-
-    ``failed`` is what the client lost of it, where the front names the worker of each answer.
-    """
-
-    name: str
-    requests: int | None
-    output_tokens: int | None
-    output_throughput: float | None
-    draft_tokens: int | None
-    accepted_tokens: int | None
-    failed: int | None
-    said: str | None
-
-
 class StepPlace(TypedDict):
     """Which step it is: requests at a time or a second, arm, round, and kind of work."""
 
@@ -97,8 +72,6 @@ class LadderStep(StepPlace, StepNumbers, Drafting):
     gpus: list[GpuMeasured]
     machine: Between | None
     counters: CounterPair | None
-    clients: list[ClientPart]
-    replicas: list[ReplicaStep]
     notes: list[str]
 
 
@@ -111,7 +84,7 @@ class Beside(TypedDict, total=False):
     gpus: list[GpuMeasured]
 
 
-class Control(Estimated):
+class Control(Gain):
     """The baseline's first good round over its second."""
 
     rounds: list[int]
@@ -122,7 +95,7 @@ class SettledLevel(TypedDict):
 
     level: float
     word: str
-    speedup: Estimated
+    speedup: Gain
 
 
 class LevelVerdict(TypedDict):
@@ -132,8 +105,8 @@ class LevelVerdict(TypedDict):
     rounds: int
     throughput_ratio: float | None
     control: Control | None
-    speedup: Estimated
-    corrected: Estimated
+    speedup: Gain
+    corrected: Gain
     word: str
     settled: NotRequired[SettledLevel]
 
@@ -189,42 +162,6 @@ class Crossover(Crossing):
     sentence: NotRequired[str]
 
 
-class Schedule(TypedDict):
-    """Drafting switched by batch size, as a ladder suggests it (`analysis/batch_k_schedule.py`)."""
-
-    offered: list[list[int]] | None
-    option: str | None
-    settings: list[list[int]] | int | None
-    overrides: dict[str, dict[str, dict[str, list[list[int]] | int]]] | None
-    command: str | None
-    tried: Tried | None
-    why: str
-
-
-class TriedLevel(TypedDict):
-    """The speed-up of a level without the switch and with it, and the word of the latter."""
-
-    level: float
-    plain: Estimated
-    switched: Estimated
-    word: str
-
-
-class TriedKind(TypedDict):
-    """What the switch did to one kind of work."""
-
-    levels: list[TriedLevel]
-    keeps: bool | None
-    mends: bool | None
-    sentence: str
-
-
-class Tried(TypedDict):
-    """What the switch did."""
-
-    kinds: dict[str, TriedKind]
-
-
 class Ladder(TypedDict):
     """`ladder.json`."""
 
@@ -242,4 +179,3 @@ class Ladder(TypedDict):
     notes: list[str]
     steps: list[LadderStep]
     crossover: dict[str, Crossover] | None
-    schedule: Schedule | None

@@ -26,7 +26,6 @@ from .stats import is_narrow, noise_interval
 
 if TYPE_CHECKING:
     from drafthouse.bench.result_types import Request
-    from drafthouse.bench.sweep.ladder_types import ClientPart
 
 #: How often it is looked whether the step is over, in seconds.
 LOOK_EVERY_S = 0.5
@@ -58,8 +57,6 @@ class LoadOptions:
     drain_s: float = 60.0
     """How long answers may still run after the end; then they are given up."""
     seed: int = 0
-    processes: int = 1
-    """How many clients share it: each follows `MOST_RUNNING` requests in an open loop."""
 
 
 def arrivals(rate: float, seed: int) -> Iterator[float]:
@@ -110,16 +107,9 @@ class LoadRun:
         """Return what happened in each request."""
         return [raw_request(record, self._endpoint, self.began_s) for record in self.records]
 
-    def clients(self) -> list[ClientPart]:
-        """Return what the processes that shared the load say of themselves; nothing where it was this one alone."""
-        return []
-
-    def _beginning(self) -> float:
-        return time.perf_counter()
-
     async def run(self, session: aiohttp.ClientSession) -> None:
         """Send requests until the step is over, and wait for their answers. Cancelling it leaves what is done."""
-        self.began_s = self.full_until_s = self._beginning()
+        self.began_s = self.full_until_s = time.perf_counter()
         loop = asyncio.create_task(self._loop(session))
         try:
             while not loop.done():
@@ -163,7 +153,7 @@ class LoadRun:
             return TIME
         if self._narrow_looks >= 2:
             return NARROW
-        if self._options.load != CLOSED and self.unfinished >= MOST_RUNNING * self._options.processes:
+        if self._options.load != CLOSED and self.unfinished >= MOST_RUNNING:
             return OVERLOAD
         return None
 
@@ -174,15 +164,13 @@ class LoadRun:
     def _done(self, record: Recording) -> None:
         self.records.append(record)
         well = ended_well(record)
-        look = well and self._options.narrow is not None and not self._over
-        self._has_ended(well, record.ask.prompt_id, quick_tpot(record) if look else None)
-
-    def _has_ended(self, well: bool, prompt: str, tpot: float | None) -> None:
         self.ended += 1
         self.lost += not well
         self._in_a_row = 0 if well else self._in_a_row + 1
-        if well and tpot is not None and not self._over:
-            self._tpots.setdefault(prompt, []).append(tpot)
+        if well and self._options.narrow is not None and not self._over:
+            tpot = quick_tpot(record)
+            if tpot is not None:
+                self._tpots.setdefault(record.ask.prompt_id, []).append(tpot)
         self._on_done(well)
 
     async def _look(self) -> None:

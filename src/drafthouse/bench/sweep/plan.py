@@ -97,7 +97,6 @@ def heading(plan: LadderPlan, profile: str | None, key: str) -> Ladder:
         "notes": [],
         "steps": [],
         "crossover": None,
-        "schedule": None,
     }
 
 

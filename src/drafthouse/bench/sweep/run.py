@@ -10,8 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import aiohttp
@@ -26,12 +25,10 @@ from ...bench.standstill import until_something_stands
 from ...bench.step import warm_up
 from ...core.errors import DrafthouseError
 from ...prompts.load_levels import CLOSED
-from .client_pool import ALONE, ClientPool, Clients
 from .level import DIED, FAILED_IN_A_ROW, STOPPED, LoadOptions, LoadRun
 from .plan import LadderPlan, Rung, asks_by_kind, endless, rungs
-from .spread import SpreadRun
 from .stats import step_numbers
-from .step_notes import drafting, lay_over, lay_workers, of_arm_given_up, remarks, remarks_on_numbers
+from .step_notes import drafting, lay_over, of_arm_given_up, remarks, remarks_on_numbers
 from .store import BROKEN, INCOMPLETE, OK, POLLUTED, LadderFile
 
 if TYPE_CHECKING:
@@ -94,7 +91,6 @@ def run_ladder(
     beside: Sequence[Callable[[], Beside]] = (),
     on_progress: Tell = lambda event: None,
     on_step: Callable[[LadderStep], None] = lambda step: None,
-    clients: Clients = ALONE,
 ) -> Ladder:
     """Measure the steps that ``file`` has not, and return the ladder; see `LadderPlan` and `ladder_files`.
 
@@ -102,7 +98,7 @@ def run_ladder(
     Raises DrafthouseError when the plan is wrong. When it is interrupted, the step that runs is kept as incomplete.
     """
     asks = asks_by_kind(plan, suites)
-    ladder = _Ladder(endpoints, asks, plan, file, watch, beside, on_progress, on_step, ClientPool(clients))
+    ladder = _Ladder(endpoints, asks, plan, file, watch, beside, on_progress, on_step)
     asyncio.run(ladder.measure())
     return file.data
 
@@ -120,9 +116,7 @@ class _Ladder:
         beside: Sequence[Callable[[], Beside]],
         on_progress: Tell,
         on_step: Callable[[LadderStep], None],
-        pool: ClientPool,
     ) -> None:
-        self.pool = pool
         self.endpoints = {endpoint.arm: endpoint for endpoint in endpoints}
         self.asks, self.plan, self.file = asks, plan, file
         self.watch, self.beside = watch, beside
@@ -140,7 +134,7 @@ class _Ladder:
         if not self.wanted:
             return
         ca_pem = next(iter(self.endpoints.values())).ca_pem
-        async with open_session(self.plan.timeout_s, ca_pem) as session, self.pool:
+        async with open_session(self.plan.timeout_s, ca_pem) as session:
             beat = asyncio.create_task(self.heartbeat())
             try:
                 for rung in self.wanted:
@@ -156,7 +150,7 @@ class _Ladder:
         self.began_s, self.ended_well = time.perf_counter(), 0
         self.show(f"{rung.name}: warm-up")
         endpoint = self.endpoints[rung.arm]
-        run = await self.load_run(rung)
+        run = LoadRun(endpoint, endless(self.asks[rung.kind], self.plan, rung), self.load_of(rung), self.count)
         trouble = await self.warm(session, endpoint, rung.level)
         before = await self.look(session, endpoint)
         besides = [make() for make in self.beside]
@@ -191,13 +185,6 @@ class _Ladder:
         if step["ended_by"] == DIED:
             await self.bring_back(step, rung)
         self.took_s.append(time.perf_counter() - self.began_s)
-
-    async def load_run(self, rung: Rung) -> LoadRun:
-        endpoint, asks, load = self.endpoints[rung.arm], self.asks[rung.kind], self.load_of(rung)
-        parts = await self.pool.parts_for(self.plan.load, rung.level, fmean(ask.output_tokens for ask in asks))
-        if not parts:
-            return LoadRun(endpoint, endless(asks, self.plan, rung), load, self.count)
-        return SpreadRun(endpoint, asks, self.plan, rung, replace(load, processes=len(parts)), self.count, parts)
 
     def load_of(self, rung: Rung) -> LoadOptions:
         return LoadOptions(
@@ -249,8 +236,6 @@ class _Ladder:
             "gpus": [],
             "machine": None,
             "counters": None,
-            "clients": run.clients(),
-            "replicas": [],
             "notes": remarks(requests, run),
             **drafting(acceptance_of(requests, [], None)),
         }
@@ -282,8 +267,6 @@ class _Ladder:
         for trouble in (found, clock_jump(before.clocks, after.clocks)):
             if trouble and trouble["said"]:
                 lay_over(step, {"notes": [trouble["said"]], "status": POLLUTED if trouble["polluted"] else OK})
-        if endpoint.workers:
-            lay_workers(step, pair, requests)
         return step
 
     def keep(self, step: LadderStep, requests: Sequence[Request] | None = None) -> None:

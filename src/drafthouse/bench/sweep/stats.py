@@ -136,6 +136,13 @@ def step_numbers(
             by_prompt.setdefault(request["prompt_id"], []).append(tpot)
     tpots = [value for values in by_prompt.values() for value in values]
     median_tpot = percentile(tpots, 50)
+    output_throughput = request_throughput = goodput = None
+    if good and seconds > 0:
+        output_throughput = tokens / seconds
+        request_throughput = math.fsum(lives) / seconds
+        if limits:
+            goodput = kept / seconds
+    gaps = [gap for request in counted for gap in request["itls_ms"]]
     return {
         "duration_s": seconds,
         "short": short,
@@ -145,14 +152,14 @@ def step_numbers(
         "tail": len(good) - len(counted),
         "without_tpot": sum(measured_tpot(request) is None for request in good),
         "mean_output_tokens": math.fsum(made) / len(good) if good else None,
-        "output_throughput": tokens / seconds if good and seconds > 0 else None,
+        "output_throughput": output_throughput,
         "per_user_tok_s": 1000 / median_tpot if median_tpot else None,
-        "request_throughput": math.fsum(lives) / seconds if good and seconds > 0 else None,
-        "goodput": kept / seconds if limits and good and seconds > 0 else None,
-        "ttft_ms": spread([one["ttft_ms"] or 0.0 for one in good]),
+        "request_throughput": request_throughput,
+        "goodput": goodput,
+        "ttft_ms": spread([request["ttft_ms"] or 0.0 for request in good]),
         "tpot_ms": spread(tpots),
-        "itl_ms": spread([gap for one in counted for gap in one["itls_ms"]]),
-        "e2el_ms": spread([one["e2el_ms"] or 0.0 for one in counted]),
+        "itl_ms": spread(gaps),
+        "e2el_ms": spread([request["e2el_ms"] or 0.0 for request in counted]),
         "tpot_by_prompt": by_prompt,
         "tpot_interval": noise_interval(by_prompt),
     }

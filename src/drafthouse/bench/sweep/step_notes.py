@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...core.format import count, listing
+from ...core.format import count
 from ..outcome import OK as WELL
-from ..spec_metrics import difference
-from ..worker_counters import missing, pairs_of, replica_steps, restarted, uncounted
 from .level import OVERLOAD, LoadRun
-from .store import BROKEN, OK, POLLUTED
+from .store import OK, POLLUTED
 
 if TYPE_CHECKING:
-    from drafthouse.bench.result_types import Acceptance, CounterPair, Drafting, Request
+    from drafthouse.bench.result_types import Acceptance, Drafting, Request
     from drafthouse.bench.sweep.ladder_types import Beside as Laid
     from drafthouse.bench.sweep.ladder_types import LadderStep
 
@@ -54,19 +52,6 @@ def remarks_on_numbers(step: LadderStep) -> list[str]:
     if step["short"]:
         notes.append("too short for one answer per stream: the rates cover the whole step")
     return notes
-
-
-def lay_workers(step: LadderStep, pair: CounterPair, requests: Sequence[Request]) -> None:
-    """Lay what the engines behind a front did over the step; one that was started anew makes the step invalid."""
-    drafted = {name: difference(one["before"], one["after"]) for name, one in pairs_of(pair).items()}
-    step["replicas"] = replica_steps(pair, drafted, requests, step["duration_s"])
-    for name, why in missing(pair).items():
-        step["notes"].append(f"the counters of {name} could not be read and are left out: {why}")
-    gone = restarted(pair)
-    trouble = f"{listing(gone)}: restarted during this step" if gone else uncounted(pair, requests)
-    if trouble:
-        step["notes"].append(trouble)
-        step["status"] = BROKEN
 
 
 def lay_over(step: LadderStep, more: Laid) -> None:

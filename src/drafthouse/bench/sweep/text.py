@@ -79,31 +79,42 @@ def live_lines(ladder: Ladder, event: Event, width: int, height: int) -> list[st
 
 
 def _table(ladder: Ladder, steps: Sequence[LadderStep]) -> list[str]:
-    """Return the steps as aligned lines; columns in which all steps are alike are left out."""
-    columns = {
-        "a second" if ladder["load"] == OPEN else "at once": [shown_level(one["level"]) for one in steps],
-        "kind": [printable(one["kind"]) for one in steps],
-        "arm": [printable(one["arm"]) for one in steps],
-        "round": [str(one["round"]) for one in steps],
-        "requests": [f"{one['completed']}/{one['num_prompts']}" for one in steps],
-        "tok/s": [_figure(one["output_throughput"]) for one in steps],
-        "a user": [_figure(one["per_user_tok_s"]) for one in steps],
-        "TTFT ms": [_figure(one["ttft_ms"]["median"]) for one in steps],
-        "p99": [_figure(one["ttft_ms"]["p99"]) for one in steps],
-        "TPOT ms": [_figure(one["tpot_ms"]["median"]) for one in steps],
-        "+-": [_give_or_take(one["tpot_interval"]) or _NOTHING for one in steps],
-        "p99 ": [_figure(one["tpot_ms"]["p99"]) for one in steps],
-        "good/s": [_figure(one["goodput"]) for one in steps],
-        "accepted": [_share(one["spec_decode_acceptance_rate"]) for one in steps],
-        "ended": [_ended(one) for one in steps],
+    """The steps as aligned lines, without the columns in which all steps are alike."""
+    rows = [_cells(ladder, step) for step in steps]
+    left_out = set()
+    if len(ladder["kinds"]) == 1:
+        left_out.add("kind")
+    if ladder["rounds"] == 1:
+        left_out.add("round")
+    if len({step["arm"] for step in steps}) == 1:
+        left_out.add("arm")
+    for name in ("good/s", "accepted"):
+        if all(row[name] == _NOTHING for row in rows):
+            left_out.add(name)
+    names = [name for name in rows[0] if name not in left_out]
+    left = [place for place, name in enumerate(names) if name in ("kind", "arm", "ended")]
+    return aligned([[name.strip() for name in names], *([row[name] for name in names] for row in rows)], left)
+
+
+def _cells(ladder: Ladder, step: LadderStep) -> dict[str, str]:
+    """A step's cells by the names of their columns; the TPOT's p99 ends in a space, as the TTFT has one too."""
+    return {
+        "a second" if ladder["load"] == OPEN else "at once": shown_level(step["level"]),
+        "kind": printable(step["kind"]),
+        "arm": printable(step["arm"]),
+        "round": str(step["round"]),
+        "requests": f"{step['completed']}/{step['num_prompts']}",
+        "tok/s": _figure(step["output_throughput"]),
+        "a user": _figure(step["per_user_tok_s"]),
+        "TTFT ms": _figure(step["ttft_ms"]["median"]),
+        "p99": _figure(step["ttft_ms"]["p99"]),
+        "TPOT ms": _figure(step["tpot_ms"]["median"]),
+        "+-": _give_or_take(step["tpot_interval"]) or _NOTHING,
+        "p99 ": _figure(step["tpot_ms"]["p99"]),
+        "good/s": _figure(step["goodput"]),
+        "accepted": _share(step["spec_decode_acceptance_rate"]),
+        "ended": _ended(step),
     }
-    same = ["kind"] if len(ladder["kinds"]) == 1 else []
-    same += ["round"] if ladder["rounds"] == 1 else []
-    same += ["arm"] if len({one["arm"] for one in steps}) == 1 else []
-    same += [name for name in ("good/s", "accepted") if set(columns[name]) == {_NOTHING}]
-    kept = {name: cells for name, cells in columns.items() if name not in same}
-    left = [place for place, name in enumerate(kept) if name in ("kind", "arm", "ended")]
-    return aligned([[name.strip() for name in kept], *zip(*kept.values(), strict=True)], left)
 
 
 def _legend(ladder: Ladder) -> list[str]:

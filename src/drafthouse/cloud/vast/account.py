@@ -1,9 +1,10 @@
 """The ledger and the account's list, held against each other, both ways.
 
-Ours is an instance whose label carries an id of this ledger, or whose number the answer to our own request named. An
-instance with such a label and another number than the answer's is somebody's copy. A number says something in its own
-account alone: under another key, or at another address, ours is what has both number and label; so it is where no
-checksum vouches for the number.
+Ours is every instance whose label carries the mark and an id of this ledger, whatever its number: a create that was
+repeated on its way makes two of one label, and the answer names one of them. An id without this ledger's mark (an
+earlier version's, or a ledger that was moved) is ours with the number of the answer only. An instance without a label
+is ours where its number is the answer's, in the account that gave the answer and with a checksum for the line. A number
+alone never outweighs another label: one false answer must not end somebody else's box.
 
 What is listed with a label of Drafthouse and not in this ledger is a `Stray`, and whose it is stands in its label:
 
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 from ...core.errors import Problem
 from .client import VastClient
 from .errors import VastError
-from .ledger import CONSOLE, DESTROYED, LABEL, Book, Rental, id_of, mark_of, read
+from .ledger import CONSOLE, LABEL, Book, Rental, id_of, mark_of, read
 
 if TYPE_CHECKING:
     from drafthouse.cloud.vast.rows import Instance, Priced
@@ -89,6 +90,8 @@ class Compared:
     """Open in the ledger, and not in the account."""
     undead: list[Problem]
     """Ended by the ledger, and in the list: a program died before it saw them gone, or the end had no effect."""
+    copies: list[Problem]
+    """A second instance of one label, beside the one that the answer to our request named."""
     known: int = 0
     """How many instances of the account are in the ledger."""
 
@@ -99,6 +102,7 @@ class Compared:
             *(one.problem for one in self.strays if one.whose != THEIRS),
             *self.unlisted,
             *self.undead,
+            *self.copies,
             *self.damage,
         ]
 
@@ -110,7 +114,7 @@ def compared(client: VastClient, ledger: Path, rows: Collection[Instance] | None
     """
     book = read(ledger)
     rows = client.instances() if rows is None else rows
-    unlisted, closed, undead = [], [], []
+    unlisted, closed, undead, copies = [], [], [], []
     known = sum(any(is_instance_of(one, row, client.account) for one in book.rentals.values()) for row in rows)
     for rental in book.rentals.values():
         for shown in () if rental.is_open else instances_of(rental, rows, client.account):
@@ -126,7 +130,8 @@ def compared(client: VastClient, ledger: Path, rows: Collection[Instance] | None
             )
         if not rental.is_open or rental.account not in ("", client.account):
             continue
-        if instances_of(rental, rows, client.account):
+        if listed := instances_of(rental, rows, client.account):
+            copies += [_copy(rental, row) for row in copies_of(rental, listed)]
             continue
         name = rental.instance or rental.label
         try:
@@ -145,31 +150,46 @@ def compared(client: VastClient, ledger: Path, rows: Collection[Instance] | None
                 )
             )
         elif asked is not None:
-            why = "its number in the ledger has no checksum, and its label differs"
-            found = f"instance {name} may bill, {price_of(asked)}: {why}"
-            unlisted.append(Problem("rental-state-unknown", found, "a known owner", f"look at {CONSOLE}", rental.label))
+            told = f"instance {name} may bill, {price_of(asked)}: {why_unsure(rental, asked)}"
+            unlisted.append(Problem("rental-state-unknown", told, "a known owner", f"look at {CONSOLE}", rental.label))
         else:
             found = f"{name} is open in the ledger ({rental.state}), but not in the account"
             closed.append(
                 Problem("rental-gone", found, "its end recorded in the ledger", "make destroy closes it", rental.label)
             )
-    return Compared(book.damage, strays(book, rows, client.account, mark_of(ledger)), unlisted, closed, undead, known)
+    unknown = strays(book, rows, client.account, mark_of(ledger))
+    return Compared(book.damage, unknown, unlisted, closed, undead, copies, known)
+
+
+def _copy(rental: Rental, row: Instance) -> Problem:
+    number = row["id"]
+    return Problem(
+        "rental-still-billing",
+        f"instance {number} bills, {price_of(row)}: a second one with this label (its request was repeated on its way)",
+        "one instance of each label",
+        f"make destroy ARGS={number}",
+        rental.label,
+    )
+
+
+def why_unsure(rental: Rental, row: Instance) -> str:
+    """Why an instance with the number of ``rental`` is not known to be ours."""
+    if rental.sealed:
+        return f"that instance is labelled {str(row.get('label'))!r}"
+    return f"its number in the ledger has no checksum, and that instance is labelled {str(row.get('label'))!r}"
 
 
 def strays(book: Book, rows: Collection[Instance], account: str, mark: str) -> list[Stray]:
-    """Return what is listed with a label of Drafthouse and is no rental of this ledger, nor a copy of one."""
-    mine = {one.id: instances_of(one, rows, account) for one in book.rentals.values()}
-    known = {int(row["id"]) for found in mine.values() for row in found}
+    """The instances that carry a label of Drafthouse and are no rental of this ledger."""
+    known = set[int]()
+    for rental in book.rentals.values():
+        known |= {int(row["id"]) for row in instances_of(rental, rows, account)}
     strange = []
     for row in rows:
         rental_id = id_of(row.get("label"))
-        if rental_id is None or int(row["id"]) in known:
-            continue
-        rental = book.rentals.get(rental_id)
-        has_number = rental and rental.instance is not None and rental.sealed
-        if rental and (mine[rental_id] or rental.state == DESTROYED or has_number):
-            continue  # a copy: the one that was rented has another number, or was ended
-        strange.append(Stray(row, rental_id, ANYONES if rental else _whose(rental_id, book, mark)))
+        if rental_id is not None and int(row["id"]) not in known:
+            whose = ANYONES if rental_id in book.rentals else _whose(rental_id, book, mark)
+            strange.append(Stray(row, rental_id, whose))
     return strange
 
 
@@ -182,16 +202,24 @@ def _whose(rental_id: str, book: Book, mark: str) -> str:
 
 
 def instances_of(rental: Rental, rows: Collection[Instance], account: str) -> list[Instance]:
-    """Return the instances in ``account`` that are this rental: by the number that we were told, else by its label."""
+    """The instances in ``account`` that are this rental: several where its request was repeated on its way."""
     return [row for row in rows if is_instance_of(rental, row, account)]
 
 
 def is_instance_of(rental: Rental, row: Instance, account: str) -> bool:
-    """Tell whether an instance of ``account`` is this rental."""
+    """Tell whether an instance of ``account`` is this rental: by its label, or without one by its number."""
+    has_number = rental.instance is not None and row.get("id") == rental.instance
+    if not row.get("label"):
+        return has_number and rental.sealed and rental.account == account
     is_labelled = id_of(row.get("label")) == rental.id
-    if rental.instance is None:
-        return is_labelled
-    return row.get("id") == rental.instance and (is_labelled or (rental.sealed and rental.account == account))
+    return is_labelled and (rental.is_marked or rental.instance is None or has_number)
+
+
+def copies_of(rental: Rental, found: Collection[Instance]) -> list[Instance]:
+    """The instances of a rental beside the one that the answer named, or beside the first where it named none."""
+    numbers = sorted(int(row["id"]) for row in found)
+    meant = rental.instance if rental.instance in numbers else numbers[0]
+    return [row for row in found if int(row["id"]) != meant]
 
 
 def price_of(row: Priced) -> str:

@@ -19,7 +19,7 @@ from .client import VastClient
 from .errors import OfferGone, OutcomeUnknown, OutOfReach, VastError
 from .instances import RUNNING as IS_RUNNING
 from .instances import TERMINAL, outer_ports, ssh_address
-from .ledger import CREATED, INTENT, NEVER, REFUSED, RUNNING, UNSURE, label_of, mark_of, new_id, record
+from .ledger import CREATED, INTENT, NEVER, REFUSED, RUNNING, UNSURE, id_of, label_of, mark_of, new_id, record
 from .offers import Choice, Limits, Price, figures_of, priced
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class Waits:
     """From the request until the box runs with its ports: an image of 12 GB on a slow disk takes a quarter hour."""
     ports_s: float = 120.0
     """Of that, for direct ports on a box that runs: without them SSH goes through the proxy."""
+    ssh_s: float = 300.0
+    """For an SSH server on a box that runs with its ports; 0: it is not waited for."""
     look_s: float = 45.0
     """For an instance whose request was never answered to appear in the list."""
     poll_s: float = 5.0
@@ -55,6 +57,8 @@ class World:
     ask: Callable[[str], bool] = lambda text: False
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    ssh_answers: Callable[[int, str, int], bool] = lambda number, address, port: True
+    """Tells whether an instance's SSH server answers at an address and port, and keeps its host key."""
     asked: list[str] = field(default_factory=list)
     """The ids of what this run announced, whatever became of it."""
 
@@ -110,7 +114,9 @@ class Attempt:
         self.may_exist = False
         self.on_its_way = False
         self._raised = False
+        self._has_key = False
         self._runs_since: float | None = None
+        self._ports_since: float | None = None
 
     def request(self) -> None:
         """Announce it at the ledger, then ask for it; NotThisOne where somebody was faster."""
@@ -158,14 +164,23 @@ class Attempt:
                 raise NotThisOne("someone else rented it first") from error
             raise
         self._note(CREATED)
+
+    def _attach_key(self, number: int) -> None:
+        """Attach the SSH key once, to an instance that was seen to be ours."""
+        if self._has_key:
+            return
+        self._has_key = True
         try:
-            world.client.attach_ssh_key(self.number, self.public_key)
+            self.world.client.attach_ssh_key(number, self.public_key)
         except VastError as error:
             # The account's keys are put into every new instance; this is for the one that was made too early for it.
-            world.tell(f"the SSH key could not be attached again ({error.problems[0].found})")
+            self.world.tell(f"the SSH key could not be attached again ({error.problems[0].found})")
 
     def _by_label(self, error: OutcomeUnknown) -> int:
-        """Return the instance that carries our label; the error again where none appears."""
+        """The number of the instance that carries our label.
+
+        Where none appears: raises what the request was refused with, else ``error`` again.
+        """
         world = self.world
         world.tell(f"{error.problems[0].found}; looking for its label")
         until = world.clock() + self.waits.look_s
@@ -175,7 +190,9 @@ class Attempt:
                     world.tell(f"found by its label: instance {row['id']}")
                     return int(row["id"])
             if world.clock() >= until:
-                raise error
+                if isinstance(error.refused, OfferGone):
+                    raise NotThisOne("someone else rented it first") from error
+                raise error.refused or error
             world.sleep(self.waits.poll_s)
 
     def look(self) -> str:
@@ -187,19 +204,17 @@ class Attempt:
         assert number is not None
         waited = world.clock() - self.begun
         row, said = self._seen(number)
+        if row is not None and row.get("label") and id_of(row["label"]) != self.id:
+            self._number_of_another(number)
+            return f"instance {self.number}: found by its label"
         if row is not None:
-            status = row.get("actual_status")
-            if status in TERMINAL:
-                raise NotThisOne(f"the box is '{status}' ({row.get('status_msg') or 'no reason given'})")
-            self.price = self._checked(row)
-            if status == IS_RUNNING:
-                self._runs_since = world.clock() if self._runs_since is None else self._runs_since
-                if self._reachable(row, world.clock() - self._runs_since):
-                    self._note(RUNNING, price_per_hour=round(self.price.hour, 4), gpu=row.get("gpu_name"))
-                    self.box = Rented(self.id, number, self.label, self.deadline, row, self.price)
-                    return "runs"
+            said = self._becomes(number, row)
+            if self.box is not None:
+                return said
+            said = f"{said}, {waited:.0f} s"
             more = str(row.get("status_msg") or "").strip().splitlines()
-            said = f"{status or 'being created'}, {waited:.0f} s" + (f", {more[0][:80]}" if more else "")
+            if more:
+                said += f", {more[0][:80]}"
         elif said:
             said = f"{said}, {waited:.0f} s"
         elif waited > self.waits.look_s:
@@ -207,6 +222,16 @@ class Attempt:
         if waited >= self.waits.boot_s:
             raise NotThisOne(f"it was not running after {waited / 60:.0f} min")
         return f"instance {number}: {said or 'not listed yet'}"
+
+    def _number_of_another(self, number: int) -> None:
+        """Look for our own instance by its label: the answer to the request named somebody else's."""
+        found = f"the answer named instance {number}, which has another label"
+        do = "make destroy looks for its label"
+        error = OutcomeUnknown(Problem("rental-state-unknown", found, "the number of our own", do, self.label))
+        self.number = None
+        self._note(UNSURE)
+        self.number = self._by_label(error)
+        self._note(CREATED)
 
     @property
     def pause_s(self) -> float:
@@ -246,7 +271,40 @@ class Attempt:
             self.world.tell(f"it now costs ${price.hour:.3f} an hour, which the cap allows")
         return price
 
-    def _reachable(self, row: Instance, running_s: float) -> bool:
+    def _becomes(self, number: int, row: Instance) -> str:
+        """What an instance does; where it runs and lacks nothing it is ``box``. Raises NotThisOne."""
+        self._attach_key(number)
+        status = row.get("actual_status")
+        if status in TERMINAL:
+            raise NotThisOne(f"the box is '{status}' ({row.get('status_msg') or 'no reason given'})")
+        self.price = self._checked(row)
+        if status != IS_RUNNING:
+            return str(status or "being created")
+        if lacks := self._lacks(number, row):
+            return lacks
+        self._note(RUNNING, price_per_hour=round(self.price.hour, 4), gpu=row.get("gpu_name"))
+        self.box = Rented(self.id, number, self.label, self.deadline, row, self.price)
+        return "runs"
+
+    def _lacks(self, number: int, row: Instance) -> str:
+        """What a box that runs still lacks; NotThisOne where SSH does not answer for too long."""
+        now = self.world.clock()
+        if self._runs_since is None:
+            self._runs_since = now
+        if self._ports_since is None:
+            if not self._has_ports(row, now - self._runs_since):
+                return "running, without its ports"
+            self._ports_since = now
+        if not self.waits.ssh_s:
+            return ""
+        reached = ssh_address(row)
+        if reached is not None and self.world.ssh_answers(number, *reached):
+            return ""
+        if now - self._ports_since >= self.waits.ssh_s:
+            raise NotThisOne(f"its SSH server did not answer within {self.waits.ssh_s / 60:.0f} min")
+        return "running, SSH does not answer yet"
+
+    def _has_ports(self, row: Instance, running_s: float) -> bool:
         """Tell whether SSH and the API's ports are mapped; after a while the proxy will do."""
         ports = outer_ports(row)
         wanted = ["22/tcp", *(f"{port}/tcp" for port in ports_of(self.resolved))]

@@ -37,6 +37,8 @@ NO_KEY = "no-vast-key"
 PATIENCE = Patience(tries=5, first_s=1.0, longest_s=15.0, longest_wait_s=60.0)
 PAGE, MOST_PAGES = 25, 400
 _FACE = {"User-Agent": "drafthouse", "Accept": "application/json"}
+# A revoked key, with any status: 404 has been seen.
+_KEY_ERROR = "auth_error"
 # How the API has been seen to say that somebody else rented it (410 today, 404 and 400 before).
 _GONE = ("no_such_ask", "not available", "no longer available")
 
@@ -113,22 +115,45 @@ class VastClient:
     def create(self, offer: int, body: Mapping[str, object]) -> int:
         """Rent an offer and return the new instance's number.
 
-        Raises OfferGone, OutcomeUnknown where a machine may have been rented, and VastError where surely none was.
+        Raises OfferGone, OutcomeUnknown where a machine may have been rented, and VastError where surely none was. A
+        429 may hide an effect: before the next try its label is looked for, and a refusal after it proves nothing.
         """
         path = f"/api/v0/asks/{int(offer)}/"
         for failed in range(1, self._patience.tries + 1):
+            if failed > 1 and (number := self._labelled(offer, body.get("label"))) is not None:
+                return number
             try:
                 answer = self._send("PUT", path, body)
             except NotSent as error:
                 raise OutOfReach(self._no_answer(str(error), 1)) from None
             except Unanswered as error:
                 raise OutcomeUnknown(self._unknown(offer, str(error))) from None
-            # 429 comes before any effect: the one thing that a create may be tried again for.
+            # 429 is the one thing that a create may be tried again for.
             pause = self._pause(answer, failed) if answer.status == 429 else None
-            if pause is None:
+            if pause is not None:
+                self._wait(pause, answer, path)
+                continue
+            try:
                 return self._created(offer, answer)
-            self._wait(pause, answer, path)
+            except OutcomeUnknown:
+                raise
+            except VastError as refused:
+                if failed == 1 and answer.status != 429:
+                    raise
+                found = f"refused after HTTP 429: {refused.problems[0].found}"
+                raise OutcomeUnknown(self._unknown(offer, found), refused) from refused
         raise AssertionError("the last try has no pause")
+
+    def _labelled(self, offer: int, label: object) -> int | None:
+        """The number of the instance with this label, None where the list has none. Raises OutcomeUnknown."""
+        try:
+            rows = self.instances()
+        except VastError as error:
+            raise OutcomeUnknown(self._unknown(offer, f"HTTP 429, then {error.problems[0].found}")) from error
+        for row in rows:
+            if label and row.get("label") == label:
+                return int(row["id"])
+        return None
 
     def instances(self) -> list[Instance]:
         """Return every instance of the account, all pages; NotWhole rather than a list that is not all of it.
@@ -259,9 +284,8 @@ class VastClient:
             try:
                 answer = self._send(method, path, body)
                 if answer.status not in PASSING:
-                    return (
-                        answer if answer.status == 200 or (missing and answer.status == 404) else self._refuse(answer)
-                    )
+                    is_missing = missing and answer.status == 404 and answer.word("error") != _KEY_ERROR
+                    return answer if answer.status == 200 or is_missing else self._refuse(answer)
                 pause, reason = self._pause(answer, failed), f"HTTP {answer.status}"
             except (NotSent, Unanswered) as error:
                 pause, reason = self._patience.pause(failed), str(error)
@@ -327,7 +351,7 @@ class VastClient:
         if answer.word("error") == "search_quota_exceeded":
             do = f"come back after {_reset_of(answer)}, or use another account"
             raise QuotaSpent(Problem("vast-quota-spent", "the account has used up today's searches", "one more", do))
-        if answer.status in (401, 403):
+        if answer.status in (401, 403) or answer.word("error") == _KEY_ERROR:
             do = f"check {KEYS_PAGE}: the key must belong to this account, with permission for instances"
             raise KeyRefused(Problem("vast-key-refused", found, "a key with this permission", do))
         if 300 <= answer.status < 400:

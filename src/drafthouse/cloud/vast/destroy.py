@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.errors import DrafthouseError, Problem, one_problem
-from .account import ANYONES, THEIRS, Stray, instances_of, is_instance_of, price_of, strays
+from .account import (
+    ANYONES,
+    THEIRS,
+    Stray,
+    copies_of,
+    instances_of,
+    is_instance_of,
+    price_of,
+    strays,
+    why_unsure,
+)
 from .client import VastClient
 from .errors import KeyRefused, VastError
 from .ledger import CONSOLE, DESTROYED, GONE, INTENT, NEVER, UNSURE, NotWritten, Rental, mark_of, read, record
@@ -47,8 +57,10 @@ class Ended:
     unwritten: list[Problem] = field(default_factory=list)
     damage: list[Problem] = field(default_factory=list)
     """Lines of the ledger that are lost: what they said was ended only where the account shows it."""
-    sent: list[tuple[Rental, int]] = field(default_factory=list)
-    """What vast.ai said is destroyed, with its number: it is still to be seen gone."""
+    sent: list[tuple[Rental, int, str]] = field(default_factory=list)
+    """What vast.ai said is destroyed, with its number and why: the ledger has it as ended once it is seen gone."""
+    unlisted: list[Rental] = field(default_factory=list)
+    """What was there by its number and in no list: the list is behind, and a second instance may be on its way too."""
 
 
 class StillBilling(DrafthouseError):
@@ -106,12 +118,39 @@ def end(
         is_named = only is not None and bool(stray.names & set(only))
         if is_named or (only is None and stray.whose != THEIRS):
             _end_stray(client, ledger, stray, is_named, ask, ended, tell)
+    _end_late_copies(client, ledger, why, ended, tell, clock, sleep, settle_s)
     _see_them_gone(client, ledger, ended, sleep)
     if ended.billing or ended.elsewhere:
         raise StillBilling([*ended.billing, *ended.elsewhere, *ended.unwritten, *(() if only else ended.damage)])
     if ended.unwritten:
         raise NotWritten(ended.unwritten)
     return ended
+
+
+def end_copies(
+    client: VastClient,
+    ledger: Path,
+    ids: Collection[str],
+    tell: Callable[[str], None],
+    sleep: Callable[[float], None],
+) -> list[Problem]:
+    """End what carries the label of these running rentals and is another instance; return what of it may still bill.
+
+    A proxy that sends a create a second time makes two instances of one label, and only one is in the answer. Raises
+    VastError where the account's list could not be read whole.
+    """
+    ended = Ended()
+    rows = client.instances()
+    for rental in read(ledger).rentals.values():
+        found = instances_of(rental, rows, client.account) if rental.id in ids else []
+        for row in copies_of(rental, found) if found else []:
+            why = "a second instance of its label"
+            _destroy(client, ledger, rental, row, why, ended, tell)
+            _note(ledger, DESTROYED, rental, ended, instance=int(row["id"]), account=client.account, why=why)
+            # That line has the label of the one that goes on.
+            _note(ledger, rental.state, rental, ended, instance=rental.instance, account=rental.account)
+    _see_them_gone(client, ledger, ended, sleep, its_own=False)
+    return [*ended.billing, *ended.unwritten]
 
 
 def still_billing(rental: Rental, why: str, row: Instance | None = None) -> Problem:
@@ -173,6 +212,32 @@ def _settled(
     return rows
 
 
+def _end_late_copies(
+    client: VastClient,
+    ledger: Path,
+    why: str,
+    ended: Ended,
+    tell: Callable[[str], None],
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+    settle_s: float,
+) -> None:
+    """End second instances of requests where the list is behind: it is read until the requests are ``settle_s`` old."""
+    until = clock() + max((settle_s - _age_s(client, one) for one in ended.unlisted), default=0.0)
+    while (left := until - clock()) > 0:
+        sleep(min(_LOOK_EVERY_S, left))
+        try:
+            rows = client.instances()
+        except VastError as error:
+            ended.billing += [_may_bill(one, error) for one in ended.unlisted]
+            return
+        asked_for = {number for _, number, _ in ended.sent}
+        for rental in ended.unlisted:
+            for row in instances_of(rental, rows, client.account):
+                if int(row["id"]) not in asked_for:
+                    _destroy(client, ledger, rental, row, why, ended, tell)
+
+
 def _age_s(client: VastClient, rental: Rental) -> float:
     """Return how long ago a rental was asked for, 0 where a clock says that it has yet to be.
 
@@ -199,11 +264,11 @@ def _not_listed(
             ended.billing.append(_may_bill(rental, error))
             return
     if row is not None and is_instance_of(rental, row, client.account):
+        ended.unlisted.append(rental)
         _destroy(client, ledger, rental, row, why, ended, tell)
     elif row is not None:
-        # No checksum vouches for the number, and the label is another: it may be anybody's.
-        label = f"its number in the ledger has no checksum, and that instance is labelled {str(row.get('label'))!r}"
-        ended.billing.append(still_billing(rental, f"or may be: {label}"))
+        # The label is another: it may be anybody's.
+        ended.billing.append(still_billing(rental, f"or may be: {why_unsure(rental, row)}"))
     else:
         _not_there(ledger, rental, client.account, why, ended, tell)
 
@@ -246,6 +311,9 @@ def _destroy(
     client: VastClient, ledger: Path, rental: Rental, row: Instance, why: str, ended: Ended, tell: Callable[[str], None]
 ) -> None:
     number = int(row["id"])
+    if number != rental.instance:
+        # Found by its label: whoever comes after a kill asks for this number, and not for the one of a false answer.
+        _note(ledger, UNSURE, rental, ended, instance=number, account=client.account)
     try:
         was_there = client.destroy(number)
     except VastError as error:
@@ -253,8 +321,9 @@ def _destroy(
         return
     (ended.destroyed if was_there else ended.gone).append(rental.label)
     if was_there:
-        ended.sent.append((rental, number))
-    _note(ledger, DESTROYED if was_there else GONE, rental, ended, instance=number, account=client.account, why=why)
+        ended.sent.append((rental, number, why))
+    else:
+        _note(ledger, GONE, rental, ended, instance=number, account=client.account, why=why)
     word = "destroyed" if was_there else "gone already"
     tell(f"{word}: instance {number} ({rental.facts.get('profile', '?')}), label {rental.label}")
 
@@ -299,25 +368,37 @@ def _not_there(ledger: Path, rental: Rental, account: str, why: str, ended: Ende
 
 
 def _see_them_gone(
-    client: VastClient, ledger: Path, ended: Ended, sleep: Callable[[float], None], *, has_list: bool = True
+    client: VastClient,
+    ledger: Path,
+    ended: Ended,
+    sleep: Callable[[float], None],
+    *,
+    has_list: bool = True,
+    its_own: bool = True,
 ) -> None:
-    """Look whether what was destroyed is in no list, and nothing by its number; what is there is said to be billing."""
+    """Look whether what was destroyed is in no list, and nothing by its number; what is there is said to be billing.
+
+    Only then the ledger has it as ended, where the line is ``its_own``: whoever is killed before ends it once more.
+    """
     left, why = list(ended.sent), ""
     for pause in _PAUSES_AFTER_S:
         if not left:
-            return
+            break
         if pause:
             sleep(pause)
         try:
             there = {int(row["id"]) for row in client.instances()} if has_list else set()
-            left = [(one, number) for one, number in left if number in there or client.instance(number) is not None]
+            left = [one for one in left if one[1] in there or client.instance(one[1]) is not None]
             why = "destroyed, but still there"
         except VastError as error:
             why = f"destroyed, but not confirmed: {error.problems[0].found}"
             break
-    for rental, number in left:
-        ended.billing.append(still_billing(rental, why, {"id": number}))
-        _note(ledger, UNSURE, rental, ended, instance=number, account=client.account)
+    for rental, number, asked_for in ended.sent:
+        if (rental, number, asked_for) in left:
+            ended.billing.append(still_billing(rental, why, {"id": number}))
+            _note(ledger, UNSURE, rental, ended, instance=number, account=client.account)
+        elif its_own:
+            _note(ledger, DESTROYED, rental, ended, instance=number, account=client.account, why=asked_for)
 
 
 #: The same in JSON.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ...core.errors import DrafthouseError
+from collections.abc import Sequence
+
+from ...core.errors import DrafthouseError, Problem
 
 
 class VastError(DrafthouseError):
@@ -30,4 +32,11 @@ class NotWhole(VastError):
 
 
 class OutcomeUnknown(VastError):
-    """A create was sent, and whether it rented something is not known: look for the label."""
+    """A create was sent, and whether it rented something is not known: look for the label.
+
+    ``refused`` is what a repeat of the request was refused with; it counts where no instance has the label.
+    """
+
+    def __init__(self, problems: Problem | Sequence[Problem], refused: VastError | None = None) -> None:
+        super().__init__(problems)
+        self.refused = refused

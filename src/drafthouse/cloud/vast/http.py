@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from ...core.bounded import TooMuch, within
 from ...core.errors import one_problem
 
 # Bytes of an answer that are read; a search of 64 offers is about 200 KB.
@@ -116,12 +117,19 @@ def send(method: str, url: str, headers: Mapping[str, str], body: Any = None, ti
     data = None if body is None else json.dumps(body).encode()
     kind = {} if body is None else {"Content-Type": "application/json"}
     request = urllib.request.Request(url, data, {**headers, **kind}, method=method)  # noqa: S310 (looked at above)
+
+    def ask() -> Answer:
+        try:
+            with opener_for(url).open(request, timeout=timeout_s) as answer:
+                return _read(answer, answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return _read(error, error.code)
+
     try:
-        with opener_for(url).open(request, timeout=timeout_s) as answer:
-            return _read(answer, answer.status)
-    except urllib.error.HTTPError as error:
-        with error:
-            return _read(error, error.code)
+        return within(2 * timeout_s, ask)
+    except TooMuch as error:
+        raise Unanswered(str(error)) from None
     except urllib.error.URLError as error:
         reason = error.reason if isinstance(error.reason, Exception) else OSError(str(error.reason))
         raise (NotSent if _was_not_sent(reason) else Unanswered)(_words(reason)) from None

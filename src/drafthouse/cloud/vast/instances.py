@@ -174,10 +174,19 @@ def chosen(
     return found
 
 
+def host_key_alias(number: int) -> str:
+    """The name under which an instance's host key is kept: the next box at its address is another machine."""
+    return f"vast-{number}"
+
+
 def _ssh_arguments(number: int, known_hosts: str) -> str:
     # ssh takes a list of files here, and % for a token.
     file = known_hosts.replace("%", "%%")
-    options = (f'UserKnownHostsFile="{file}"', f"HostKeyAlias=vast-{number}", "StrictHostKeyChecking=accept-new")
+    options = (
+        f'UserKnownHostsFile="{file}"',
+        f"HostKeyAlias={host_key_alias(number)}",
+        "StrictHostKeyChecking=accept-new",
+    )
     return " ".join(f"-o {shlex.quote(option)}" for option in options)
 
 

@@ -97,6 +97,8 @@ class Rental:
     instance: int | None = None
     sealed: bool = True
     """Whether a checksum vouches for the instance's number."""
+    is_marked: bool = True
+    """Whether its id begins with the mark of the ledger that it stands in: then its label is proof enough."""
     facts: RentalFacts = field(default_factory=RentalFacts)
     """Later ones over earlier ones."""
 
@@ -213,7 +215,13 @@ def read(path: Path) -> Book:
             why = _take(line[begin:end].decode("latin-1"), found, is_last=number == len(lines) and end == len(line))
             if why:
                 damage.append(_damaged(path, number, why))
-    return Book(found, damage)
+    mark = mark_of(path)
+    marked = {one.id: replace(one, is_marked=_has_mark(one.id, mark)) for one in found.values()}
+    return Book(marked, damage)
+
+
+def _has_mark(rental_id: str, mark: str) -> bool:
+    return len(rental_id) == len(mark) + 10 and rental_id.startswith(mark)
 
 
 def _take(text: str, found: dict[str, Rental], *, is_last: bool) -> str:

@@ -3,57 +3,77 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...cloud.deadline import deadline_of
-from .account import THEIRS, instances_of, strays
+from .account import THEIRS, Compared, compared, instances_of
 from .client import VastClient
 from .clock import ends_at
 from .destroy import OVERDUE_S
-from .ledger import Rental, id_of, mark_of, read
+from .ledger import Rental, id_of, read
 
 if TYPE_CHECKING:
     from drafthouse.cloud.vast.rows import Instance
 
 
-def listed(client: VastClient, ledger: Path) -> tuple[list[list[str]], list[str]]:
-    """Return what bills now: a row for each instance of ours, and lines about what is not ours or not found.
+class Listing(NamedTuple):
+    """What one read of the account shows: a row for each instance of ours, notes, and whether something bills unknown.
 
-    Columns: instance, label, profile, status, $ an hour, since, $ until now, deadline.
+    The columns of a row are `destroy.LIST_NAMES`.
     """
-    book = read(ledger)
-    known = book.rentals
-    rows = client.instances()
+
+    rows: list[list[str]]
+    notes: list[str]
+    is_unexpected: bool
+
+
+def listed(client: VastClient, ledger: Path) -> Listing:
+    """What bills now, and what is not ours or was not found. Raises DrafthouseError."""
+    instances = client.instances()
+    rentals = read(ledger).rentals
+    found = compared(client, ledger, instances)
     now = client.clock.now()
-    account = client.account
-    ours: dict[int, Rental] = {
-        int(row["id"]): one for one in known.values() for row in instances_of(one, rows, account)
-    }
-    mine = [(row, ours[int(row["id"])]) for row in rows if int(row["id"]) in ours]
-    shown = [_line(row, rental, now) for row, rental in mine]
-    notes = [note for row, rental in mine if (note := _overdue(row, rental, now))]
-    unknown = strays(book, rows, account, mark_of(ledger))
-    notes += [one.words for one in unknown if one.whose != THEIRS]
-    notes += [f"{one.where}: {one.found}" for one in book.damage]
-    foreign = [row for row in rows if int(row["id"]) not in ours]
-    other_house = [
-        row
-        for row in foreign
-        if id_of(row.get("label")) and int(row["id"]) not in {one.number for one in unknown if one.whose != THEIRS}
-    ]
-    if other_house:
-        numbers = ", ".join(str(row["id"]) for row in other_house)
-        notes.append(f"labelled by Drafthouse but not in this ledger, never touched: {numbers}")
-    rest = sum(id_of(row.get("label")) is None for row in foreign)
-    if rest:
-        notes.append(f"other instances of the account, never touched: {rest}")
-    there = {one.id for one in ours.values()}
-    for one in known.values():
-        if one.is_open and one.id not in there:
-            do = "make destroy closes it" if one.account == account else "it may bill: look with the key that rented it"
-            notes.append(f"in the ledger but not in this account: {one.label} ({one.state}); {do}")
-    return shown, notes
+    ours: dict[int, Rental] = {}
+    for rental in rentals.values():
+        for row in instances_of(rental, instances, client.account):
+            ours[int(row["id"])] = rental
+    rows, notes = [], []
+    for row in instances:
+        if mine := ours.get(int(row["id"])):
+            rows.append(_line(row, mine, now))
+            notes.append(_overdue(row, mine, now))
+    notes += [stray.words for stray in found.strays if stray.whose != THEIRS]
+    notes += [f"{problem.where}: {problem.found}; {problem.do}" for problem in (*found.copies, *found.undead)]
+    notes += [f"{problem.where}: {problem.found}; {problem.do}" for problem in (*found.unlisted, *found.closed)]
+    notes += [f"{problem.where}: {problem.found}" for problem in found.damage]
+    notes += _foreign(instances, ours, found)
+    for rental in rentals.values():
+        if rental.is_open and rental.account not in ("", client.account):
+            where = "may bill in another account: look with the key that rented it"
+            notes.append(f"{rental.label} ({rental.state}) {where}")
+    return Listing(rows, [note for note in notes if note], bool(found.billing))
+
+
+def _foreign(instances: Collection[Instance], ours: Mapping[int, Rental], found: Compared) -> list[str]:
+    """Notes about the account's instances that are not ours, which nothing of ours touches."""
+    told = {stray.number for stray in found.strays if stray.whose != THEIRS}
+    other_clones, others = [], 0
+    for row in instances:
+        number = int(row["id"])
+        if number in ours or number in told:
+            continue
+        if id_of(row.get("label")):
+            other_clones.append(str(number))
+        else:
+            others += 1
+    notes = []
+    if other_clones:
+        notes.append(f"labelled by Drafthouse but not in this ledger, never touched: {', '.join(other_clones)}")
+    if others:
+        notes.append(f"other instances of the account, never touched: {others}")
+    return notes
 
 
 def _line(row: Instance, rental: Rental, now: float) -> list[str]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from ...core.errors import DrafthouseError, one_problem
 from ...core.format import count
-from ...core.table import table
+from ...core.table import WHOLE, table
 from ...profiles.rental_spec import MEMORY_TOLERANCE
 from ...profiles.resolved_types import Rental, ResolvedProfile
 
@@ -256,7 +256,7 @@ def offers_table(found: Sequence[Choice], boxes: int = 1) -> str:
     """Return the offers that fit as a table, prices by part; the first ``boxes`` are those that are rented."""
     shown = max(_SHOWN, boxes)
     more = f"\nand {len(found) - shown} more" if len(found) > shown else ""
-    return table(HEAD, [_row(one) for one in found[:shown]], width=24) + more
+    return table(HEAD, [_row(one) for one in found[:shown]], WHOLE) + more
 
 
 def _row(one: Choice) -> list[str]:

@@ -21,7 +21,7 @@ from ...core.format import count
 from ...profiles.resolved_types import ResolvedProfile
 from .account import compared
 from .attempt import Attempt, NotThisOne, Rented, Waits, World
-from .destroy import StillBilling, end
+from .destroy import StillBilling, end, end_copies
 from .fleet import Fleet, incomplete, planned, question, summary
 from .ledger import NotWritten
 from .offers import Choice, Limits, choices, none_fits, query_of
@@ -178,8 +178,9 @@ class _Renting:
     def _over(self) -> Outcome:
         """Return what runs; DrafthouseError where nothing does, or all were wanted."""
         fleet, boxes = self.fleet, [one.box for one in self.live if one.box is not None]
+        copies = self._end_copies()
         if len(boxes) == fleet.boxes:
-            return Outcome(boxes)
+            return Outcome(boxes, StillBilling(copies) if copies else None)
         short = self._short(boxes)
         if fleet.all_or_nothing or not boxes:
             live, self.live = self.live, []
@@ -187,6 +188,16 @@ class _Renting:
                 self._end(live, short)
             raise short
         return Outcome(boxes, short)
+
+    def _end_copies(self) -> list[Problem]:
+        """End second instances of our labels; return what of them may still bill."""
+        world = self.world
+        try:
+            ids = {one.id for one in self.live}
+            return end_copies(world.client, world.ledger, ids, world.tell, world.sleep)
+        except DrafthouseError as error:
+            world.tell(f"cannot tell whether anything else bills: {error.problems[0].found}")
+            return []
 
     def _short(self, boxes: Sequence[Rented]) -> DrafthouseError:
         """Return why there are fewer boxes than were asked for."""

@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.docker_api import DockerApi, EngineInfo
+from ...core.documents import text_of
 from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.files import object_in, replace_file
 from ...core.locks import take
 from ...core.procfs import age_of, command_of
 from . import daemon_json
-from .daemon_json import DAEMON_JSON, Record
+from .daemon_json import DAEMON_JSON, Settings
 from .daemon_plan import Plan, Wishes, last_line, make_plan, run
 from .dockerd_flags import option, without
 
@@ -72,15 +73,17 @@ class Daemon:
     def text(self) -> str:
         """Return the file's text; "" where there is no file."""
         try:
-            return daemon_json.decode(self.path.read_bytes(), str(self.path))
+            raw = self.path.read_bytes()
         except FileNotFoundError:
             return ""
+        daemon_json.parse(raw, str(self.path))  # names what is wrong
+        return text_of(raw)
 
-    def read_record(self) -> tuple[Record, str | None]:
-        """Return what is ours, and the text to put back where a change was not brought to its end (else None)."""
-        data = object_in(self.record_path)
-        pending = data.get("pending")
-        return Record.of(data), pending["before"] if isinstance(pending, dict) and "before" in pending else None
+    def read_record(self) -> tuple[Settings, str | None]:
+        """What is ours, and the text to put back where a change was not brought to its end (else None)."""
+        record = object_in(self.record_path)
+        ours, before = record.get("ours"), record.get("before")
+        return ours if isinstance(ours, dict) else {}, before if isinstance(before, str) else None
 
     def flags(self) -> list[str]:
         """Return the words with which the engine was started: a key that is also among them keeps it from starting."""
@@ -98,7 +101,7 @@ class Daemon:
 
     def _apply(self, wishes: Wishes, restart_busy: bool, check: bool, ctk: str) -> Done:
         text = self.text()
-        record, pending = self.read_record()
+        ours, pending = self.read_record()
         info = self._info()
         program = shutil.which(ctk) or ""
         if wishes.nvidia and not program and not check:
@@ -108,7 +111,7 @@ class Daemon:
                 "the NVIDIA container toolkit",
                 "install the package nvidia-container-toolkit",
             )
-        plan = make_plan(text, record, wishes, info.get("LoggingDriver", ""), str(self.path), program)
+        plan = make_plan(text, ours, wishes, info.get("LoggingDriver", ""), str(self.path), program)
         done = Done(left=list(plan.left), before=plan.before, after=plan.after)
         if plan.differs and self._leave_likes_alone(plan, info, restart_busy):
             done.after = done.before
@@ -116,10 +119,10 @@ class Daemon:
                 f"log rotation and cgroup driver left as they are: they would restart an engine with "
                 f"{info['ContainersRunning']} running containers (container_engine_restart=true allows it)"
             )
-            plan = Plan(plan.before, plan.before, record, plan.left, False)
+            plan = Plan(plan.before, plan.before, ours, plan.left, False)
         stale = pending is not None and not self._took_effect()
         if not plan.differs and not stale:
-            return self._hold_running(done, bool(info), check, record, plan.record, pending)
+            return self._hold_running(done, bool(info), check, ours, plan.ours, pending)
         self._refuse_what_would_harm(plan, info, restart_busy)
         self._validate(plan.after)
         done.changed = done.restarted = True
@@ -129,13 +132,24 @@ class Daemon:
         done.backup = self._write(plan, good)
         reason = self._restart()
         if reason:
-            self._restore(good, record, reason)
-        self._write_record(plan.record)
+            self._restore(good, ours, reason)
+        self._write_record(plan.ours)
         self._confirm(wishes)
         return done
 
+    def take_out(self, check: bool) -> bool:
+        """Take our values out of the file of an engine that is gone, and the record away; whether there were any."""
+        text, (ours, _) = self.text(), self.read_record()
+        if not self.record_path.exists():
+            return False
+        if not check:
+            rest = daemon_json.without(daemon_json.parse(text.encode(), str(self.path)), ours)
+            self._put(daemon_json.render(rest, text) if rest else "")
+            self.record_path.unlink()
+        return True
+
     def _hold_running(
-        self, done: Done, answers: bool, check: bool, record: Record, now: Record, pending: str | None
+        self, done: Done, answers: bool, check: bool, ours: Settings, now: Settings, pending: str | None
     ) -> Done:
         """See that the engine runs, whose file is as it should be, and close what is still open."""
         if not answers:
@@ -144,7 +158,7 @@ class Daemon:
                 reason = self._restart()
                 if reason:
                     raise DrafthouseError(self._does_not_start(reason))
-        if not check and (pending is not None or now != record):
+        if not check and (pending is not None or now != ours):
             self._write_record(now)
         return done
 
@@ -222,7 +236,7 @@ class Daemon:
         if plan.differs and self.path.exists():
             backup = f"{self.path}.{time.strftime('%Y-%m-%d@%H:%M:%S')}~"
             shutil.copy2(self.path, backup)
-        self._write_record(plan.record, good)
+        self._write_record(plan.ours, good)
         if plan.differs:
             self._put(plan.after)
         return backup
@@ -234,20 +248,20 @@ class Daemon:
             return
         _replace(self.path, text)
 
-    def _write_record(self, record: Record, before: str | None = None) -> None:
-        data: dict[str, Json] = {"about": _ABOUT, **record.as_data()}
+    def _write_record(self, ours: Settings, before: str | None = None) -> None:
+        data: dict[str, Json] = {"about": _ABOUT, "ours": ours}
         if before is not None:
-            data["pending"] = {"before": before}
-        if not record.values and before is None and not self.record_path.exists():
+            data["before"] = before
+        if not ours and before is None and not self.record_path.exists():
             return
         _replace(self.record_path, json.dumps(data, indent=2) + "\n", 0o600)
 
-    def _restore(self, good: str, record: Record, reason: str) -> None:
+    def _restore(self, good: str, ours: Settings, reason: str) -> None:
         """Put the file back that the engine ran with, start it, and say why."""
         self._put(good)
         again = self._restart()
         # What the good text holds is ours as before; a value that is not in it falls out of the record by itself.
-        self._write_record(record)
+        self._write_record(ours)
         state = "the old file is back and the engine runs"
         if again:
             state = f"the old file is back, and the engine does not start with it either: {again}"
@@ -370,5 +384,5 @@ def _replace(path: Path, text: str, mode: int = 0o644) -> None:
 
 def _data_root(text: str, path: Path) -> str:
     """Return where the engine keeps its data according to the file."""
-    settings = daemon_json.parse(text, str(path))
-    return str(settings.get("data-root") or settings.get("graph") or "/var/lib/docker")
+    settings = daemon_json.parse(text.encode(), str(path))
+    return str(settings.get("data-root") or "/var/lib/docker")

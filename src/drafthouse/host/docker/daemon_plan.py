@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...core.errors import one_problem
 from . import daemon_json
-from .daemon_json import DAEMON_JSON, Record
+from .daemon_json import DAEMON_JSON, Settings
 
 if TYPE_CHECKING:
     from drafthouse.core.documents import Json
@@ -34,44 +34,44 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Plan:
-    """The file before and after, and what in it will be ours."""
+    """The file before and after, and the part of it that will be ours."""
 
     before: str
     after: str
-    record: Record
+    ours: Settings
     left: tuple[str, ...]
     needed: bool  # False: only what we would like differs
 
     @property
     def differs(self) -> bool:
-        """Tell whether the file is to be written."""
+        """Whether the file is to be written."""
         return self.before != self.after
 
 
 def make_plan(
-    text: str, record: Record, wishes: Wishes, driver: str = "", where: str = DAEMON_JSON, ctk: str = ""
+    text: str, ours: Settings, wishes: Wishes, driver: str = "", where: str = DAEMON_JSON, ctk: str = ""
 ) -> Plan:
-    """Return what the file shall become. ``ctk`` is the path of nvidia-ctk; without it NVIDIA's part is left out."""
-    current = daemon_json.parse(text, where)
+    """What the file shall become. `ctk` is the path of nvidia-ctk; without it NVIDIA's part is left out."""
+    current = daemon_json.parse(text.encode(), where)
+    users = daemon_json.without(current, ours)
     needs: dict[str, Json] = dict(wishes.settings)
-    if wishes.data_root:
+    if wishes.data_root and not _same_folder(users.get("data-root"), wishes.data_root):
         needs["data-root"] = wishes.data_root
     likes: dict[str, Json] = {}
     if wishes.max_file:
-        likes |= daemon_json.rotation(current, record, wishes.max_size, wishes.max_file, driver)
+        likes |= daemon_json.rotation(users, wishes.max_size, wishes.max_file, driver)
     if wishes.nvidia and wishes.reload_safe:
         # NVIDIA/nvidia-container-toolkit#48: with systemd's cgroup driver `systemctl daemon-reload` takes the
         # GPUs away from running containers; this is the workaround that NVIDIA names for Docker.
         likes["exec-opts"] = ["native.cgroupdriver=cgroupfs"]
-    first = daemon_json.merge(current, needs, likes, record, where=where)
     if wishes.nvidia and ctk:
-        configured = nvidia_configured(ctk, daemon_json.render(first.settings, text), where)
-        nvidia = daemon_json.nvidia_needs(first.settings, configured)
-        needs = _joined(needs, nvidia)
-        first = daemon_json.merge(current, needs, likes, record, where=where)
-    without = daemon_json.merge(current, needs, {}, record, where=where)
-    added = {keys for keys, value in without.record.values.items() if not _held(record, keys, value)}
-    return Plan(text, daemon_json.render(first.settings, text), first.record, first.left, bool(added))
+        configured = nvidia_configured(ctk, daemon_json.render(current, text), where)
+        needs = _with_groups(needs, daemon_json.nvidia_part(configured, users))
+    elif not wishes.nvidia:  # a profile for the CPU: what is there for GPUs stays
+        needs = _with_groups(needs, daemon_json.nvidia_part(daemon_json.without(current, users), users))
+    merged = daemon_json.merge(current, needs, likes, ours, where)
+    needed = bool(daemon_json.without(needs, current))
+    return Plan(text, daemon_json.render(merged.settings, text), merged.ours, merged.left, needed)
 
 
 def nvidia_configured(ctk: str, text: str, where: str = DAEMON_JSON) -> dict[str, Json]:
@@ -88,7 +88,7 @@ def nvidia_configured(ctk: str, text: str, where: str = DAEMON_JSON) -> dict[str
                 "run `nvidia-ctk runtime configure --runtime=docker --dry-run` on the box",
                 where,
             )
-        return daemon_json.parse(copy.read_text("utf-8"), where)
+        return daemon_json.parse(copy.read_bytes(), where)
 
 
 def run(command: Sequence[str], timeout_s: float = _COMMAND_S) -> subprocess.CompletedProcess[str]:
@@ -108,13 +108,14 @@ def last_line(text: str) -> str:
     return daemon_json.shown(lines[-1])[:500] if lines else "(it said nothing)"
 
 
-def _joined(one: Mapping[str, Json], other: Mapping[str, Json]) -> dict[str, Json]:
-    made = dict(one)
-    for key, value in other.items():
-        has = made.get(key)
-        made[key] = _joined(has, value) if isinstance(has, Mapping) and isinstance(value, Mapping) else value
+def _same_folder(theirs: Json, ours: str) -> bool:
+    return isinstance(theirs, str) and os.path.normpath(theirs) == os.path.normpath(ours)
+
+
+def _with_groups(needs: Mapping[str, Json], groups: Mapping[str, Json]) -> dict[str, Json]:
+    """`needs` with the objects of `groups`; a group that stands in both has the keys of both."""
+    made = dict(needs)
+    for name, group in groups.items():
+        has = made.get(name)
+        made[name] = {**has, **group} if isinstance(has, Mapping) and isinstance(group, Mapping) else group
     return made
-
-
-def _held(record: Record, keys: daemon_json.Keys, value: Json) -> bool:
-    return keys in record.values and daemon_json.same(record.values[keys], value)

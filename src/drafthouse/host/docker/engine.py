@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 # The oldest that Debian 12 ships; older ones know neither our API version nor cgroup v2.
 OLDEST = (20, 10)
+# Older ones let a container out (CVE-2024-0132), and 1.14.0 to 1.14.4 write `experimental: true` for `--cdi.enabled`
+# (NVIDIA/nvidia-container-toolkit#339).
+OLDEST_TOOLKIT = "1.16.2"
 _DOCKER_PACKAGES = ("docker-ce", "docker-ce-cli", "containerd.io", "docker-compose-plugin")
 # What a distribution calls the parts; those it does not have are left out. Recommends are not installed
 # (git among them), so the client is named: Debian 13 splits it off.
@@ -63,6 +66,8 @@ class Seen:
     candidates: Mapping[str, str] = field(default_factory=dict)
     unfinished: bool = False  # dpkg was interrupted
     apparmor_missing: bool = False
+    has_apt: bool = True
+    toolkit: str = ""  # NVIDIA's, by its own command: the version
     gpus: int = 0
     gpu_devices: int = 0
     missing_users: tuple[str, ...] = ()
@@ -106,6 +111,9 @@ def decide(seen: Seen, source: str, nvidia: str) -> Decision:
         engine = "to install"
     if seen.missing_users:
         problems.append(_no_such_users(seen.missing_users))
+    toolkit = seen.toolkit or seen.packages.get("nvidia-container-toolkit", "")
+    if wants_nvidia:
+        problems += _toolkit_unfit(seen, toolkit)
     if engine == "to install":
         problems += _unknown_release(seen, source)
     if problems:
@@ -114,13 +122,12 @@ def decide(seen: Seen, source: str, nvidia: str) -> Decision:
     if engine == "to install":
         named = _DOCKER_PACKAGES if source == "docker" else _of_distribution(seen)
         install = [*named, *(["apparmor"] if seen.apparmor_missing else [])]
-    has_toolkit = "nvidia-container-toolkit" in seen.packages
     return Decision(
         engine=engine,
         install=tuple(install),
         repository=bool(install) and source == "docker",
         nvidia=wants_nvidia,
-        nvidia_install=wants_nvidia and not has_toolkit,
+        nvidia_install=wants_nvidia and not toolkit,
         gpu_visible=bool(seen.gpus),
         complete=all(seen.candidates.get(name) for name in install),
         why=tuple(why),
@@ -179,6 +186,8 @@ def look(users: Sequence[str] = ()) -> Seen:
         candidates=_candidates(names),
         unfinished=any(Path("/var/lib/dpkg/updates").glob("[0-9]*")) or bool(_said("dpkg", "--audit").strip()),
         apparmor_missing=_apparmor_missing(),
+        has_apt=shutil.which("apt-get") is not None,
+        toolkit="".join(re.findall(r"version (\d[\d.]*)", _said("nvidia-ctk", "--version"))[:1]),
         gpus=len(listed_gpus()),
         gpu_devices=sum(map(is_gpu, pci_devices())),
         missing_users=tuple(user for user in users if not _said("getent", "passwd", user)),
@@ -242,6 +251,33 @@ def _too_old(version: str) -> Problem:
         "upgrade it when its containers may stop; Drafthouse never replaces a working engine",
         "container_engine",
     )
+
+
+def _toolkit_unfit(seen: Seen, toolkit: str) -> list[Problem]:
+    """What is wrong with NVIDIA's toolkit of version ``toolkit``, or with installing it where that is ''."""
+    if toolkit and _numbers(toolkit, 3) < _numbers(OLDEST_TOOLKIT, 3):
+        how = "apt-get install --only-upgrade" if seen.has_apt else "upgrade, by this system's packages,"
+        return [
+            Problem(
+                "docker-unsuitable",
+                f"NVIDIA Container Toolkit {toolkit}",
+                f"{OLDEST_TOOLKIT} or newer: from an older one a container can reach the host (CVE-2024-0132)",
+                f"{how} nvidia-container-toolkit, then run again; Drafthouse never replaces a working one",
+                "container_engine",
+            )
+        ]
+    if not toolkit and not seen.has_apt:
+        return [
+            Problem(
+                "unsupported-system",
+                f"no NVIDIA Container Toolkit, on {seen.os_id or 'a system'} {seen.version} without apt",
+                f"NVIDIA Container Toolkit {OLDEST_TOOLKIT} or newer",
+                "install nvidia-container-toolkit the way this system does, then run again: a working one is left"
+                " alone; or use the process runtime (drafthouse_runtime: process)",
+                "container_engine",
+            )
+        ]
+    return []
 
 
 def _no_such_users(users: Sequence[str]) -> Problem:
@@ -385,7 +421,7 @@ def _apparmor_missing() -> bool:
     return enabled and not shutil.which("apparmor_parser", path="/usr/sbin:/sbin:/usr/bin")
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version, without Debian's epoch."""
+def _numbers(version: str, most: int = 2) -> tuple[int, ...]:
+    """The leading numbers of a version, without Debian's epoch."""
     plain = version.partition(":")[2] or version
-    return tuple(int(number) for number in re.findall(r"\d+", plain.partition("+")[0].partition("-")[0])[:2])
+    return tuple(int(number) for number in re.findall(r"\d+", plain.partition("+")[0].partition("-")[0])[:most])

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from ...core.docker_api import DockerApi, EngineError
 from ...core.errors import DrafthouseError, Problem
+from ...core.messages import explained
 from ..nvidia_smi import listed
 
 if TYPE_CHECKING:
@@ -155,10 +156,8 @@ def _no_container(found: str, gpu: bool) -> Problem:
             "container_engine",
         )
     advice = "check `nvidia-smi` on the box and `nvidia-ctk --version`, then `docker info` for the runtimes"
-    if "mismatch" in found:
-        advice = "the driver's library is newer than its kernel module: reboot the box"
-    elif "could not select device driver" in found:
-        advice = "the engine knows no NVIDIA runtime: set container_engine_nvidia=always and run again"
+    if known := explained(found):
+        advice = f"{known.cause}: {known.do}"
     return Problem(
         "gpu-not-in-container",
         f"the container does not see the GPU: {found}",

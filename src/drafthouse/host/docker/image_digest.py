@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import TypedDict
 
 from ...core.docker_api import DockerApi, EngineError
-from ...core.errors import DrafthouseError, Problem
+from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.pins import ACCEPT
 
 _ASK_S = 60.0
@@ -55,6 +55,14 @@ def on_box(name: str, api: DockerApi | None = None) -> Image | None:
     # The repository of this name first: one image may have come from several.
     named = sorted(found.get("RepoDigests") or [], key=lambda entry: _base(entry) != _base(name))
     return Image(str(found["Id"]), tuple(entry.rpartition("@")[2] for entry in named))
+
+
+def require_on_box(name: str, api: DockerApi | None = None) -> None:
+    """Raise DrafthouseError where the box lacks the image: a run without a network cannot fetch it."""
+    if on_box(name, api) is None:
+        needed = "the image on the box, since drafthouse_offline is set"
+        do = "bring it from a machine that has it: docker image save there, docker image load on the box"
+        raise one_problem("image-not-offline", f"no image {name}", needed, do, "image")
 
 
 def in_registry(name: str, api: DockerApi | None = None) -> str:

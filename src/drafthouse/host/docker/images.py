@@ -1,4 +1,4 @@
-"""Images fetched, loaded, built and saved by Docker's SDK, which knows the logins of registries and streams gigabytes.
+"""Images fetched and built by Docker's SDK, which knows the logins of registries and streams gigabytes.
 
 In our own environment, on a box or here; a box's own Python has no SDK (docs/decisions/docker.md).
 """
@@ -9,7 +9,6 @@ import contextlib
 import io
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.docker_api import SOCKET
@@ -29,20 +28,8 @@ Say = Callable[[str], None]
 def pull(image: str) -> None:
     """Fetch an image, by its tag or its digest. Raises DrafthouseError."""
     with _client(image) as api:
-        _read(api.pull(image, stream=True, decode=True))
-
-
-def load(file: Path) -> None:
-    """Load the images of a tar. Raises DrafthouseError."""
-    with _client(str(file)) as api, file.open("rb") as stream:
-        _read(api.load_image(stream))
-
-
-def save(image: str, to: Path) -> None:
-    """Write an image as one tar, under its name. Raises DrafthouseError."""
-    with _client(image) as api, to.open("wb") as stream:
-        for chunk in api.get_image(image):
-            stream.write(chunk)
+        for _ in _lines(api.pull(image, stream=True, decode=True)):
+            pass
 
 
 def build(image: str, containerfile: str, say: Say) -> None:
@@ -89,11 +76,6 @@ def _client(where: str) -> Iterator[Any]:
     except (docker.errors.DockerException, OSError) as error:
         do = "check `docker info` and `journalctl -u docker -n 50`; a registry that wants a login: docker login"
         raise one_problem("docker-refused", str(error), "an image that Docker can pull", do, where) from error
-
-
-def _read(told: Iterable[Mapping[str, Json]]) -> None:
-    for _ in _lines(told):
-        pass
 
 
 def _lines(told: Iterable[Mapping[str, Json]]) -> Iterator[str]:

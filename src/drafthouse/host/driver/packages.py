@@ -29,13 +29,15 @@ class Release:
     """A release of a distribution for which NVIDIA keeps a repository.
 
     ``key`` is the file of the signing key in it, ``fingerprint`` that key's. Debian 13 has a key of its own: its apt
-    no longer takes the older one, whose own signature is SHA-1 (NVIDIA/cuda-repo-management#30, #34, #39).
+    no longer takes the older one, whose own signature is SHA-1 (NVIDIA/cuda-repo-management#30, #34, #39). Ubuntu
+    26.04's apt refuses that one too. ``oldest_branch`` is the oldest driver in the repository.
     """
 
     folder: str
     key: str
     fingerprint: str
     architectures: tuple[str, ...]
+    oldest_branch: int = 0
 
 
 _OLDER_KEY = ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC")
@@ -43,9 +45,17 @@ _NEWER_KEY = ("8793F200.pub", "02182E60104FCDC26EAE1B8597A5D4CB8793F200")
 RELEASES = {
     ("ubuntu", "22.04"): Release("ubuntu2204", *_OLDER_KEY, ("x86_64", "aarch64")),
     ("ubuntu", "24.04"): Release("ubuntu2404", *_OLDER_KEY, ("x86_64", "aarch64")),
+    # NVIDIA's own driver images of 26.04 take branch 595 from it (NVIDIA/gpu-driver-container, ubuntu26.04/).
+    ("ubuntu", "26.04"): Release("ubuntu2604", *_NEWER_KEY, ("x86_64", "aarch64"), oldest_branch=595),
     ("debian", "12"): Release("debian12", *_OLDER_KEY, ("x86_64",)),
     ("debian", "13"): Release("debian13", *_NEWER_KEY, ("x86_64",)),
 }
+
+
+def oldest_offered(facts: DriverFacts, wishes: Wishes) -> int:
+    """The oldest branch that NVIDIA's repository has for the box's release; 0 where all that we know are there."""
+    release = RELEASES.get((facts["os"]["id"], facts["os"]["version_id"]))
+    return release.oldest_branch if release and wishes.source == "nvidia" else 0
 
 
 def from_where(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:

@@ -6,17 +6,24 @@ Pure: facts of the box (`driver_facts`), wishes (the role's variables) and the t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 from ...core.errors import DrafthouseError, Problem, one_problem
+from ...core.messages import explained
 from ..nvidia_smi import Smi, read_smi
-from .packages import from_where, held
+from .packages import from_where, held, oldest_offered
 from .plan import Card, Plan, Wishes, branch_of, recognise
 
 if TYPE_CHECKING:
     from drafthouse.host.driver.facts import DriverFacts
     from drafthouse.profiles.catalog_types import Gpus
+
+
+# A vGPU's name is its profile's: "GRID T4-16Q", "NVIDIA A40-48Q", "NVIDIA H100XM-4-20C" (NVIDIA vGPU User Guide).
+_VGPU = re.compile(r"^GRID |-\d+[ABCQ](?:ME)?$")
 
 
 class Left(TypedDict):
@@ -29,17 +36,21 @@ class Left(TypedDict):
 def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
     """Return the plan for a box; DrafthouseError holds every reason against touching it."""
     devices = [device for device in facts["pci"] if device.get("driver") != "vfio-pci"]
-    if not devices:
-        raise DrafthouseError(_no_gpu(facts))
     cards = recognise(devices, gpus)
-    shown = [str(card) for card in cards]
     smi = read_smi(facts["smi"])
+    # Under WSL, and with some virtual machines' GPUs, there is no PCI device to see.
+    shown = [str(card) for card in cards] or list(smi.names)
     if smi.works and branch_of(smi.version) >= wishes.branch:
         why = f"driver {smi.version} works, and branch {wishes.branch} or newer is enough"
         return Plan("leave", why, shown, wishes.branch, warnings=_of_cards(cards))
+    _only_from_outside(facts, smi, wishes)
+    if not devices:
+        raise DrafthouseError(_no_gpu(facts))
+    wishes = replace(wishes, branch=max(wishes.branch, oldest_offered(facts, wishes)))
     problems: list[Problem] = []
     is_open = _kernel_modules(cards, wishes, problems)
     waiting = _waiting_for_reboot(facts, smi, wishes)
+    problems += _no_driver_helps(facts, smi, wishes, is_open)
     if waiting:
         plan = Plan("reboot", waiting, shown, wishes.branch, is_open, reboot=True)
         if wishes.reboot == "never":
@@ -65,6 +76,28 @@ def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
     if problems:
         raise DrafthouseError(problems)
     return plan
+
+
+def _only_from_outside(facts: DriverFacts, smi: Smi, wishes: Wishes) -> None:
+    """Raise where the driver is not the guest's to choose: under WSL, and for a part of a GPU (NVIDIA vGPU)."""
+    running = f"driver {smi.version}" if smi.works else "no driver that responds"
+    needed = f"a driver of branch {wishes.branch} or newer"
+    if "microsoft" in facts["kernel"].lower():
+        raise one_problem(
+            "driver-not-ours",
+            f"WSL ({facts['kernel']}), with {running}",
+            f"{needed}, installed in Windows: one installed here would hide it",
+            "update NVIDIA's driver in Windows, `wsl --shutdown`, then set drafthouse_manage_host: false",
+        )
+    packages = sorted(name for name in facts["packages"] if name.startswith("nvidia-linux-grid"))
+    parts = [*packages, *(name for name in smi.names if _VGPU.search(name))]
+    if parts:
+        raise one_problem(
+            "driver-not-ours",
+            f"a vGPU guest ({', '.join(parts)}), with {running}",
+            f"{needed}, from the NVIDIA vGPU release that the host runs: a workstation's does not serve a vGPU",
+            "ask whoever runs the host for that guest driver (nvidia-linux-grid); a working one is left alone",
+        )
 
 
 def _no_gpu(facts: DriverFacts) -> Problem:
@@ -167,6 +200,8 @@ def _waiting_for_reboot(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
     loaded = facts["loaded"] or {}
     on_disk = str(facts["module_on_disk"])
     if smi.mismatch:
+        if on_disk and on_disk == loaded.get("version"):
+            return ""  # it runs what is installed: the library's own module is not there, and a reboot brings none
         there = on_disk or smi.library
         if branch_of(there) >= wishes.branch:
             return (
@@ -183,6 +218,23 @@ def _waiting_for_reboot(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
     return f"driver {on_disk} is installed for this kernel, which runs {holder}"
 
 
+def _no_driver_helps(facts: DriverFacts, smi: Smi, wishes: Wishes, is_open: bool) -> list[Problem]:
+    """Return what to do where the right driver runs and shows no GPU: to install it again would change nothing."""
+    loaded = facts["loaded"] or {}
+    version, known = str(loaded.get("version", "")), explained(smi.text)
+    right = version == facts["module_on_disk"] and bool(loaded.get("open")) == is_open
+    if smi.mismatch or known is None or not right or branch_of(version) < wishes.branch:
+        return []
+    return [
+        Problem(
+            "driver-not-working",
+            f"driver {version} runs, the right one for this GPU, and nvidia-smi says: {smi.text}",
+            "an nvidia-smi that shows the GPU",
+            f"{known.cause}: {known.do}",
+        )
+    ]
+
+
 def _reboot_needed(why: str) -> Problem:
     return Problem(
         "reboot-required",
@@ -197,7 +249,8 @@ def _reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
     if smi.works:
         return f"driver {smi.version} is older than branch {wishes.branch}"
     if smi.mismatch:
-        return f"a mixed installation (library {smi.library or 'of another version'}) older than branch {wishes.branch}"
+        module = facts["module_on_disk"] or loaded.get("version") or "none"
+        return f"a mixed installation: kernel module {module}, library {smi.library or 'of another version'}"
     if loaded:
         kind = "open" if loaded.get("open") else "proprietary"
         return f"driver {loaded.get('version')} ({kind}) is loaded but shows no GPU ({smi.text or 'no nvidia-smi'})"
@@ -294,7 +347,8 @@ def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Left:
     said = smi.text or "there is no nvidia-smi"
     locked = facts["secure_boot"] and not facts["module_key_enrolled"]
     if rebooted or (locked and wishes.secure_boot == "warn"):
-        do = "see `dkms status`, `dmesg | grep -i -e nvrm -e nvidia` and `modprobe -v nvidia`"
+        known = explained(said)
+        do = known.do if known else "see `dkms status`, `dmesg | grep -i -e nvrm -e nvidia` and `modprobe -v nvidia`"
         if locked:
             do = "Secure Boot is on: enrol this machine's key (`mokutil --import`, reboot, confirm), then run again"
         raise one_problem(

@@ -31,10 +31,23 @@ _CLOCK_WARNS_S, _CLOCK_FAILS_S = 5.0, 300.0
 
 def system(resolved: Run, facts: DoctorFacts) -> Finding | None:
     """Return whether engines are built for such a machine."""
-    box = facts["box"]
-    if (box["system"], box["machine"]) == ("Linux", "x86_64"):
+    box, machine = facts["box"], resolved["hardware"].get("machine", "x86_64")
+    if (box["system"], box["machine"]) == ("Linux", machine):
         return None
-    return fail(f"{box['system']} on {box['machine']}", "Linux on x86_64", "use such a box")
+    found, needed = f"{box['system']} on {box['machine']}", f"Linux on {machine}: the profile's hardware is one"
+    return fail(found, needed, "use such a box, or a profile for this one (make profiles)")
+
+
+def root(resolved: Run, facts: DoctorFacts) -> Finding | None:
+    """The lack of root where driver, Docker and firewall are ours to manage: they would be passed over."""
+    if facts["box"]["is_root"] or not resolved["site"]["manage_host"]:
+        return None
+    return fail(
+        "a user without root, and drafthouse_manage_host: true",
+        "root, to look after driver, Docker and firewall",
+        "add -b (ARGS=-b; -K too where sudo asks for a password), connect as root (ansible_user), or set"
+        " drafthouse_manage_host: false",
+    )
 
 
 def python_version(resolved: Run, facts: DoctorFacts) -> Finding | None:
@@ -103,8 +116,8 @@ def writable(resolved: Run, facts: DoctorFacts) -> list[Finding]:
     ]
 
 
-def room_for_a_run(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether what is not there yet fits on the disk: weights, environments, results."""
+def room_for_a_run(resolved: Run, facts: DoctorFacts) -> list[Finding]:
+    """The file systems that are too small for what comes to them: weights, environments and results, the image."""
     site, box = resolved["site"], facts["box"]
     present, cached = box.get("present", ()), box.get("cached", {})
     # Of weights in the hub's cache a file can be damaged; then the download itself says that the disk is full.
@@ -113,15 +126,37 @@ def room_for_a_run(resolved: Run, facts: DoctorFacts) -> Finding | None:
         for item in resolved["weights"]
         if item["path"] not in present
     )
-    rest = _ROOM_BESIDE_THE_ENGINE if resolved["engine"]["home"] in present else ROOM_FOR_THE_REST
-    needed = missing + rest[resolved["hardware"]["kind"]]
-    free = min(box["disk"][site["models_dir"]], box["disk"][site["home"]])
+    kind, image = resolved["hardware"]["kind"], 0
+    rest = ROOM_FOR_THE_REST[kind]
+    # A box that serves this very profile has its image, too.
+    served = box.get("served")
+    if resolved["engine"]["home"] in present or (served and served.get("same")):
+        rest = _ROOM_BESIDE_THE_ENGINE[kind]
+    elif site["runtime"] == "docker":
+        rest = _ROOM_BESIDE_THE_ENGINE[kind]
+        image = ROOM_FOR_THE_REST[kind] - rest
+    wanted = [
+        (site["models_dir"], missing, f"missing weights ({missing / GB:.1f} GB)", "drafthouse_models_dir"),
+        (site["home"], rest, "environments, results", "drafthouse_home"),
+        (box.get("docker_root", site["home"]), image, "the engine's image", "container_engine_data_root"),
+    ]
+    by_file_system: dict[int, list[tuple[str, int, str, str]]] = {}
+    for one in wanted:
+        if one[1]:
+            by_file_system.setdefault(box.get("file_systems", {}).get(one[0], 0), []).append(one)
+    return [finding for group in by_file_system.values() if (finding := _room(group, box["disk"], site["manage_host"]))]
+
+
+def _room(wanted: list[tuple[str, int, str, str]], disk: dict[str, int], managed: bool) -> Finding | None:
+    """The finding about one file system, of (path, bytes, for what, variable) of all that comes to it."""
+    path, _, _, variable = wanted[0]
+    needed, free = sum(one[1] for one in wanted), min(disk[one[0]] for one in wanted)
     if free >= needed:
         return None
     return fail(
-        f"{free / GB:.1f} GB free at {site['models_dir']}",
-        f"{needed / GB:.1f} GB: missing weights ({missing / GB:.1f} GB), environments, results",
-        _DISK_DO[site["manage_host"]],
+        f"{free / GB:.1f} GB free at {path}",
+        f"{needed / GB:.1f} GB: {', '.join(one[2] for one in wanted)}",
+        _DISK_DO[managed].replace("drafthouse_models_dir", f"drafthouse_{variable.removeprefix('drafthouse_')}"),
     )
 
 

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ...core.format import count, listing
+from ...core.messages import latest
 from ...core.versions import number
 from ...host.driver.packages import held, to_hold
 from ...host.driver.plan import branch_of
@@ -62,6 +63,13 @@ def gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
         return fail(seen, needed, _OTHER_PROFILE)
     if any(one["memory_mib"] < hardware["memory_mib"] * MEMORY_TOLERANCE for one in matching):
         return fail(seen, f"{hardware['memory_mib']:,} MiB on each", _OTHER_PROFILE)
+    if any(one.get("split") for one in matching):
+        return fail(
+            f"{seen}, split into MIG parts",
+            f"{hardware['memory_mib']:,} MiB in one piece: CUDA gives a program one part of a split GPU",
+            "nvidia-smi -mig 0 (as root, nothing may use the GPU), or a hardware entry of your own with the part's"
+            " memory and drafthouse_gpus: [MIG-...] (nvidia-smi -L)",
+        )
     return ok(seen, needed)
 
 
@@ -120,6 +128,18 @@ def driver_library(resolved: Run, facts: DoctorFacts) -> Finding:
         do = "reboot the box when its server can be stopped"
         return warn(f"kernel module {loaded} is loaded, {on_disk} is installed", needed, do)
     return ok(f"both are {loaded}", needed)
+
+
+def kernel_log(resolved: Run, facts: DoctorFacts) -> Finding:
+    """Return what the kernel's log says of the GPUs since the box started."""
+    needed = "no failure of a GPU since the box started"
+    if facts["kernel_log"] is None:
+        return not_here("only root may read the kernel's log")
+    found = latest(facts["kernel_log"])
+    if found is None:
+        return ok("no message of the driver that is known as a failure", needed)
+    line, known = found
+    return warn(f"{line.strip()}: {known.cause}", needed, known.do)
 
 
 def cuda_libraries(resolved: Run, facts: DoctorFacts) -> Finding:

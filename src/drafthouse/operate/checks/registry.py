@@ -49,6 +49,7 @@ class Check:
 
 CHECKS = (
     Check("box", "system", "system", before=box.system, code="unsupported-system"),
+    Check("box", "root", "root", before=box.root, code="root-required"),
     Check("box", "python-version", "Python", before=box.python_version, code="python-unusable"),
     Check("box", "python-venv", "virtual environments", before=box.python_venv, code="python-unusable"),
     Check(
@@ -72,6 +73,7 @@ CHECKS = (
         reads=("driver", "unattended_upgrades"),
         applies=has_gpu,
     ),
+    Check("gpu", "kernel-log", "kernel's log", after=gpu.kernel_log, reads=("kernel_log",), applies=has_gpu),
     Check("box", "memory", "memory", before=box.memory, applies=in_system_memory, code="memory-too-small"),
     Check(
         "box", "shared-memory", "shared memory", before=box.shared_memory, applies=in_process, code="memory-too-small"

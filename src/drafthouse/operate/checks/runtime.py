@@ -107,7 +107,7 @@ def image(resolved: Run, facts: DoctorFacts) -> Finding | None:
     if docker["error"]:
         return None
     if not docker["image"]:
-        do = f"{_SERVE_DO}, which downloads it; without a network use BUNDLE=file"
+        do = f"{_SERVE_DO}, which downloads it; without a network: docker image load"
         return fail(f"{wanted} is not on the box", wanted, do)
     known = f"{wanted} ({_short(docker['image']['id'])})"
     for one in docker["containers"]:

@@ -103,7 +103,13 @@ def _gpu(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
         **_driver(asked, given, facts),
         "environment": _environment(asked),
         "unattended_upgrades": shutil.which("unattended-upgrade") is not None,
+        "kernel_log": _kernel_log() if asked["gpu"] else None,
     }
+
+
+def _kernel_log() -> list[str] | None:
+    text = said("dmesg")
+    return [line for line in text.splitlines() if "NVRM" in line] if text else None
 
 
 def _driver(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...addons.gateway import certificate_file
+from ...addons.gateway_door import certificate_file
 from ...addons.monitoring import jobs
 from ...bench.ask import Ask
 from ...bench.groups import ask_fields

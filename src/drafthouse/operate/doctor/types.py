@@ -315,6 +315,8 @@ class DoctorFacts(TypedDict, total=False):
     driver: DriverFacts
     environment: EnvironmentFacts
     unattended_upgrades: bool
+    # Lines of NVIDIA's driver since the box started, the newest last; None where they may not be read.
+    kernel_log: list[str] | None
     docker: DockerFacts
     logs: LogFacts
     weights: dict[str, WeightFacts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from ...bench.stats import Estimated
+from ...bench.stats import Gain
 from ..report_types import Arm, LoadKind
 
 
@@ -23,9 +23,11 @@ class Side(TypedDict):
     folder: str
     date: str | None
     word: str | None
+    earlier_rule: bool
+    """Whether an earlier rule gave the word: it is shown, and compared with none."""
     sentence: str | None
-    speedup: Estimated | None
-    control: Estimated | None
+    speedup: Gain | None
+    control: Gain | None
 
 
 MeasureName = Literal["tpot_ms", "ttft_ms"]
@@ -41,7 +43,7 @@ class MeasureRow(TypedDict):
     unit: str
     a: float
     b: float
-    change: Estimated
+    change: Gain
     word: str
 
 
@@ -49,8 +51,8 @@ class SpeedupRow(TypedDict):
     """What speculation gained on a kind."""
 
     kind: str
-    a: Estimated | None
-    b: Estimated | None
+    a: Gain | None
+    b: Gain | None
 
 
 class Numbers(TypedDict):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...analysis.verdict import INVALID
+from ...analysis.words import INVALID
 from ...bench.result_types import ArmResult
 from ...bench.samples import Prompt, requests_of
 from ...core.format import count, listing

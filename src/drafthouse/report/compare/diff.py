@@ -1,8 +1,8 @@
 """Two reports side by side: B against A, prompt by prompt, with the verdict's statistics.
 
-The rule is the verdict's. Each prompt that both have is reduced to its median over the rounds; the ratio of the
-two is that prompt's change; the median over the prompts gets a bootstrap interval. A change is above 1
-where B is better. The interval knows prompts, not days: what the box itself moves by is in each A/A control.
+The estimator is the verdict's: A's time over B's of each prompt and round that both have, the geometric mean over the
+prompts, and an interval that knows prompts and server starts. A change is above 1 where B is better. Days it does not
+know: what the box itself moves by is in each A/A control.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 
 from ...analysis.crossover_text import load as about
 from ...analysis.gates import NOT_MEASURED, PASSED
-from ...analysis.verdict import CANNOT_SAY, DOES_NOT_PAY, PAYS
+from ...analysis.measured import paired
+from ...analysis.words import CANNOT_SAY, DOES_NOT_PAY, EARLIER, PAYS, RULE
 from ...bench.result_types import Request
 from ...bench.samples import measured_tpot, requests_of
-from ...bench.stats import CONFIDENCE, estimate, median, paired_ratios
-from ...core.format import listing, percent, span
+from ...bench.stats import CONFIDENCE, median
+from ...core.format import count, listing, percent, span
 from ...report.archive import Kept
 from ...report.report_types import ARMS, Arm, LoadKind, LoadRow
 from ..data.measures import Clock, by_prompt
@@ -49,6 +50,8 @@ def compare(one: Kept, two: Kept, threshold: float | None = None) -> Comparison:
     more than it and clearly so, and ``unjudged`` what of A's claims can be told neither worse nor as good in B.
     """
     against, marks = differences(one, two)
+    if not _same_rule(one, two):
+        marks = [*marks, f"the verdict of A or B was given {EARLIER}: the words of the two are not compared"]
     rows = [row for arm in ARMS for row in _rows(arm, one, two)]
     found: Facts = {
         "schema": SCHEMA,
@@ -68,20 +71,27 @@ def compare(one: Kept, two: Kept, threshold: float | None = None) -> Comparison:
     judged = [row for row in rows if row["declared"]]
     return {
         **found,
-        "regressions": _regressions(found, judged, threshold) if threshold is not None else [],
+        "regressions": _regressions(found, judged, one, two, threshold) if threshold is not None else [],
         "unjudged": _unjudged(found, judged, one, two) if threshold is not None else [],
         "judged": sum(row["word"] != TOO_FEW for row in judged),
     }
 
 
+def _same_rule(one: Kept, two: Kept) -> bool:
+    """Whether the words of both, of their levels too, are by the rule of today."""
+    return all(kept.report["verdict"].get("rule") == RULE for kept in (one, two))
+
+
 def _identity(kept: Kept) -> Side:
     verdict = kept.report["verdict"]
+    earlier = verdict.get("rule") != RULE
     return {
         "label": kept.label,
         "folder": str(kept.path),
         "date": kept.report.get("date"),
         "word": verdict.get("word"),
-        "sentence": verdict.get("sentence"),
+        "earlier_rule": earlier,
+        "sentence": f"({EARLIER}) {verdict.get('sentence')}" if earlier else verdict.get("sentence"),
         "speedup": verdict.get("speedup"),
         "control": verdict.get("control"),
     }
@@ -107,9 +117,10 @@ def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
     for group in groups:
         own = [[request for request in side if str(request.get("group")) == group] for side in requests]
         for name, _, unit in MEASURES:
-            sides = [by_prompt(side, _CLOCKS[name]) for side in own]
+            clock = _CLOCKS[name]
+            sides = [by_prompt(side, clock) for side in own]
             shared = [key for key in sides[0] if key in sides[1]]
-            change = estimate(list(paired_ratios(*sides).values()))
+            change = paired(own[0], own[1], clock)
             if not shared or change is None:
                 continue
             rows.append(
@@ -121,8 +132,8 @@ def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
                     "unit": unit,
                     "a": median([median(sides[0][key]) for key in shared]),
                     "b": median([median(sides[1][key]) for key in shared]),
-                    "change": change.as_dict(),
-                    "word": _word(change.low, change.high, change.reach),
+                    "change": change,
+                    "word": _word(change["low"], change["high"], change["reach"]),
                 }
             )
     return rows
@@ -238,23 +249,24 @@ def _cost(one: Kept, two: Kept) -> list[ComparedCost]:
 # --- regressions ----------------------------------------------------------------------------------------
 
 
-def _regressions(found: Facts, judged: Sequence[MeasureRow], threshold: float) -> list[str]:
+def _regressions(found: Facts, judged: Sequence[MeasureRow], one: Kept, two: Kept, threshold: float) -> list[str]:
     """Return what is worse in B by more than ``threshold``, where the interval leaves no doubt that it is."""
     worse = [
-        f"{_name(row)} is {percent(1 / row['change']['median'] - 1)} longer "
+        f"{_name(row)} is {percent(1 / row['change']['gain'] - 1)} longer "
         f"({span(row['change'])} of A's speed, over {row['change']['n']} prompts)"
         for row in judged
         # The change is A's time over B's: B longer by a quarter is 0.8 and not 0.75.
-        if row["word"] == SLOWER and row["change"]["median"] < 1.0 / (1.0 + threshold)
+        if row["word"] == SLOWER and row["change"]["gain"] < 1.0 / (1.0 + threshold)
     ]
-    if found["a"]["word"] == PAYS and found["b"]["word"] not in (PAYS, CANNOT_SAY):
+    same_rule = _same_rule(one, two)
+    if same_rule and found["a"]["word"] == PAYS and found["b"]["word"] not in (PAYS, CANNOT_SAY):
         worse.append(f"the verdict was “pays” and is now “{found['b']['word']}”")
     worse += [
         f"the gate {gate['title']} passed and is now {gate['b']}"
         for gate in found["gates"]
         if gate["a"] == PASSED and gate["b"] not in (PASSED, None, NOT_MEASURED)
     ]
-    if load := found["load"]:
+    if same_rule and (load := found["load"]):
         worse += [line for kind in load["kinds"] for line in _earlier(kind, load["unit"])]
     return worse
 
@@ -297,21 +309,21 @@ def _ends(kind: LoadKind, levels: Sequence[float]) -> tuple[float, float] | None
 
 def _unjudged(found: Facts, judged: Sequence[MeasureRow], one: Kept, two: Kept) -> list[str]:
     """Return what A shows and B does not, so that nobody takes it for "no regression"; a sentence each."""
-    return [
-        *(f"{_name(row)}: too few prompts in both ({row['change']['n']})" for row in judged if row["word"] == TOO_FEW),
-        *(
-            ["the verdict was “pays”, but B was too noisy to give one"]
-            if found["a"]["word"] == PAYS and found["b"]["word"] == CANNOT_SAY
-            else []
-        ),
-        *_no_longer(judged, one, two),
-        *(
-            f"the gate {gate['title']}: it passed in A and is not {'measured in' if gate['b'] else 'in'} B"
-            for gate in found["gates"]
-            if gate["a"] == PASSED and gate["b"] in (None, NOT_MEASURED)
-        ),
-        *_untold_loads(found, one, two),
-    ]
+    missing = []
+    for row in judged:
+        if row["word"] == TOO_FEW:
+            missing.append(f"{_name(row)}: too few prompts or rounds in both ({count(row['change']['n'], 'prompt')})")
+    same_rule = _same_rule(one, two)
+    if same_rule and found["a"]["word"] == PAYS and found["b"]["word"] == CANNOT_SAY:
+        missing.append("the verdict was “pays”, but B could not give one")
+    missing += _no_longer(judged, one, two)
+    for gate in found["gates"]:
+        if gate["a"] == PASSED and gate["b"] in (None, NOT_MEASURED):
+            where = "measured in" if gate["b"] else "in"
+            missing.append(f"the gate {gate['title']}: it passed in A and is not {where} B")
+    if same_rule:
+        missing += _untold_loads(found, one, two)
+    return missing
 
 
 def _no_longer(judged: Sequence[MeasureRow], one: Kept, two: Kept) -> Iterator[str]:

@@ -72,7 +72,7 @@ def _tables(found: Comparison) -> list[tuple[str, list[str], Rows]]:
             [[fact["what"], _text(fact["a"]), _text(fact["b"])] for fact in found["differs"]],
         ),
         (
-            "B against A (above 1: B is faster; 95 % interval over prompts; * kinds of the verdict)",
+            "B against A (above 1: B is faster; with the interval of prompts and starts; * kinds of the verdict)",
             ["arm", "kind", "measure", "A", "B", "change", "says"],
             [
                 [

@@ -6,12 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from ...analysis.crossover import agreed
-from ...analysis.verdict import BROKEN, CANNOT_SAY, INVALID, judge
-from ...analysis.verdict_types import JudgedGroup
+from ...analysis.degenerate_text import answers_repeat
+from ...analysis.measured import in_groups, paired
+from ...analysis.validity import BROKEN
+from ...analysis.verdict import judge
+from ...analysis.verdict_types import JudgedGroup, Judgement
+from ...analysis.words import CANNOT_SAY, INVALID
 from ...bench.result_types import Acceptance as Drafted
 from ...bench.result_types import ArmResult, Request
-from ...bench.samples import Prompt, apart_from_temperature, measured_tpot, requests_of
-from ...bench.stats import Estimated, estimate, geometric_means, median, paired_ratios
+from ...bench.samples import measured_tpot, requests_of
+from ...bench.stats import Gain, estimate, median
 from ...bench.sweep.ladder_types import Ladder
 from ...bench.usage_check import not_compared
 from ...core import exit_codes
@@ -72,16 +76,17 @@ def build_report(
     host: str = "",
     stock: ArmResult | None = None,
     ladder: Ladder | None = None,
+    judged: Judgement | None = None,
 ) -> Report:
     """Return everything a report shows, JSON-serialisable and the same for the same results.
 
     ``host`` is the box's name in the inventory; without it the results' machine names itself. ``stock`` is the
     result of the arm that starts the engine as an article does, where it was measured, ``ladder`` the loads that
-    were tried. Times are in ms, speeds in tokens per second, rates are fractions, speed-ups are above 1 where
-    speculation is better. docs/report.schema.json describes it.
+    were tried, ``judged`` the verdict where it is given already. Times are in ms, speeds in tokens per second, rates
+    are fractions, speed-ups are above 1 where speculation is better. docs/report.schema.json describes it.
     """
     results = {"baseline": baseline, "speculative": speculative}
-    judged = judge(baseline, speculative, resolved)
+    judged = judged or judge(baseline, speculative, resolved)
     load = load_of(agreed(ladder, judged), judged["scope"]["kinds"])
     if load and judged.get("wrong_output"):
         load = without_claims(load)
@@ -105,7 +110,7 @@ def build_report(
         "articles": articles_table(results),
         "other_tools": other_tools(results),
         "load": load,
-        "kinds": [_kind_row(group, verdict["groups"][group], results) for group in verdict["groups"]],
+        "kinds": [_kind_row(group, verdict["groups"][group], results, accepted) for group in verdict["groups"]],
         "acceptance": {**accepted, "published": beside},
         "stock": against_stock(stock, results, verdict["scope"]["groups"]) if stock else None,
         "distributions": {
@@ -138,27 +143,13 @@ def exit_code_of(report: Report) -> int:
     return exit_codes.WARNED if report["warnings"] else exit_codes.DONE
 
 
-def against_stock(
-    stock: ArmResult, results: Mapping[str, ArmResult], groups: Iterable[str]
-) -> dict[str, Estimated | None]:
+def against_stock(stock: ArmResult, results: Mapping[str, ArmResult], groups: Iterable[str]) -> dict[str, Gain | None]:
     """Return how each arm compares with the engine as an article starts it, on the verdict's groups.
 
-    Medians over prompts of the paired TPOT ratio (stock over arm), with their interval; None without a pair. As in
-    the verdict a prompt counts once, whatever its temperatures.
+    By the verdict's estimator, the TPOT of stock over that of the arm; None without a pair.
     """
-    wanted = set(groups)
-
-    def times_of(result: ArmResult) -> dict[Prompt, list[float]]:
-        chosen = [r for r in requests_of(result) if str(r.get("group")) in wanted]
-        return by_prompt(chosen, measured_tpot)
-
-    own = times_of(stock)
-    prompts = apart_from_temperature(requests_of(stock))
-    found: dict[str, Estimated | None] = {}
-    for arm, result in results.items():
-        ratio = estimate(list(geometric_means(paired_ratios(own, times_of(result)), prompts).values()))
-        found[arm] = ratio.as_dict() if ratio else None
-    return found
+    wanted = list(groups)
+    return {arm: paired(in_groups(stock, wanted), in_groups(result, wanted)) for arm, result in results.items()}
 
 
 def host_of(results: Mapping[str, ArmResult]) -> str:
@@ -210,7 +201,9 @@ def _values(result: ArmResult, measure: Clock) -> list[float]:
     return sorted(value for value in map(measure, requests_of(result)) if value is not None)
 
 
-def _kind_row(group: str, judged: JudgedGroup, results: Mapping[str, ArmResult]) -> KindRow:
+def _kind_row(
+    group: str, judged: JudgedGroup, results: Mapping[str, ArmResult], accepted: AcceptanceBySource
+) -> KindRow:
     """Return one row of our table: every measure of both arms with its interval, over prompts."""
     requests = {arm: [r for r in requests_of(results[arm]) if r.get("group") == group] for arm in ARMS}
     first = next(iter(requests["baseline"] + requests["speculative"]), None)
@@ -227,7 +220,7 @@ def _kind_row(group: str, judged: JudgedGroup, results: Mapping[str, ArmResult])
         "speedup": judged["speedup"],
         "control": judged["control"],
         "outputs": judged["outputs"],
-        "acceptance": acceptance(results["speculative"])["groups"].get(group, NOTHING_TOLD),
+        "acceptance": accepted["groups"].get(group, NOTHING_TOLD),
         "tok_s": cells["tok_s"],
         # That is the verdict's own question, and server starts are part of its answer.
         "tpot_ms": {**cells["tpot_ms"], "speedup": judged["speedup"]},
@@ -241,12 +234,11 @@ def _cell(requests: Mapping[Arm, Sequence[Request]], measure: Clock, larger: boo
     """Return a measure of both arms; ``larger``: whether larger is better."""
     prompts = {arm: by_prompt(requests[arm], measure) for arm in ARMS}
     middles = {arm: estimate([median(values) for values in prompts[arm].values()]) for arm in ARMS}
-    better, worse = (prompts[arm] for arm in (reversed(ARMS) if larger else ARMS))
-    ratio = estimate(list(paired_ratios(better, worse).values()))
+    better, worse = (requests[arm] for arm in (reversed(ARMS) if larger else ARMS))
     return {
         "baseline": found.as_dict() if (found := middles["baseline"]) else None,
         "speculative": found.as_dict() if (found := middles["speculative"]) else None,
-        "speedup": ratio.as_dict() if ratio else None,
+        "speedup": paired(better, worse, measure),
     }
 
 
@@ -265,11 +257,13 @@ def _acceptance(block: Drafted) -> Acceptance:
 
 def acceptance(speculative: ArmResult) -> AcceptanceBySource:
     """Return what was accepted of the drafts: overall, per group, by position in the draft; fractions."""
-    return {
-        "source": speculative.get("spec_decode_source"),
-        "overall": _acceptance(speculative),
-        "groups": {group: _acceptance(block) for group, block in (speculative.get("groups") or {}).items()},
-    }
+    groups: dict[str, Acceptance] = {}
+    requests = requests_of(speculative)
+    for group, block in (speculative.get("groups") or {}).items():
+        own = [request for request in requests if str(request.get("group")) == group]
+        groups[group] = {**_acceptance(block), "repeats": answers_repeat(own)}
+    overall: Acceptance = {**_acceptance(speculative), "repeats": answers_repeat(requests)}
+    return {"source": speculative.get("spec_decode_source"), "overall": overall, "groups": groups}
 
 
 def _totals(result: ArmResult) -> Totals:

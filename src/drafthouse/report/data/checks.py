@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from ...analysis.cost import cost_rows, cost_table, saving_of
 from ...analysis.gates import NOT_MEASURED
 from ...analysis.legacy_metrics import LLMPERF, SPEED, TOKENS_NOTE, columns_of
+from ...analysis.text_clock import usage_against_text
 from ...analysis.verdict_types import Judgement
 from ...bench.result_types import ArmResult
+from ...bench.samples import requests_of
+from ...bench.usage_check import contradictions
 from ..report_types import ARMS, Cost, Figure, GateRow, KeptProfile, OtherToolRow, OtherTools
 
 # What is told of a gate that was not measured, after "Not measured".
@@ -18,6 +21,7 @@ NOT_TRIED = {
     "texts": "Whether answers degenerate (repeats, foreign characters): too few to tell what is normal.",
     "json": "Whether answers with a JSON schema parse and validate: no such prompt was sent.",
     "tools": "Whether tool calls have the right names and types: no such prompt was sent.",
+    "sampled": "Whether answers above temperature 0 are as long and as varied as the baseline's: too few were sent.",
     "needle": "Whether a fact is found in a long context: no such prompt was sent.",
 }
 # What of an older tool's column is shown, by its name in the report and in the column.
@@ -65,7 +69,7 @@ def gates_not_measured(verdict: Judgement) -> list[str]:
 def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | None:
     """Return cost and limits of both arms: ``arms`` as computed, ``rows`` as shown; None where nothing is known.
 
-    ``saving`` is what speculation saves at the site's price.
+    ``saving`` is what speculation saves at the site's price, by bytes of text where the token counts are in doubt.
 
     Energy is in joules, money in the box's currency, memory in bytes, shares are fractions.
     """
@@ -73,7 +77,11 @@ def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | N
     rows = cost_rows(arms)
     why = list(dict.fromkeys(reason for arm in ARMS for reason in arms[arm]["why"]))
     known = any(row[arm] is not None for row in rows for arm in ARMS)
-    return {"arms": arms, "rows": rows, "why": why, "saving": saving_of(arms)} if known or why else None
+    if not known and not why:
+        return None
+    groups = list(dict.fromkeys(str(r.get("group")) for result in results.values() for r in requests_of(result)))
+    in_doubt = bool(contradictions(results, groups) or usage_against_text(results, groups))
+    return {"arms": arms, "rows": rows, "why": why, "saving": saving_of(arms, by_text=in_doubt)}
 
 
 def cost_not_measured(cost: Cost | None) -> list[str]:

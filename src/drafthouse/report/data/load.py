@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ...analysis.verdict import CANNOT_SAY, INVALID
 from ...analysis.verdict_types import Judgement
+from ...analysis.words import CANNOT_SAY, INVALID
 from ...bench.stats import median
 from ...bench.sweep.ladder_types import Crossover, Ladder, LadderStep, Spread
+from ...bench.sweep.plan import SCHEMA
 from ...core.format import NOTHING, count, listing, shown_level
 from ..report_types import (
     ARMS,
@@ -27,7 +28,6 @@ from ..report_types import (
     Verdict,
 )
 
-SCHEMA = "drafthouse.ladder/1"
 OK: Final = "ok"
 UNIT = "concurrent requests"
 # Why a step enters no number, for people.
@@ -72,7 +72,6 @@ def load_of(ladder: Ladder | None, declared: Sequence[str] = ()) -> Load | None:
         "rounds": ladder.get("rounds"),
         "kinds": [_kind(name, crossover.get(name), name in declared) for name in names],
         "rows": [row for name in names for row in _rows(name, levels, steps, crossover.get(name))],
-        "schedule": ladder.get("schedule") or None,
         "troubles": troubles(steps),
         "remarks": remarks(ladder),
     }
@@ -268,5 +267,4 @@ def without_claims(load: Load) -> Load:
         **load,
         "kinds": [_kind(kind["kind"], None, kind["declared"]) for kind in load["kinds"]],
         "rows": [{**row, "word": None} for row in load["rows"]],
-        "schedule": None,
     }

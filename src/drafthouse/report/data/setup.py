@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Literal
 
-from ...analysis.verdict import busy_processes
+from ...analysis.noise import busy_processes
 from ...bench.gpu_text import over_groups
 from ...bench.machine_types import StepMachine
 from ...bench.result_types import ArmResult

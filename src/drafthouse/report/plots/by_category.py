@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
-from ...analysis.verdict import THRESHOLD
-from ...bench.stats import Estimated
+from ...analysis.words import THRESHOLD
+from ...bench.stats import Estimated, Gain
 from ...core.format import count, number, percent, times, times_span
 from ...core.places import INSTALLED, ROOT
 from ..report_types import ARMS, Arm, Report
@@ -68,8 +68,8 @@ class _Row(NamedTuple):
     group: str
     declared: bool
     speed: dict[Arm, Estimated]
-    speedup: Estimated
-    control: Estimated | None
+    speedup: Gain
+    control: Gain | None
 
 
 def _rows(report: Report) -> list[_Row]:
@@ -133,13 +133,13 @@ def _speedup(report: Report) -> Plot | None:
     for position, row in enumerate(rows):
         found, control = row.speedup, row.control
         axes.hlines(position, found["low"], found["high"], colors=SPECULATIVE, linewidth=3)
-        axes.plot(found["median"], position, "o", color=SPECULATIVE, markersize=7)
+        axes.plot(found["gain"], position, "o", color=SPECULATIVE, markersize=7)
         if control:
             axes.hlines(position + 0.26, control["low"], control["high"], colors=BASELINE, linewidth=2)
-            axes.plot(control["median"], position + 0.26, "o", color=BASELINE, markersize=4)
+            axes.plot(control["gain"], position + 0.26, "o", color=BASELINE, markersize=4)
         below = found["high"] < THRESHOLD
         axes.text(
-            found["low"] - room * 0.02 if below else found["high"] + room * 0.02, position, times(found["median"]),
+            found["low"] - room * 0.02 if below else found["high"] + room * 0.02, position, times(found["gain"]),
             va="center", ha="right" if below else "left", fontsize=9,
         )  # fmt: skip
     axes.set_xlim(lowest - room * 0.16, highest + room * 0.16)

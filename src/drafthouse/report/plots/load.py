@@ -117,7 +117,7 @@ def _speedups(axes: Axes, rows: Sequence[LoadRow]) -> None:
     for row in rows:
         if row["speedup"]:
             axes.annotate(
-                times(row["speedup"]["median"]),
+                times(row["speedup"]["gain"]),
                 (float(row["level"]), 1.0),
                 xycoords=("data", "axes fraction"),
                 xytext=(0, 2),
@@ -139,7 +139,7 @@ def _in_words(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> str:
             for arm in NAMES
             if row[arm]
         )
-        gain = f", {times(row['speedup']['median'])}" if row["speedup"] else ""
+        gain = f", {times(row['speedup']['gain'])}" if row["speedup"] else ""
         told.append(f"at {shown_level(row['level'])}: {speeds}{gain}")
     end = f" Speculation: {kind['sentence']}." if kind["sentence"] else ""
     return f"{kind['kind']} over {unit}, {'; '.join(told)}.{end}"

@@ -1,4 +1,4 @@
-"""Weights made from other weights: de-quantised, padded with identity blocks, pruned, converted for vLLM, random heads.
+"""Weights made from other weights: de-quantised, padded with identity blocks, converted for vLLM.
 
 Runs on the box. The GGUF recipes need gguf and numpy in the interpreter that calls them; what makes a
 Hugging Face folder runs in the vLLM engine's own environment. Every recipe writes beside its
@@ -97,7 +97,7 @@ def pad_blocks(src: str, dst: str, blocks: int, progress: Progress | None = None
     read and computed at full price and adds nothing to the residual stream, so the model stays the same
     function and gets dearer. Synthetic; the file says so under ``drafthouse.synthetic``. Raises DrafthouseError.
     """
-    reader, own = _language_model(src, where := f"weights recipe gguf_pad_blocks: {src}")
+    reader, own = language_model(src, where := f"weights recipe gguf_pad_blocks: {src}")
     if blocks <= own:
         raise one_problem(
             code="out-of-range",
@@ -107,27 +107,7 @@ def pad_blocks(src: str, dst: str, blocks: int, progress: Progress | None = None
             do=f"write {own * 2} to make it about twice as expensive",
         )
     sources = [(block % own, block >= own) for block in range(blocks)]
-    return _restack(reader, own, sources, f"identity blocks: {own} -> {blocks}", dst, where, progress)
-
-
-def prune_blocks(src: str, dst: str, blocks: int, progress: Progress | None = None) -> Written:
-    """Write the GGUF ``src`` to ``dst`` with ``blocks`` of its own blocks: as many of the first as of the last.
-
-    A cheap draft of its target that was never healed by training: the fewer blocks, the worse it guesses.
-    Synthetic; the file says so under ``drafthouse.synthetic``. Raises DrafthouseError.
-    """
-    reader, own = _language_model(src, where := f"weights recipe gguf_prune_blocks: {src}")
-    if not 2 <= blocks < own:
-        raise one_problem(
-            code="out-of-range",
-            where=f"{where}: blocks",
-            found=str(blocks),
-            needed=f"2 or more, and fewer than the model's own {own} blocks",
-            do=f"write {max(own - 2, 2)} to take two of them out",
-        )
-    first = (blocks + 1) // 2
-    sources = [(block, False) for block in [*range(first), *range(own - blocks + first, own)]]
-    return _restack(reader, own, sources, f"blocks taken out: {own} -> {blocks}", dst, where, progress)
+    return restack(reader, own, sources, f"identity blocks: {own} -> {blocks}", dst, where, progress)
 
 
 def gguf_to_hf(src: str, dst_dir: str, python: str) -> Written:
@@ -141,19 +121,6 @@ def gguf_to_hf(src: str, dst_dir: str, python: str) -> Written:
     program = _engine_program(python, "gguf-to-hf", where)
     require_gguf(src)
     return _folder_by(python, program, src, Path(dst_dir), where, needed="a GGUF that its transformers can load")
-
-
-def random_head(kind: str, src: str, dst_dir: str, python: str) -> Written:
-    """Make a head with random weights (BF16) for the target in the folder ``src``: ``eagle3``, ``dflash`` or ``mtp``.
-
-    ``src`` is a Hugging Face folder, of which only config.json is read; for ``mtp`` the result is the whole model
-    with the head inside. ``python`` as for `gguf_to_hf`. The head has a real one's shapes and costs, and nothing
-    that it drafts is accepted. Raises DrafthouseError.
-    """
-    where = f"weights recipe {kind}_random_head: {src}"
-    program = _engine_program(python, "random-head", where)
-    needed = "a Hugging Face folder of a model that this head fits"
-    return _folder_by(python, program, src, Path(dst_dir), where, needed, kind)
 
 
 def _engine_program(python: str, name: str, where: str) -> Path:
@@ -170,13 +137,13 @@ def _engine_program(python: str, name: str, where: str) -> Path:
     return program
 
 
-def _folder_by(python: str, program: Path, src: str, final: Path, where: str, needed: str, *words: str) -> Written:
-    """Run ``python program words src FOLDER`` and put the folder at ``final`` when it ended well."""
+def _folder_by(python: str, program: Path, src: str, final: Path, where: str, needed: str) -> Written:
+    """Run ``python program src FOLDER`` and put the folder at ``final`` when it ended well."""
     partial = final.with_name(f".{final.name}{PARTIAL_SUFFIX}")
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        command = [python, str(program), *words, src]
+        command = [python, str(program), src]
         done = subprocess.run([*command, str(partial)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             lines = (done.stderr or done.stdout).strip().splitlines()
@@ -197,7 +164,7 @@ def _folder_by(python: str, program: Path, src: str, final: Path, where: str, ne
     return Written(str(final), size, folder_sha256(final))
 
 
-def _language_model(src: str, where: str) -> tuple[Any, int]:
+def language_model(src: str, where: str) -> tuple[Any, int]:
     """Return a reader of the GGUF ``src`` and its number of blocks, or raise DrafthouseError."""
     gguf, _numpy = libraries()
     reader = open_gguf(gguf, src)
@@ -213,7 +180,7 @@ def _language_model(src: str, where: str) -> tuple[Any, int]:
     return reader, int(count.contents())
 
 
-def _restack(
+def restack(
     reader: Any,
     own: int,
     sources: Sequence[tuple[int, bool]],

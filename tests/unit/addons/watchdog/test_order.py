@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from drafthouse.addons.watchdog.decision import Rules
-from drafthouse.addons.watchdog.order import entries, order_of, schedule_overrides
+from drafthouse.addons.watchdog.order import entries, order_of
 from drafthouse.core.box_archive import archive
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.files import lay_out
@@ -75,42 +75,15 @@ def test_the_order_has_what_was_measured_and_what_was_set() -> None:
 def test_the_files_are_a_program_that_a_shell_starts(tmp_path: Path) -> None:
     data = resolved(home=str(tmp_path / "a home"), watchdog={})
     order = order_of(data, RESULTS, None)
-    files = entries(ROOT / "templates", data, order, None)
+    files = entries(ROOT / "templates", data, order)
     lay_out(files)
     folder = tmp_path / "a home" / "watchdog"
     assert json.loads((folder / "order.json").read_text()) == order
     assert subprocess.run(["sh", "-n", str(folder / "serve.sh")], check=False).returncode == 0
     assert f"{archive()[0]}' watchdog " in (folder / "serve.sh").read_text()
     assert not (folder / "program").exists()
-    assert not lay_out(entries(ROOT / "templates", data, order, None)).changed
+    assert not lay_out(entries(ROOT / "templates", data, order)).changed
     # The order is read at every look: it is no reason to start the program again.
-    again = lay_out(entries(ROOT / "templates", data, {**order, "every_s": 9.0}, None))
+    again = lay_out(entries(ROOT / "templates", data, {**order, "every_s": 9.0}))
     assert again.changed == [str(folder / "order.json")]
     assert "secrets/api_key" in (folder / "order.json").read_text()
-
-
-def test_a_switch_by_batch_size_is_the_profiles_own_with_what_its_ladder_offers(tmp_path: Path) -> None:
-    site = {"watchdog": {"mode": "schedule"}, "runtime": "docker", "manage_host": True}
-    data = resolved("rtx6000-qwen-eagle3", "workstation", **site)
-    kind = data["experiment"]["kinds"][0]
-    ladder = ladder_of(0.5, kind=kind)
-    overrides = schedule_overrides(data, ladder, {"speculation": {"options": {}}, "temperature": 0})
-    rows = overrides["speculation"]["options"]["num_speculative_tokens_per_batch_size"]
-    assert rows[0][2] == data["method"]["num_speculative_tokens"]
-    assert rows[-1][2] == 0
-    assert overrides["temperature"] == 0
-    scheduled = resolved_profile("rtx6000-qwen-eagle3", data["site"], overrides)
-    script = scheduled["arms"]["speculative"]["files"][0]["content"]
-    assert "num_speculative_tokens_per_batch_size" in script
-    assert scheduled["arms"]["baseline"]["files"] == data["arms"]["baseline"]["files"]
-    files = entries(ROOT / "templates", data, order_of(data, RESULTS, ladder), scheduled)
-    assert sum(file["path"].endswith("scheduled.json") for file in files) == 1
-
-
-@pytest.mark.parametrize("ladder", [None, {"crossover": None}])
-def test_an_engine_that_cannot_switch_is_told(ladder: Any) -> None:
-    with pytest.raises(DrafthouseError) as caught:
-        schedule_overrides(resolved(watchdog={"mode": "schedule"}), ladder, {})
-    (problem,) = caught.value.problems
-    assert "cannot switch 'ngram-simple' by batch size" in problem.found
-    assert problem.do == "set drafthouse_watchdog.mode to restart or report"

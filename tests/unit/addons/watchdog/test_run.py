@@ -101,7 +101,7 @@ class Box:
         text = "\n".join(lines)
         return {**parse_counters(text), "traffic": parse_traffic(text)}
 
-    def change(self, home: Path, mode: str, phase: str, why: str) -> None:
+    def change(self, home: Path, phase: str, why: str) -> None:
         self.closed_while_changed.append(Door(self.order["door"]).is_closed)
         if self.refuses:
             raise DrafthouseError(self.refuses.pop())
@@ -174,15 +174,6 @@ def test_a_baseline_that_the_run_left_is_not_touched(box: Box) -> None:
     box.goes_on(3000, 0.8)
     assert box.changes == []
     assert box.journal()[-1] == ("hold", "chosen")
-
-
-def test_a_switch_by_batch_size_stays_until_the_next_run(tmp_path: Path) -> None:
-    box = Box(tmp_path, mode="schedule")
-    box.goes_on(250, 0.02)
-    assert box.changes == [OFF]
-    box.goes_on(3000, 0.8)
-    assert box.changes == [OFF]
-    assert box.journal()[-1] == ("hold", "scheduled")
 
 
 def test_a_server_that_somebody_else_changed_is_left_alone_for_the_dwell_time(box: Box) -> None:

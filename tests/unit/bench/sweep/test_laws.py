@@ -1,12 +1,12 @@
-"""What a ladder says of the laws of `tests/truth/ladder_laws.py`: a sample of each daily, all of them in the soak."""
+"""What a ladder says of the laws of `tests/truth/ladder_laws.py`: a sample of each, all of them by `make truth`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
-from drafthouse.analysis.verdict_text import THRESHOLD
+from drafthouse.analysis.words import THRESHOLD
 from tests.support.ladders import KIND, simulated
 from tests.support.loosely import fill
 from tests.truth.ladder_laws import (
@@ -18,7 +18,6 @@ from tests.truth.ladder_laws import (
     differing_prompts,
     never_paying,
     power,
-    table,
 )
 
 
@@ -41,7 +40,7 @@ def test_every_crossover_is_found_within_one_step() -> None:
 def test_a_gain_for_one_user_stands_though_the_prompts_differ_by_30_percent() -> None:
     # While every one of ten prompts had to gain at a level, 15 of these 40 ladders did not pay for one user.
     (ten,) = differing_prompts(1, 40, [10])
-    assert (ten.found, ten.ladders) == (40, 40)
+    assert ten.holds, ten
 
 
 def test_a_ladder_that_never_pays_says_so_when_servers_differ_from_start_to_start() -> None:
@@ -62,11 +61,3 @@ def test_one_seed_gives_one_table_and_another_gives_another() -> None:
     assert rows == power(3, 10)
     assert rows != power(4, 10)
     assert {row.law for row in rows} == {"1.10 at every load", "1.20 at every load", "1.50 at every load"}
-
-
-@pytest.mark.soak
-def test_all_laws_hold(figure: Callable[[str], None]) -> None:
-    rows = table()
-    for row in rows:
-        figure(f"{row.law}: {row.said} in {row.found} of {row.ladders} ladders ({row.bar})")
-    assert not missed(rows)

@@ -236,7 +236,7 @@ def test_the_plan_of_a_resolved_ladder() -> None:
     head = heading(plan, "x", "k")
     assert head["schema"] == "drafthouse.ladder/1"
     assert (head["unit"], head["levels"], head["rounds"]) == ("concurrent requests", [1, 2], 2)
-    assert (head["steps"], head["crossover"], head["schedule"]) == ([], None, None)
+    assert (head["steps"], head["crossover"]) == ([], None)
 
 
 def test_a_single_prompt_is_never_sent_twice_alike() -> None:

@@ -24,6 +24,7 @@ from drafthouse.cloud.vast.ledger import CONSOLE, label_of, mark_of, new_id, rec
 from drafthouse.core.errors import DrafthouseError, Problem
 from drafthouse.operate.doctor import rentals as doctor_rentals
 from drafthouse.profiles.workspace import ROOT
+from tests.fakes.vast_market import Instance
 from tests.fakes.vast_server import ALWAYS, KEY, Fault, Life, vast_server
 from tests.support.vast_bench import PROFILE, Bench, Said, call, check_end, destroyed, made
 
@@ -137,7 +138,7 @@ def test_a_list_that_changes_between_two_pages_is_read_again(tmp_path: Path, res
         vast.faults.append(Fault("instances", act=lambda: vast.market.instances.pop(vast.others[0])))
         rows = bench.client().instances()
         assert {row["id"] for row in rows} == set(vast.instances)
-        assert vast.count("instances") == 6, "two pages before it was rented, and two pages twice"
+        assert vast.count("instances") == 8, "two pages before it was rented and when it ran, and two pages twice"
 
 
 # --- what the ledger has lost -----------------------------------------------------------------------------
@@ -162,13 +163,69 @@ def test_what_a_lost_ledger_knew_is_named_with_its_price(bench: Bench, how: str)
         check_end(bench, destroyed)
 
 
-def test_a_copy_of_our_label_is_not_ours_once_the_number_is_known(bench: Bench) -> None:
+def test_a_second_instance_of_our_label_is_ours_whatever_its_number(bench: Bench) -> None:
     box = bench.rent()
     assert box
-    copy = bench.client().create(8200003, {"image": "x", "disk": 10, "label": box.label})
+    copy = bench.vast.market.again(box.instance).row["id"]
+    (problem,) = compared(bench.client(), bench.ledger).billing
+    assert f"instance {copy} bills, $" in problem.found and "a second one with this label" in problem.found
+    shown = call(bench, destroy_script.main, "--list")
+    assert shown.returncode == 1 and shown.stdout.count(box.label) == 3 and f"ARGS={copy}" in shown.stdout
     del bench.vast.market.instances[box.instance]  # its own deadline ended it
-    bench.destroy("--yes")
-    assert copy in bench.vast.billing()
+    check_end(bench, destroyed)
+
+
+def test_a_request_that_a_proxy_sends_twice_leaves_one_box(bench: Bench) -> None:
+    def sent_again(instance: Instance) -> None:
+        bench.vast.market.again(instance.row["id"])
+
+    bench.vast.market.on_create = sent_again
+    box = bench.rent()
+    assert box
+    assert bench.vast.billing() == sorted([*bench.vast.others, box.instance])
+    assert any("a second instance of its label" in line or "destroyed: instance" in line for line in bench.told)
+    assert rentals(bench.ledger)[box.id].is_open
+    check_end(bench, destroyed)
+
+
+def test_a_429_after_the_effect_rents_nothing_twice(bench: Bench) -> None:
+    bench.vast.faults.append(Fault("create", status=429, after=True))
+    box = bench.rent()
+    assert box
+    assert bench.vast.billing() == sorted([*bench.vast.others, box.instance])
+    assert bench.vast.count("create") == 1, "its label is looked for before it is asked for again"
+    check_end(bench, destroyed)
+
+
+def test_an_offer_that_is_gone_after_a_429_is_not_taken_for_the_next_one(bench: Bench) -> None:
+    """The list shows our own box late: it was rented by the request that was answered by 429."""
+    bench.vast.market.lives.append(Life(unlisted_for=2))
+    bench.vast.faults.append(Fault("create", status=429, after=True))
+    box = bench.rent()
+    assert box
+    assert bench.vast.billing() == sorted([*bench.vast.others, box.instance])
+    assert bench.vast.count("create") == 2
+    check_end(bench, destroyed)
+
+
+def test_the_number_of_somebody_else_s_box_in_an_answer_ends_nothing_of_theirs(bench: Bench) -> None:
+    other = bench.vast.others[0]
+    answer = json.dumps({"success": True, "new_contract": other}).encode()
+    bench.vast.faults.append(Fault("create", after=True, status=200, body=answer))
+    box = bench.rent()
+    assert box and box.instance != other
+    assert bench.vast.billing() == sorted([*bench.vast.others, box.instance])
+    check_end(bench, destroyed)
+
+
+def test_list_and_its_status_come_from_one_read(bench: Bench) -> None:
+    bench.vast.market.lives.append(Life(unlisted_for=1))
+    box = bench.rent()
+    assert box
+    bench.vast.market.instances[box.instance].listed = 0
+    shown = call(bench, destroy_script.main, "--list")
+    assert shown.returncode == 1
+    assert f"instance {box.instance} bills, $2.143 an hour, but vast.ai's list does not show it" in shown.stdout
 
 
 def test_one_number_that_cannot_be_asked_hides_no_stray(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,11 +302,13 @@ def test_a_number_without_checksum_ends_nothing_that_is_labelled_otherwise(bench
     lines = [json.loads(line) for line in bench.ledger.read_text().splitlines()]
     text = "".join(f"{json.dumps({name: line[name] for name in line if name != 'sum'})}\n" for line in lines)
     bench.ledger.write_text(text.replace(str(box.instance), str(bench.vast.others[0])))
+    bench.vast.market.instances[box.instance].row["label"] = "my favourite"
     done = bench.destroy()
     assert done.returncode == 2
     assert set(bench.vast.others) < set(bench.vast.billing())
-    assert f"instance {box.instance} ({box.label}) bills" in done.stderr
-    assert "its number in the ledger has no checksum" in done.stderr
+    assert "its number in the ledger has no checksum, and that instance is labelled" in done.stderr
+    bench.vast.market.instances[box.instance].row["label"] = box.label
+    check_end(bench, destroyed)
 
 
 # --- what the list has lost -------------------------------------------------------------------------------

@@ -505,3 +505,13 @@ def test_no_file_of_the_client_prints_or_logs() -> None:
     for file in ("client.py", "http.py"):
         text = (Path(vast_client.__file__).parent / file).read_text("utf-8")
         assert not re.search(r"\bprint\(|\blogging\b|set_debuglevel|debuglevel", text)
+
+
+@pytest.mark.parametrize("route", READS)
+def test_a_revoked_key_is_said_whatever_the_status(route: str) -> None:
+    """As in a public report: 404 with `auth_error`."""
+    answer = b'{"success": false, "error": "auth_error", "msg": "Invalid user key"}'
+    with vast_server() as vast:
+        vast.faults.append(Fault("*", status=404, body=answer))
+        with pytest.raises(KeyRefused, match="Invalid user key"):
+            READS[route](client_of(vast))

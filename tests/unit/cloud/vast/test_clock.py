@@ -305,7 +305,7 @@ def test_the_list_counts_hours_by_the_providers_clock(desk: Desk, off: float) ->
     desk.rent(3.0)
     desk.off = off
     desk.now += 2 * HOUR
-    (line,), notes = listed(desk.client(), desk.ledger)
+    (line,), notes, _ = listed(desk.client(), desk.ledger)
     assert line[5] == "2.0 h"
     assert line[7] == "then"
     assert not [note for note in notes if "deadline" in note]
@@ -317,7 +317,7 @@ def test_the_list_names_what_did_not_end_itself(desk: Desk, state: str, says: st
     desk.vast.market.instances[desk.number].row["intended_status"] = state
     desk.client().instance(desk.number)
     desk.now += 3 * HOUR + 1200
-    (line,), notes = listed(desk.client(), desk.ledger)
+    (line,), notes, _ = listed(desk.client(), desk.ledger)
     assert line[7] == "then passed"
     (note,) = [note for note in notes if "past its deadline" in note]
     assert note.startswith(f"{desk.number} is 20 min past its deadline and did not end itself: {says}")

@@ -13,7 +13,7 @@ import pytest
 from drafthouse.cli import destroy as destroy_script
 from drafthouse.cli import rent as rent_script
 from drafthouse.cloud.vast import destroy as vast_destroy
-from drafthouse.cloud.vast.destroy import end
+from drafthouse.cloud.vast.destroy import StillBilling, end
 from drafthouse.cloud.vast.ledger import label_of, new_id, record, rentals
 from drafthouse.cloud.vast.listing import listed
 from drafthouse.cloud.vast.offers import Limits, query_of
@@ -30,7 +30,6 @@ from tests.support.vast_bench import (
     destroyed,
     full_disk,
     made,
-    others,
 )
 
 pytestmark = pytest.mark.processes
@@ -46,23 +45,31 @@ def test_only_the_one_that_was_named_ends(bench: Bench) -> None:
     check_end(bench, destroyed)
 
 
-def test_another_ledger_s_and_a_copied_label_are_left_alone(bench: Bench) -> None:
+def test_a_copied_label_is_ours_in_the_ledger_that_made_it_alone(bench: Bench) -> None:
     box = bench.rent()
     assert box
     body = {"image": "x", "label": box.label, "disk": 20}
     row = bench.vast.market._new_row(offer(9100001), body, 20.0)
     copy = bench.vast.market.add(row, KEY, Life(loading=0))
-    bench.vast.others.append(int(copy.row["id"]))
-    bench.vast.others.sort()
     bench.client().instances()
-    bench.before = others(bench.vast)
+    elsewhere = bench.ledger.parent / "moved" / "ledger.jsonl"
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes(bench.ledger.read_bytes())
+    with pytest.raises(StillBilling, match=f"instance {copy.row['id']} .*its owner is unknown"):
+        end(bench.client(), elsewhere, tell=bench.told.append, clock=lambda: bench.now, sleep=bench.sleep)
+    assert copy.row["id"] in bench.vast.billing() and box.instance not in bench.vast.billing()
     check_end(bench, destroyed)
 
 
-def test_a_box_that_its_owner_labelled_anew_is_still_ours(bench: Bench) -> None:
+def test_a_box_that_its_owner_labelled_anew_is_named_and_left(bench: Bench) -> None:
     box = bench.rent()
     assert box
-    bench.vast.market.instances[box.instance].row["label"] = "my favourite"
+    row = bench.vast.market.instances[box.instance].row
+    row["label"] = "my favourite"
+    done = bench.destroy()
+    assert done.returncode == 2
+    assert f"instance {box.instance} is still billing" in done.stderr and "'my favourite'" in done.stderr
+    row["label"] = ""
     check_end(bench, destroyed)
 
 
@@ -206,7 +213,7 @@ def test_the_list_says_what_bills_and_what_it_has_cost(bench: Bench) -> None:
     assert box
     row = bench.vast.market.instances[box.instance].row
     row["start_date"] = time.time() - 2 * 3600
-    (line,), notes = listed(bench.client(), bench.ledger)
+    (line,), notes, _ = listed(bench.client(), bench.ledger)
     assert line[:5] == [str(box.instance), box.label, PROFILE, "running", "2.143"]
     assert line[5:7] == ["2.0 h", "4.29"]
     assert notes == [
@@ -215,7 +222,7 @@ def test_the_list_says_what_bills_and_what_it_has_cost(bench: Bench) -> None:
     ]
     row["intended_status"] = "stopped"
     bench.client().instance(box.instance)
-    (line,), _ = listed(bench.client(), bench.ledger)
+    (line,), _, _ = listed(bench.client(), bench.ledger)
     assert line[3:5] == ["stopped", "0.023"], "a stopped one still costs its disk"
     done = call(bench, destroy_script.main, "--list")
     assert box.label in done.stdout and done.returncode == 0

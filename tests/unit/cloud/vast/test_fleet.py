@@ -321,6 +321,8 @@ def test_the_program_says_what_runs_and_ends_with_2_where_one_is_missing(bench: 
         "0.01",
         "--look-s",
         "0.5",
+        "--ssh-wait-min",
+        "0",
     )
     done = call(bench, rent_script.main, *words, "--boxes", "2", "--all-or-nothing")
     assert done.returncode == 0, done.stderr

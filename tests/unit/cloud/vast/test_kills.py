@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,14 @@ from typing import Any
 import pytest
 
 from drafthouse.cli import destroy as destroy_script
-from drafthouse.profiles.workspace import ROOT
 from tests.fakes.vast_server import KEY, Fault, Life, vast_server
 from tests.support.vast_bench import (
-    CAP,
-    PROFILE,
-    PUBLIC,
     Bench,
     call,
     check_end,
     destroyed,
-    environment,
     made,
+    start_rent,
 )
 
 pytestmark = pytest.mark.processes
@@ -61,21 +56,6 @@ DEATHS = {
         "destroy", after=True, skip=1, lives=({}, {"dies_after": 0}), words=(*TWO, "--all-or-nothing")
     ),
 }
-
-
-def start_rent(bench: Bench, *words: str) -> subprocess.Popen[str]:
-    key = bench.ledger.parent / "key.pub"
-    key.write_text(PUBLIC + "\n")
-    command = [sys.executable, str(ROOT / "scripts" / "drafthouse"), "rent", PROFILE, "--max-price", str(CAP), "--yes"]
-    command += ["--ssh-key", str(key), "--poll-s", "0.05", "--look-s", "1", *words]
-    return subprocess.Popen(
-        command,
-        env=environment(bench),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        stdin=subprocess.DEVNULL,
-    )
 
 
 @pytest.mark.parametrize("name", DEATHS)

@@ -20,6 +20,7 @@ from drafthouse.cloud.vast import attempt as vast_attempt
 from drafthouse.cloud.vast import destroy as vast_destroy
 from drafthouse.cloud.vast.attempt import Waits, World
 from drafthouse.cloud.vast.destroy import StillBilling
+from drafthouse.cloud.vast.instances import ssh_address
 from drafthouse.cloud.vast.ledger import INTENT, NotWritten, rentals
 from drafthouse.cloud.vast.offers import Limits
 from drafthouse.cloud.vast.rent import rent
@@ -78,6 +79,35 @@ def test_the_cap_is_a_cap(bench: Bench) -> None:
     with pytest.raises(DrafthouseError, match=r"MAX_PRICE=2\.21"):
         bench.rent(Limits(2.2, HOURS))
     assert bench.vast.count("create") == 0
+
+
+def test_a_box_is_one_when_its_ssh_answers(bench: Bench) -> None:
+    asked: list[Any] = []
+
+    def answers(*where: Any) -> bool:
+        asked.append(where)
+        return len(asked) == 3
+
+    box = bench.rent(ssh_answers=answers)
+    assert box is not None
+    assert asked == [(box.instance, *(ssh_address(box.row) or ()))] * 3
+    check_end(bench, destroyed)
+
+
+def test_a_box_whose_ssh_never_answers_is_ended_and_the_next_is_tried(bench: Bench) -> None:
+    tried: list[int] = []
+
+    def answers(number: int, *where: Any) -> bool:
+        tried.append(number)
+        return number != tried[0]
+
+    box = bench.rent(ssh_answers=answers)
+    assert box is not None
+    assert box.instance != tried[0]
+    assert "its SSH server did not answer within 5 min" in "\n".join(bench.told)
+    assert bench.vast.count("create") == 2
+    assert sorted(bench.vast.ours) == [box.instance]
+    check_end(bench, destroyed)
 
 
 # --- one fault at each boundary ---------------------------------------------------------------------------

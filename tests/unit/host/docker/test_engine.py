@@ -73,6 +73,8 @@ def test_the_toolkit_comes_with_the_gpu() -> None:
     there = replace(seen, gpus=1, packages={"nvidia-container-toolkit": "1.20.0-1"})
     assert decide(there, "docker", "auto").nvidia
     assert not decide(there, "docker", "auto").nvidia_install
+    by_hand = replace(seen, gpus=1, toolkit="1.17.8", has_apt=False, os_id="rocky")
+    assert not decide(by_hand, "docker", "auto").nvidia_install
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,9 @@ def test_the_toolkit_comes_with_the_gpu() -> None:
         ({"missing_users": ("bob",)}, "bob", "create them"),
         ({"os_id": "fedora"}, "fedora", "container_engine_source=distribution"),
         ({"codename": ""}, "debian", "container_engine_source=distribution"),
+        ({"gpus": 1, "toolkit": "1.14.3"}, "Toolkit 1.14.3", "--only-upgrade nvidia-container-toolkit"),
+        ({"gpus": 1, "packages": {"nvidia-container-toolkit": "1.9.0-1"}}, "Toolkit 1.9.0", "then run again"),
+        ({"gpus": 1, "has_apt": False}, "without apt", "the way this system does"),
     ],
 )
 def test_what_is_refused_says_why_and_what_to_do(change: dict[str, Any], found: str, do: str) -> None:

@@ -162,6 +162,39 @@ def test_no_gpu() -> None:
     assert problem.code == "no-gpu"
 
 
+def test_ubuntu_26_04_begins_with_branch_595() -> None:
+    made = plan(box("2bb1", os={"id": "ubuntu", "version_id": "26.04", "name": "Ubuntu 26.04 LTS"}))
+    assert (made.branch, made.driver) == (595, ["nvidia-open", "nvidia-driver-open"])
+    assert made.repository["key"].endswith("/ubuntu2604/x86_64/8793F200.pub")
+
+
+WSL = {"kernel": "6.6.87.2-microsoft-standard-WSL2", "pci": []}
+GRID = {"nvidia-linux-grid-570": {"version": "570.124.06-1", "held": False}}
+
+
+def test_windows_and_a_host_s_driver_are_left_alone_where_they_are_new_enough() -> None:
+    made = plan(box(**WSL, smi=smi("580.95.05")))
+    assert (made.action, made.cards) == ("leave", ["NVIDIA GeForce RTX 4090"])
+    assert plan(box(smi=smi("580.95.05", "NVIDIA A40-48Q"), packages=GRID)).action == "leave"
+
+
+@pytest.mark.parametrize(
+    ("changed", "found", "do"),
+    [
+        (WSL, "WSL", "in Windows"),
+        (WSL | {"smi": smi("560.94")}, "driver 560.94", "drafthouse_manage_host: false"),
+        ({"packages": GRID, "smi": NO_DRIVER}, "nvidia-linux-grid-570", "guest driver"),
+        ({"smi": smi("570.124.06", "GRID T4-16Q")}, "GRID T4-16Q", "runs the host"),
+        ({"smi": smi("570.124.06", "NVIDIA H100XM-4-20C")}, "H100XM-4-20C", "runs the host"),
+    ],
+)
+def test_a_driver_from_outside_is_never_replaced(changed: dict[str, Any], found: str, do: str) -> None:
+    (problem,) = refused(box(**changed))
+    assert problem.code == "driver-not-ours"
+    assert found in problem.found
+    assert do in problem.do
+
+
 def test_a_gpu_that_a_virtual_machine_has() -> None:
     facts = box()
     facts["pci"] = [device("2bb1", "vfio-pci")]
@@ -437,9 +470,21 @@ def test_an_installation_that_waits_for_its_first_boot() -> None:
     assert plan({**facts, "module_on_disk": ""}).action == "install"
 
 
-def test_a_driver_that_runs_and_does_not_answer_is_installed_again() -> None:
+def test_the_right_driver_that_shows_no_gpu_is_not_installed_again() -> None:
+    """NVIDIA/open-gpu-kernel-modules#862: the firmware is to blame; nor does a reboot help."""
     facts = box("2684", smi=NO_DEVICES, loaded={"version": "580.95.05", "open": True}, module_on_disk="580.95.05")
-    assert plan(facts).action == "install"
+    with refuses("driver-not-working", match="(?s)No devices were found.*Above 4G decoding"):
+        plan(facts)
+    # Of the other kind, or another version than the one on the disk, it may well be the driver.
+    assert plan({**facts, "loaded": {"version": "580.95.05", "open": False}}).action == "install"
+    assert plan({**facts, "module_on_disk": "580.65.06"}).action == "install"
+
+
+def test_a_library_without_its_module_is_installed_and_no_reason_to_reboot() -> None:
+    """The kernel runs the module that is installed already: DKMS failed, or an upgrade stopped half-way."""
+    facts = box("2bb1", smi=MISMATCH, loaded={"version": "580.65.06", "open": True}, module_on_disk="580.65.06")
+    made = plan(facts)
+    assert (made.action, "kernel module 580.65.06, library 580.173" in made.why) == ("install", True)
 
 
 # --- picking -----------------------------------------------------------------------------------------------

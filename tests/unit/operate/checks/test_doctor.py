@@ -143,6 +143,7 @@ FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
      "release notes"),
     (GPU, {"driver/packages/nvidia-open/held": False}, "updates held", WARN, "1 driver package not held",
      "apt-mark hold"),
+    (GPU, {"kernel_log": ["NVRM: Xid (PCI:0000:31:00): 79, pid=1"]}, "kernel's log", WARN, "fallen off", "power"),
     (GPU, {"docker/error": "a container engine that does not answer"}, "Docker", FAIL, "does not answer", "systemctl"),
     (GPU, {"docker/toolkit": ""}, "NVIDIA toolkit", FAIL, "no nvidia-ctk", "site.yml --tags host"),
     (GPU, {"docker/runtimes": ["runc"]}, "NVIDIA toolkit", FAIL, "runtimes: runc", "site.yml --tags host"),

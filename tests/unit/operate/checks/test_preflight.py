@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from drafthouse.host.box_facts import read_box
+from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.memory_fit import GB
-from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
+from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from tests.support.loosely import preflight_problems
 
 pytestmark = pytest.mark.processes
@@ -34,7 +35,7 @@ def box(**changes: Any) -> Any:
         "gpus": [GPU], "nvidia_pci_devices": ["0000:01:00.0"],
         "disk": {"/opt/drafthouse": 500 * GIB, "/models/original": 500 * GIB},
         "writable": {"/opt/drafthouse": True, "/models/original": True}, "ports": {"8000": None}, "present": [],
-        "is_root": False, "has_apt": True, "has_docker": True, "glibc": "2.36",
+        "is_root": True, "has_apt": True, "has_docker": True, "glibc": "2.36",
         **changes,
     }  # fmt: skip
 
@@ -50,6 +51,11 @@ def test_what_the_host_phase_installs_is_no_fault(resolved: Any) -> None:
         assert "no working driver" in found
         assert "without ensurepip" in found
         assert "no Docker" in found
+
+
+def test_a_card_that_is_split_is_refused(resolved: Any) -> None:
+    (problem,) = preflight_problems(resolved, box(gpus=[{**GPU, "split": True}]))
+    assert "split into MIG parts" in problem.found and "nvidia-smi -mig 0" in problem.do
 
 
 def test_a_rental_gets_nothing_installed(resolved: Any) -> None:
@@ -87,12 +93,13 @@ def test_a_good_box(resolved: Any) -> None:
     ("changes", "found", "needed", "do"),
     [
         ({"gpus": [], "nvidia_pci_devices": []}, "no NVIDIA GPU", "RTX PRO 6000", "make profiles"),
-        ({"gpus": []}, "no working driver", "shown by nvidia-smi", "install NVIDIA's driver"),
+        ({"gpus": [], "has_apt": False}, "no working driver", "shown by nvidia-smi", "install NVIDIA's driver"),
         ({"gpus": [{**GPU, "name": "NVIDIA L4"}]}, "NVIDIA L4", "RTX PRO 6000", "make profiles"),
         ({"gpus": [{**GPU, "memory_mib": 48000}]}, "48,000 MiB", "97,887 MiB", "make profiles"),
         ({"machine": "aarch64"}, "aarch64", "x86_64", "such a box"),
         ({"python": "3.9.2"}, "Python 3.9.2", "3.10", "ansible_python_interpreter"),
-        ({"can_make_environments": False}, "without ensurepip", "virtual environments", "python3-venv"),
+        ({"can_make_environments": False, "has_apt": False}, "without ensurepip", "virtual environments",
+         "python3-venv"),
         ({"disk": {"/opt/drafthouse": 500 * GIB, "/models/original": 50 * GIB}}, "53.7 GB free", "93.6 GB", "free"),
         ({"writable": {"/opt/drafthouse": False}}, "/opt/drafthouse cannot be written", "a folder that this user",
      "drafthouse_home"),
@@ -235,9 +242,9 @@ def test_a_cpu_profile_needs_memory_for_all_arms_of_a_step() -> None:
 
 def test_a_gpu_that_shares_the_systems_memory_needs_it_free() -> None:
     resolved = resolved_profile("dgx-spark-nemotron35-dspark", site_of_inventory("workstation"))
-    spark = [{**GPU, "name": "NVIDIA GB10", "memory_mib": 122_572}]
-    assert preflight_problems(resolved, box(gpus=spark, memory_available=110 * GIB)) == []
-    (problem,) = preflight_problems(resolved, box(gpus=spark, memory_available=60 * GIB))
+    spark = {"gpus": [{**GPU, "name": "NVIDIA GB10", "memory_mib": 122_572}], "machine": "aarch64"}
+    assert preflight_problems(resolved, box(**spark, memory_available=110 * GIB)) == []
+    (problem,) = preflight_problems(resolved, box(**spark, memory_available=60 * GIB))
     assert problem.code == "memory-too-small"
 
 
@@ -309,8 +316,8 @@ def test_what_nvidia_smi_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     program = tmp_path / "nvidia-smi"
     program.write_text(
         "#!/bin/sh\n"
-        "echo 'NVIDIA RTX PRO 6000 Blackwell Workstation Edition, 97887, 580.95.05, 12.0, GPU-1'\n"
-        "echo 'NVIDIA H100 NVL, [N/A], 580.95.05, 9.0, GPU-2'\n"
+        "echo 'NVIDIA RTX PRO 6000 Blackwell Workstation Edition, 97887, 580.95.05, 12.0, GPU-1, [N/A]'\n"
+        "echo 'NVIDIA H100 NVL, [N/A], 580.95.05, 9.0, GPU-2, [N/A]'\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -318,3 +325,64 @@ def test_what_nvidia_smi_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert read_box([], [], "none")["gpus"] == [GPU]
     program.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'; exit 18\n")
     assert read_box([], [], "none")["gpus"] == []
+
+
+@pytest.mark.parametrize("name", sorted(load_house(ROOT).profiles))
+def test_every_shipped_profile_passes_on_its_own_card(name: str) -> None:
+    """The facts of a box as the hardware's entry describes it: its processor, its cards, memory enough beside them."""
+    house = load_house(ROOT)
+    hardware = house.hardware[house.profiles[name]["hardware"]]
+    if hardware["kind"] == "amd":
+        return  # refused when it is resolved: no engine here is installed for AMD
+    resolved = resolved_profile(name, site_of_inventory(hardware["inventory"]))
+    card = {
+        **GPU,
+        "name": next(iter(hardware.get("gpu_names", [""]))),
+        "memory_mib": hardware["memory_mib"],
+        "compute_capability": hardware.get("compute_capability", ""),
+    }
+    cards = [card | {"uuid": f"GPU-{number}"} for number in range(hardware["devices"])]
+    site = resolved["site"]
+    places = (site["home"], site["models_dir"])
+    own = box(
+        machine=hardware.get("machine", "x86_64"),
+        gpus=cards if hardware["kind"] == "gpu" else [],
+        disk=dict.fromkeys(places, 4000 * GIB),
+        writable=dict.fromkeys(places, True),
+        ports={str(port): None for port in resolved["ports"]},
+        memory_available=(hardware["memory_mib"] - hardware.get("system_mib", 0)) * 1024**2,
+        shared_memory=64 * GIB,
+    )
+    assert [(one.found, one.code) for one in preflight_problems(resolved, own)] == []
+    other = "x86_64" if own["machine"] == "aarch64" else "aarch64"
+    assert "unsupported-system" in [one.code for one in preflight_problems(resolved, {**own, "machine": other})]
+
+
+def test_root_is_demanded_with_the_way_where_the_host_is_managed(resolved: Any) -> None:
+    (problem,) = preflight_problems(resolved, box(is_root=False))
+    assert problem.code == "root-required" and "-b" in problem.do and "-K" in problem.do
+    own = {**resolved, "site": {**resolved["site"], "manage_host": False}}
+    assert preflight_problems(own, box(is_root=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("free", "found"),
+    [
+        ((60, 2000, 200), []),
+        ((60, 20, 200), ["/models/original"]),
+        ((3, 2000, 200), ["/opt/drafthouse"]),
+        ((60, 2000, 10), ["/var/lib/docker"]),
+        ((3, 20, 10), ["/models/original", "/opt/drafthouse", "/var/lib/docker"]),
+    ],
+)
+def test_each_file_system_is_asked_for_what_comes_to_it(resolved: Any, free: Any, found: list[str]) -> None:
+    places = ("/opt/drafthouse", "/models/original", "/var/lib/docker")
+    disk = {place: size * GB for place, size in zip(places, free, strict=True)}
+    apart = box(disk=disk, file_systems={place: number for number, place in enumerate(places)}, docker_root=places[2])
+    told = preflight_problems(resolved, apart)
+    assert [one.found.rpartition(" ")[2] for one in told] == found
+    assert all(one.code == "disk-full" for one in told)
+    # On one file system the sum counts, and Docker's root is no exception.
+    one = {**apart, "disk": dict.fromkeys(places, 60 * GB), "file_systems": dict.fromkeys(places, 7)}
+    (problem,) = preflight_problems(resolved, one)
+    assert "the engine's image" in problem.needed and "missing weights" in problem.needed

@@ -69,6 +69,21 @@ def test_without_their_suite_the_articles_rows_are_over_all_requests_and_say_so(
         assert "own prompt was not sent" in text
 
 
+def test_a_row_whose_answers_repeat_themselves_is_marked_where_its_acceptance_is_shown() -> None:
+    verse = "The lamp is low, the night is long, the river hums its only song. "
+    pair = make_pair()
+    for request in pair[1]["requests"]:
+        request["text"] = verse * 9 if request["group"] == "chat" else "".join(map(str, range(200)))
+    report: Any = build_report(*pair, make_resolved())
+    marked = {row["group"]: row["acceptance"]["repeats"] for row in report["kinds"]}
+    assert marked == {"copy-edit": False, "chat": True, "creative": False}
+    pages = render_markdown(report, TEMPLATES), render_html(report, TEMPLATES)
+    assert [page.count("repeats itself") for page in pages] == [2, 4]
+    chat = next(line for line in verdict_table(report).splitlines() if line.startswith("chat"))
+    assert re.search(r"![0-9.]+ %", chat)
+    assert "! repeats itself" in verdict_table(report)
+
+
 def test_a_kinds_row_holds_both_arms_with_intervals_and_what_was_accepted(report: Any) -> None:
     rows = {row["group"]: row for row in report["kinds"]}
     assert list(rows) == ["copy-edit", "chat", "creative", "vacation"]
@@ -76,9 +91,9 @@ def test_a_kinds_row_holds_both_arms_with_intervals_and_what_was_accepted(report
     assert row["declared"] is True
     assert row["concurrency"] == 1
     assert row["prompts"] == 8
-    assert row["speedup"]["median"] == pytest.approx(3.0, rel=0.1)
-    assert row["tpot_ms"]["speedup"]["median"] == pytest.approx(row["speedup"]["median"])
-    assert row["tok_s"]["speedup"]["median"] == pytest.approx(row["speedup"]["median"], rel=0.01)
+    assert row["speedup"]["gain"] == pytest.approx(3.0, rel=0.1)
+    assert row["tpot_ms"]["speedup"]["gain"] == pytest.approx(row["speedup"]["gain"])
+    assert row["tok_s"]["speedup"]["gain"] == pytest.approx(row["speedup"]["gain"], rel=0.01)
     for arm in ("baseline", "speculative"):
         found = row["tok_s"][arm]
         assert found["low"] <= found["median"] <= found["high"]
@@ -264,8 +279,8 @@ def test_markdown_cells_and_fences_hold_what_they_are_given() -> None:
 
 def test_too_few_prompts_are_marked_in_the_tables() -> None:
     report = build_report(*make_pair(prompts=4), make_resolved())
-    assert "too few for a 95 % interval" in render_html(report, TEMPLATES)
-    assert "too few prompts for 95 %" in render_markdown(report, TEMPLATES)
+    assert "too few for a verdict" in render_html(report, TEMPLATES)
+    assert "too few prompts" in render_markdown(report, TEMPLATES)
 
 
 @pytest.mark.usefixtures("drawn")
@@ -456,8 +471,8 @@ def test_the_engine_as_an_article_starts_it_stands_beside_the_arms(tmp_path: Pat
     written = write_report(tmp_path, baseline, speculative, resolved, TEMPLATES, stock=stock | {"arm": "stock"})
     assert (written.path / "stock.json").is_file()
     found: Any = written.report["stock"]
-    assert found["baseline"]["median"] == pytest.approx(0.8, rel=0.01)
-    assert found["speculative"]["median"] == pytest.approx(1.6, rel=0.05)
+    assert found["baseline"]["gain"] == pytest.approx(0.8, rel=0.01)
+    assert found["speculative"]["gain"] == pytest.approx(1.6, rel=0.05)
     for text in ((written.path / "report.html").read_text(), (written.path / "report.md").read_text()):
         assert "without our settings" in text
     assert re.search(r"\(stock\): +baseline 0.80.", verdict_table(written.report).replace("\n", " "))

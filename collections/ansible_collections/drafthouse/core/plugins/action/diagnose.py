@@ -20,6 +20,7 @@ class ActionModule(Action):
     """
 
     _VALID_ARGS = frozenset({"resolved", "look", "outside", "parts"})
+    _NEEDED = ("resolved", "look")
 
     def answer(self, variables: TaskVars) -> Answer:
         """Return the checks, what they come to, and the names of those that fail."""

@@ -7,6 +7,7 @@ again and names the packages that nothing holds; ``settle`` says whether a reboo
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -24,11 +25,13 @@ class ActionModule(Action):
     """`drafthouse.core.driver_choice`: ``step``, ``wishes``, ``look`` (where to look), ``plan``, ``versions``."""
 
     _VALID_ARGS = frozenset({"step", "wishes", "look", "plan", "versions", "rebooted"})
+    _NEEDED = ("step",)
 
     def answer(self, variables: TaskVars) -> Answer:
         """Return the plan, the packages or what is left; or every problem."""
         given = self._task.args
         if given["step"] == "pick":
+            self._need("plan", "versions")
             picked = pick(given["plan"], given["versions"], check=self._task.check_mode)
             return {"changed": False, "packages": picked}
         seen: Answer = self._execute_module(
@@ -36,7 +39,7 @@ class ActionModule(Action):
         )
         if seen.get("failed"):
             return seen
-        facts, wishes = seen["driver"], _wishes(given["wishes"])
+        facts, wishes = seen["driver"], _wishes(given.get("wishes", {}))
         if given["step"] == "hold":
             return {"changed": False, "hold": to_hold(facts)}
         if given["step"] == "remove":
@@ -54,8 +57,8 @@ class ActionModule(Action):
 
 
 def _wishes(words: dict[str, Any]) -> Wishes:
-    """Return the role's variables with the types that they have there: templates may make texts of them."""
-    plain = dict(words)
+    """The role's variables with the types that they have there: templates may make texts of them."""
+    plain = {**asdict(Wishes()), **words}
     plain["branch"] = int(plain["branch"])
     for name in ("compute_only", "force"):
         plain[name] = boolean(plain[name])

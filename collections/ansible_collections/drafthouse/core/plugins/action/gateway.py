@@ -14,6 +14,7 @@ class ActionModule(Action):
     """`drafthouse.core.gateway`: its arguments are the fields of `Settings`; it returns what `laid_out` says."""
 
     _VALID_ARGS = frozenset(Settings.__dataclass_fields__)
+    _NEEDED = ("home", "port", "upstream", "key_file")
 
     def answer(self, variables: TaskVars) -> Answer:
         """Check the settings, render, and put what differs on the box."""

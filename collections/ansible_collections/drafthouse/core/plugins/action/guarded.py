@@ -17,18 +17,21 @@ from ..plugin_utils.words import Answer, TaskVars
 class ActionModule(Action):
     """`drafthouse.core.guarded`: ``resolved`` is the profile with its run and its box.
 
-    Nothing happens where nothing served before.
+    Nothing happens where nothing served before, and the box is in no fleet.
 
     Starts the guard on the box, and a process here that tells it every few seconds that ansible-playbook lives. It ends
-    with that, however that ends; the guard then looks once whether what should serve serves.
+    with that, however that ends; the guard then looks once whether what should serve serves, and ends what keeps a
+    box of a fleet out of traffic for this run.
     """
 
     _VALID_ARGS = frozenset({"resolved"})
+    _NEEDED = ("resolved",)
 
     def answer(self, variables: TaskVars) -> Answer:
         """Start both."""
         resolved = self._task.args["resolved"]
-        if self._task.check_mode or not (resolved["box"].get("served") or {}).get("release"):
+        served = (resolved["box"].get("served") or {}).get("release")
+        if self._task.check_mode or not (served or resolved["fleet"]):
             return {"changed": False}
         home = resolved["site"]["home"]
         if self._low_level_execute_command(start_command(home, archive_file(home)))["rc"] != 0:

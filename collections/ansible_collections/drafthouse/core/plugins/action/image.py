@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -13,25 +14,26 @@ from ..plugin_utils.words import Answer, TaskVars
 
 
 class ActionModule(Action):
-    """`drafthouse.core.image`: ``name`` of the image, and ``file`` for one that is loaded, which no pin is asked for.
+    """`drafthouse.core.image`: ``name`` of the image, and ``offline`` for one that must be on the box.
 
     The variable `repin` takes what the tag is now, and pins that.
     """
 
-    _VALID_ARGS = frozenset({"name", "file"})
+    _VALID_ARGS = frozenset({"name", "offline"})
 
     def answer(self, variables: TaskVars) -> Answer:
         """Compare, pull what is missing, compare again, and write down what was pulled first."""
         self._variables = variables
-        if self._task.args.get("file"):
-            return self._asked(**self._task.args)
         name, again = str(self._task.args["name"]), boolean(self._variables.get("repin") or False)
         pins = read_pins(pins_file(ROOT))
-        fact = self._variables.get("drafthouse_profile") or {}
+        fact = self._variables.get("drafthouse_profile")
+        if not isinstance(fact, Mapping):  # an inventory's name of a profile, which nobody has resolved
+            fact = {}
         moving = bool(fact.get("unpinned")) and name == image_of(fact)  # a nightly's tag is meant to move
         free = again or moving
         wanted = "" if free else pins.images.get(name, "")
         asked = {"name": name, "digest": wanted, "id": "" if free else pins.ids.get(name, "")}
+        asked["offline"] = self._task.args.get("offline", False)
         found = self._asked(**asked)
         pull = name if again and found.get("present") and "@" not in name else found.get("pull")
         if found.get("failed") or self._task.check_mode:

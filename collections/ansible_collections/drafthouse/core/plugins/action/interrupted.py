@@ -29,10 +29,11 @@ class ActionModule(Action):
         arguments = dict(self._task.args)
         _await(int(arguments.pop("pid", 0)))
         # Not by profiles/workspace.py, whose imports take a good part of what Ctrl-C waits for.
-        home = WORK / self._templar.template(variables["drafthouse_home"])
+        home = self._templar.template(variables.get("drafthouse_home", "~/drafthouse"))
+        home = self._remote_expand_user(home) if home.startswith("~/") else str(WORK / home)
         result: Answer = self._execute_module(
             module_name="drafthouse.core.interrupted",
-            module_args={**arguments, "home": str(home)},
+            module_args={**arguments, "home": home},
             task_vars=variables,
         )
         for line in result.get("said", ()):

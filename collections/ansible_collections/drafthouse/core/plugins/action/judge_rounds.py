@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..module_utils.analysis.verdict import judge
 from ..module_utils.cloud.vast.clock import left_of
 from ..module_utils.core.plain_text import printable
 from ..module_utils.core.procfs import clocks
-from ..module_utils.experiment.judge_rounds import judge_rounds
-from ..module_utils.experiment.more_rounds import interim_text
+from ..module_utils.experiment.more_rounds import decide, interim_text
 from ..module_utils.report.data.build import lasting
 from ..plugin_utils.kept_results import KeptResultsAction
 from ..plugin_utils.words import Answer, TaskVars
@@ -32,7 +32,8 @@ class ActionModule(KeptResultsAction):
         results = {arm: self.result(resolved, arm, variables) for arm in ("baseline", "speculative")}
         lease = resolved.get("lease")
         costs = {int(number): float(seconds) for number, seconds in together["costs"]}
-        note = judge_rounds(lasting(resolved), results, costs, left_of(lease, clocks()) if lease else None)
+        judgement = judge(results["baseline"], results["speculative"], lasting(resolved))
+        note = decide(resolved["experiment"], costs, judgement, left_of(lease, clocks()) if lease else None)
         site = resolved["site"]
         text = interim_text(
             note, resolved["experiment"]["most_rounds"], site.get("price_per_hour"), str(site.get("currency") or "")

@@ -17,6 +17,7 @@ class ActionModule(Action):
     """
 
     _VALID_ARGS = frozenset({"resolved"})
+    _NEEDED = ("resolved",)
 
     def answer(self, variables: TaskVars) -> Answer:
         """Look by a shell on the box, which costs a tenth of a module. Where it is a terminal's, `ls` has columns."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..module_utils.addons import fleet_monitoring
 from ..module_utils.addons.monitoring import Settings, files, jobs
 from ..module_utils.addons.prometheus_rules import Limits, Pace
 from ..module_utils.core.errors import DrafthouseError, Problem, did_you_mean
@@ -21,13 +20,13 @@ class ActionModule(Action):
     """
 
     _VALID_ARGS = frozenset(Settings.__dataclass_fields__)
+    _NEEDED = ("home", "keeper", "box", "key_file", "wished", "binaries")
 
     def answer(self, variables: TaskVars) -> Answer:
         """Check the settings, render, and put what differs on the box; units are another task's."""
         # Ansible's own kinds of words, which a writer of YAML refuses, become plain ones.
         given = json.loads(json.dumps(dict(self._task.args)))
         given["pace"] = _numbers(Pace, given.get("pace") or {}, "monitoring_pace")
-        given["fleet"] = given.get("fleet") or None
         given["limits"] = _numbers(Limits, given.get("limits") or {}, "monitoring_limits")
         settings = Settings(**given)
         made = files(ROOT / "templates", settings)
@@ -38,7 +37,7 @@ class ActionModule(Action):
         return {
             **answer,
             **{key: made[key] for key in ("units", "programs", "containers")},
-            "jobs": [*jobs(settings.wished), *(fleet_monitoring.jobs(settings.fleet) if settings.fleet else [])],
+            "jobs": jobs(settings.wished),
             "prometheus": f"http://{at}:{ports['prometheus']}",
             "grafana": f"http://{at}:{ports['grafana']}" if settings.wished["grafana"] else "",
         }

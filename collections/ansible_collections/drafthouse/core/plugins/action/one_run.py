@@ -38,6 +38,7 @@ class ActionModule(Action):
     """
 
     _VALID_ARGS = frozenset({"resolved", "phase", "make"})
+    _NEEDED = ("resolved", "phase")
 
     def answer(self, variables: TaskVars) -> Answer:
         """Take the lease, or fail with who holds it."""

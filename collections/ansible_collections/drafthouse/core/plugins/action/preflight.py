@@ -30,6 +30,7 @@ class ActionModule(Action):
     """
 
     _VALID_ARGS = frozenset({"resolved", "after_host"})
+    _NEEDED = ("resolved",)
 
     def answer(self, variables: TaskVars) -> Answer:
         """Return every problem of the box."""

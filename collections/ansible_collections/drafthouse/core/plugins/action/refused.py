@@ -22,6 +22,7 @@ class ActionModule(FollowingAction):
     """
 
     module = "drafthouse.core.release"
+    _NEEDED = ("resolved", "failed")
 
     def answer(self, variables: TaskVars) -> Answer:
         """Bring it back, and return the failure."""

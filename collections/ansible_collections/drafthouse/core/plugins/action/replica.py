@@ -28,6 +28,7 @@ class ActionModule(Action):
     """
 
     _VALID_ARGS = frozenset({"part", "facts"})
+    _NEEDED = ("part",)
 
     def answer(self, variables: TaskVars) -> Answer:
         """Do the part."""
@@ -38,7 +39,7 @@ class ActionModule(Action):
         hostvars, mine = variables["hostvars"], str(variables["inventory_hostname"])
         names = [str(name) for name in variables["ansible_play_hosts_all"]]
         # A host that could not be looked at is no member: its replica is then incomplete, and says so.
-        looked = [name for name in names if "drafthouse_profile" in hostvars[name]]
+        looked = [name for name in names if "drafthouse_box" in hostvars[name]]
         there = [name for name in looked if several_hosts.hosts_of(_site(hostvars[name])) > 1]
         members = [several_hosts.Member(name, str(_site(hostvars[name]).get("replica", ""))) for name in there]
         hosts = several_hosts.hosts_of(_site(hostvars[mine]))

@@ -7,19 +7,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..module_utils.analysis.verdict import INVALID, PAYS
-from ..module_utils.analysis.verdict_text import CANNOT_SAY
+from ansible.utils.color import ANSIBLE_COLOR
+
+from ..module_utils.analysis.words import CANNOT_SAY, INVALID, PAYS
 from ..module_utils.cloud.vast.run_and_destroy import RUN_FILE
 from ..module_utils.core.places import CLOSING_FILE
 from ..module_utils.core.shell import shell_words
+from ..module_utils.core.table import terminal_columns
 from ..module_utils.experiment.kept_rounds import end_measuring
 from ..module_utils.operate.tunnel import PORT
 from ..module_utils.profiles.resolved_types import Run
-from ..module_utils.profiles.workspace import ROOT
+from ..module_utils.profiles.workspace import ROOT, resolved_profile
 from ..module_utils.report.closing import closing_lines
 from ..module_utils.report.connection import Connection
 from ..module_utils.report.data.build import build_report, lasting
-from ..module_utils.report.terminal import verdict_table
+from ..module_utils.report.terminal import NARROWEST, WIDEST, verdict_table
 from ..module_utils.report.writer import write_report
 from ..plugin_utils.kept_results import KeptResultsAction
 from ..plugin_utils.key_command import key_command_of
@@ -52,6 +54,7 @@ class ActionModule(KeptResultsAction):
     """
 
     _VALID_ARGS = frozenset({"resolved", "folder"})
+    _NEEDED = ("resolved", "folder")
 
     def answer(self, variables: TaskVars) -> Answer:
         """Write the report, unless in check mode, and return what it says."""
@@ -61,6 +64,8 @@ class ActionModule(KeptResultsAction):
         results = {arm: self.result(resolved, arm, variables) for arm in resolved["arms"]}
         host = str(variables.get("inventory_hostname", ""))
         kept = lasting(resolved)
+        # Too many for a fact: the hash of every prompt that could be asked.
+        kept["prompts"] = resolved_profile(resolved["profile"], resolved["site"], resolved["overrides"])["prompts"]
         arms = (results["baseline"], results["speculative"])
         stock = results.get("stock")
         # What is measured of loads is kept while the ladder is climbed; without it the arms are judged all the same.
@@ -75,6 +80,7 @@ class ActionModule(KeptResultsAction):
             report, changed = written.report, written.changed
             directory, page = os.path.relpath(written.path), written.path / "report.html"
         verdict = report["verdict"]
+        width = terminal_columns(NARROWEST, WIDEST)
         return {
             "changed": changed,
             "verdict": verdict["word"],
@@ -84,7 +90,7 @@ class ActionModule(KeptResultsAction):
             "better_arm": arm_to_serve(verdict["word"], (resolved.get("box") or {}).get("served")),
             "directory": directory,
             "invalid": verdict["word"] == INVALID,
-            "drafthouse_verdict": f"\n{verdict_table(report, width=100)}",
+            "drafthouse_verdict": f"\n{verdict_table(report, width=width, colour=ANSIBLE_COLOR)}",
             "drafthouse_closing": closing_lines(
                 report,
                 resolved,
@@ -92,6 +98,7 @@ class ActionModule(KeptResultsAction):
                 page,
                 destroyed=RUN_FILE in os.environ,
                 connection=self._reached(resolved, host, _inventory(variables)),
+                kept=not changed and not self._task.check_mode,
             ),
         }
 

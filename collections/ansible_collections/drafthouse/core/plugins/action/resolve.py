@@ -15,6 +15,7 @@ from ansible.utils.display import Display
 from ansible.utils.vars import load_extra_vars
 
 from ..module_utils.addons import monitoring
+from ..module_utils.addons.fleet.front import front_host
 from ..module_utils.addons.gateway import script_of
 from ..module_utils.cloud.deadline import deadline_of
 from ..module_utils.cloud.vast.clock import Heard, Lease, lease_of
@@ -24,6 +25,7 @@ from ..module_utils.core.errors import DrafthouseError, Problem, one_problem
 from ..module_utils.core.pins import is_commit
 from ..module_utils.core.plain_text import printable
 from ..module_utils.core.procfs import clocks
+from ..module_utils.host.gpu_choice import fitting_gpus
 from ..module_utils.profiles.rented_vm import site_of_vm
 from ..module_utils.profiles.result_key import measured_key
 from ..module_utils.profiles.several_hosts import hosts_of
@@ -31,16 +33,17 @@ from ..module_utils.profiles.workspace import resolved_profile, site_from
 from ..module_utils.prompts.suite_file import suites_file
 from ..module_utils.serving.releases import identity
 from ..plugin_utils.action import Action
+from ..plugin_utils.role_settings import settings_of_roles
 from ..plugin_utils.words import Answer, TaskVars, failure
 
 if TYPE_CHECKING:
     from ..module_utils.host.box_types import BoxFacts
     from ..module_utils.profiles.profile_types import Site
-    from ..module_utils.profiles.resolved_types import ResolvedProfile
+    from ..module_utils.profiles.resolved_types import Hardware, ResolvedProfile
 
 _display = Display()
 # The prompts are long, and travel as a file; what `make render` shows beside the arms runs nowhere.
-_NOT_FOR_A_RUN = ("suites", "extras")
+_NOT_FOR_A_RUN = ("suites", "extras", "prompts")
 _FACTS = ("drafthouse_profile", "drafthouse_box", "drafthouse_run")
 _READ = ("profile", "overrides", "engine_version")
 # What makes two boxes different for a measurement; the free memory of the moment does not.
@@ -50,18 +53,21 @@ _IDENTITY = ("hostname", "machine", "cpu", "cores", "memory_total", "gpus")
 class ActionModule(Action):
     """`drafthouse.core.resolve`: reads the variables `profile`, `engine_version`, `overrides` and the site's."""
 
-    _VALID_ARGS = frozenset({"again"})
+    _VALID_ARGS = frozenset({"again", "profile"})
 
     def answer(self, variables: TaskVars) -> Answer:
         """Return the fact, or every problem of the profile."""
-        there = variables.get("drafthouse_profile")
-        if there is not None and not isinstance(there, Mapping):
+        there, command_line = variables.get("drafthouse_profile"), load_extra_vars(self._loader)
+        if "drafthouse_profile" in command_line:
             return failure(DrafthouseError(_fact_given(str(there))))
-        if there is not None and not self._task.args.get("again"):
+        found = isinstance(there, Mapping)
+        if found and not self._task.args.get("again"):
             # Once a run: a profile that is edited meanwhile is the next run's. `again` is for a box that has changed.
             return {"changed": False}
-        ours = self._ours(variables)
-        resolved = self._resolve(ours)
+        settings = {} if found else settings_of_roles(variables, command_line, self._templar)
+        ours = self._ours(variables, command_line)
+        # First what is wrong with the profile: that needs no box.
+        resolved = self._find_home(ours, self._resolve(ours))
         deadline = _deadline(ours)
         for note in resolved["warnings"]:
             if note.startswith("runtime: "):
@@ -71,7 +77,7 @@ class ActionModule(Action):
             return box
         local = variables.get("ansible_connection") == "local"
         vm = site_of_vm(resolved, box["box"], ours) if not local else None
-        site = _with_gpus(vm or resolved["site"], box["box"])
+        site = _with_gpus(vm or resolved["site"], box["box"], resolved["hardware"])
         if site != resolved["site"]:
             resolved = resolved_profile(resolved["profile"], site, self._overrides(ours))
         if served := box["box"].get("served"):
@@ -92,18 +98,38 @@ class ActionModule(Action):
             "rented_vm": bool(vm),
             "deadline": deadline,
             "lease": _lease(ours, deadline),
+            "front": _front(resolved, variables),
         }
         profile = {name: value for name, value in resolved.items() if name not in _NOT_FOR_A_RUN}
-        facts = {"drafthouse_profile": profile, "drafthouse_box": box["box"], "drafthouse_run": run}
+        facts = {**settings, "drafthouse_profile": profile, "drafthouse_box": box["box"], "drafthouse_run": run}
         return {"changed": False, "ansible_facts": facts}
 
-    def _ours(self, variables: TaskVars) -> dict[str, Any]:
-        """Return the variables that are ours, templates filled in; an inventory may hold keys of any type."""
-        return {
+    def _ours(self, variables: TaskVars, command_line: TaskVars) -> dict[str, Any]:
+        """The variables that are ours, templates filled in; an inventory may hold keys of any type."""
+        ours = {
             key: self._templar.template(value)
             for key, value in variables.items()
             if isinstance(key, str) and key not in _FACTS and (key.startswith("drafthouse_") or key in _READ)
         }
+        for name in _READ:
+            given = variables.get(f"drafthouse_{name}")
+            if name not in command_line and given is not None:
+                # Of a fact the name of the profile: its own variable is hidden by then.
+                ours[name] = given["profile"] if isinstance(given, Mapping) and name == "profile" else given
+        if named := self._task.args.get("profile"):
+            ours["profile"] = named
+        return ours
+
+    def _find_home(self, ours: dict[str, Any], resolved: ResolvedProfile) -> ResolvedProfile:
+        """The profile with the home of the box's own user in place of ~; the box is asked for it."""
+        site = resolved["site"]
+        places = {"drafthouse_home": site["home"], "drafthouse_models_dir": site["models_dir"]}
+        relative = {name: place for name, place in places.items() if place.startswith("~/")}
+        if not relative:
+            return resolved
+        for name, place in relative.items():
+            ours[name] = self._remote_expand_user(place)
+        return self._resolve(ours)
 
     def _resolve(self, variables: TaskVars) -> ResolvedProfile:
         name = variables.get("profile")
@@ -112,7 +138,7 @@ class ActionModule(Action):
                 "missing-option",
                 "no profile",
                 "a profile name",
-                "add -e profile=NAME (make profiles shows them all)",
+                "add -e profile=NAME, or drafthouse_profile to the inventory (make profiles shows them all)",
                 "profile",
             )
         site = site_from(variables)
@@ -184,10 +210,13 @@ def _fact_given(value: str) -> Problem:
     return Problem("invalid-setting", found, "this name free for what the task sets", do, "drafthouse_profile")
 
 
-def _with_gpus(site: Site, box: BoxFacts) -> Site:
-    """Return the site with the GPUs that the box's own environment chooses, where the inventory chooses none."""
+def _with_gpus(site: Site, box: BoxFacts, hardware: Hardware) -> Site:
+    """The site with the GPUs that the box's own environment chooses or the profile is for, if nobody chose."""
     choice = box.get("gpu_choice")
-    return {**site, "gpus": choice["ids"]} if choice and not choice["wrong"] and "gpus" not in site else site
+    if "gpus" in site or (choice and choice["wrong"]):
+        return site
+    ids = choice["ids"] if choice else fitting_gpus(box["gpus"], hardware.get("gpu_names", ()), hardware["devices"])
+    return {**site, "gpus": ids} if choice or ids else site
 
 
 def _deadline(variables: TaskVars) -> int | None:
@@ -197,6 +226,15 @@ def _deadline(variables: TaskVars) -> int | None:
         found, needed = short(repr(given)), "seconds since 1970"
         raise one_problem("wrong-type", found, needed, "correct it, or remove it", "drafthouse_deadline")
     return int(given) if given else None
+
+
+def _front(resolved: ResolvedProfile, variables: TaskVars) -> str:
+    """The host with the front of the box's fleet, also of a run with --limit; empty outside a fleet."""
+    if resolved["fleet"] is None:
+        return ""
+    hosts = variables["hostvars"]
+    members = [str(name) for name in variables["groups"]["all"] if hosts[name].get("drafthouse_fleet") is not None]
+    return front_host(resolved["fleet"]["front"], members or [str(variables["inventory_hostname"])])
 
 
 def _lease(variables: TaskVars, deadline: int | None) -> Lease | None:

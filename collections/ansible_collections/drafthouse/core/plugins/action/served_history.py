@@ -17,6 +17,7 @@ class ActionModule(Action):
     """
 
     _VALID_ARGS = frozenset({"home"})
+    _NEEDED = ("home",)
 
     def answer(self, variables: TaskVars) -> Answer:
         """Read the file, and return what it says."""

@@ -16,6 +16,7 @@ class ActionModule(Action):
     """
 
     _VALID_ARGS = frozenset({"resolved"})
+    _NEEDED = ("resolved",)
 
     def answer(self, variables: TaskVars) -> Answer:
         """Put the file there, and nothing where it is there already."""

@@ -16,6 +16,7 @@ class ActionModule(Action):
     """
 
     _VALID_ARGS = frozenset({"report", "replaces", "serve_arm", "profile"})
+    _NEEDED = ("report",)
 
     def answer(self, variables: TaskVars) -> Answer:
         """Return every reason against it."""

@@ -28,14 +28,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ansible import context
 from ansible.plugins.callback import CallbackBase
 
 from ..module_utils.cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
 from ..module_utils.cloud.vast.run_and_destroy import RUN_FILE, fate_of
 from ..module_utils.core.box_archive import archive
-from ..module_utils.core.errors import DrafthouseError
+from ..module_utils.core.errors import DrafthouseError, one_problem
+from ..module_utils.core.exit_codes import FAILED
 from ..module_utils.core.places import CLOSING_FILE, ROOT
 from ..module_utils.core.plain_text import printable, printable_lines
+from ..module_utils.core.table import terminal_columns
 from ..module_utils.operate.checks.finding import FAIL, FILE, WARN, Finding, fail, of_problem, report
 from ..module_utils.profiles.catalog import load_house
 
@@ -70,11 +73,22 @@ class CallbackModule(CallbackBase):
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(line_buffering=True)
+        # Tasks run in processes without a terminal of their own.
+        os.environ["COLUMNS"] = str(terminal_columns())
         self._verdicts: list[str] = []
         self._closing: dict[str, str] = {}
         self._checks: dict[str, list[Finding]] = {}
         self._lost: dict[str, tuple[dict[str, Any], str]] = {}
         self._ticker: _Ticker | None = None
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        """Refuse `--start-at-task` before it passes over the tasks that every phase needs."""
+        if context.CLIARGS.get("start_at_task"):
+            do = "use --tags: ansible-playbook site.yml --list-tags names them"
+            needed = "the first tasks, which resolve the profile"
+            refusal = one_problem("conflicting-options", "--start-at-task", needed, do)
+            self._display.display(str(refusal), color="red", stderr=True)
+            raise SystemExit(FAILED)
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """Write down which rented boxes this run is about, where somebody asks for it; none is an answer, too."""
@@ -111,6 +125,7 @@ class CallbackModule(CallbackBase):
         """Keep a box that is out of reach for the end."""
         if result._task.ignore_unreachable:
             return  # what was asked of another machine, in the box's name
+        self._print_problems(result)
         self._keep_lost(result)
         self._keep_fault(result, "reachable", "reachable")
 

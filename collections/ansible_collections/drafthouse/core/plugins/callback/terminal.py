@@ -61,6 +61,13 @@ class CallbackModule(Default):
         if ignore_errors:
             self._display.display("...ignoring", color=constants.COLOR_SKIP)
 
+    def v2_runner_on_unreachable(self, result: CallbackTaskResult) -> None:
+        """Print the line of a box that is away likewise."""
+        if not self._is_said_elsewhere(result):
+            super().v2_runner_on_unreachable(result)
+            return
+        self._say(result, f"fatal: [{self.host_label(result)}]: UNREACHABLE!")
+
     def v2_runner_item_on_failed(self, result: CallbackTaskResult) -> None:
         """Print the line of a failed item of a loop likewise."""
         if not self._is_said_elsewhere(result):

@@ -19,6 +19,11 @@ attributes:
   diff_mode: {support: full, description: Shows the file, without passwords in addresses.}
   idempotent: {support: full, description: A file that says all that is wished is left as it is.}
 options:
+  state:
+    description: C(absent) takes our values out of the file of an engine that was removed, and the record away.
+    type: str
+    choices: [present, absent]
+    default: present
   path: {description: Docker's file., type: path, default: /etc/docker/daemon.json}
   settings: {description: Settings that the file shall have., type: dict, default: {}}
   data_root: {description: Folder for images and containers. Empty leaves it to the user., type: str, default: ""}
@@ -60,6 +65,7 @@ def main() -> None:
     """Answer Ansible."""
     module = AnsibleModule(
         argument_spec={
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
             "path": {"type": "path", "default": "/etc/docker/daemon.json"},
             "settings": {"type": "dict", "default": {}},
             "data_root": {"type": "str", "default": ""},
@@ -82,6 +88,9 @@ def main() -> None:
         reload_safe=given["reload_safe"],
     )
     daemon = Daemon(given["path"], float(given["timeout_s"]))
+    if given["state"] == "absent":
+        with failing(module):
+            module.exit_json(changed=daemon.take_out(module.check_mode))
     with failing(module):
         done = daemon.apply(wishes, given["restart"], module.check_mode)
     diff = {

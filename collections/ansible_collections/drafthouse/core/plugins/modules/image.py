@@ -11,15 +11,13 @@ description:
   - The action of the same name knows what was pinned, has what is missing pulled, and writes down what was pulled.
   - Runs with the Python of the box's own environment, which has Docker's SDK.
 attributes:
-  check_mode: {support: full, description: Compares as well; pulls and loads nothing.}
+  check_mode: {support: full, description: Compares as well; pulls nothing.}
 options:
   name: {description: "The image: name:tag, or with @digest.", type: str, required: true}
   digest: {description: The digest that the tag was pinned with; an empty text at first use., type: str, default: ""}
   id: {description: "The image's own id then, for one that was loaded from a file.", type: str, default: ""}
   pull: {description: What to pull first; it gets the image's tag., type: str, default: ""}
-  file:
-    description: A tar to load the image from where the box lacks it. No registry is asked, and nothing compared.
-    type: path
+  offline: {description: Ask no registry; fail where the box lacks the image., type: bool, default: false}
 author: Drafthouse
 """
 EXAMPLES = r"""
@@ -35,13 +33,11 @@ pull: {description: What to pull where the box lacks it., returned: success, typ
 problems: {description: What is wrong and what to do., returned: failure, type: list, elements: dict}
 """
 
-from pathlib import Path
-
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import failing
-from ..module_utils.host.docker.image_digest import check, name_it, on_box
-from ..module_utils.host.docker.images import load, pull
+from ..module_utils.host.docker.image_digest import check, name_it, require_on_box
+from ..module_utils.host.docker.images import pull
 
 
 def main() -> None:
@@ -52,17 +48,14 @@ def main() -> None:
             "digest": {"type": "str", "default": ""},
             "id": {"type": "str", "default": ""},
             "pull": {"type": "str", "default": ""},
-            "file": {"type": "path"},
+            "offline": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
     given = module.params
     with failing(module):
-        if given["file"]:
-            there = on_box(given["name"]) is not None
-            if not there and not module.check_mode:
-                load(Path(given["file"]))
-            module.exit_json(changed=not there)
+        if given["offline"]:
+            require_on_box(given["name"])
         if given["pull"] and not module.check_mode:
             pull(given["pull"])
             if given["pull"] != given["name"]:

@@ -39,7 +39,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.errors import failing
 from ..module_utils.core.locks import only_one
-from ..module_utils.experiment.round_results import keep_decision, put_together
+from ..module_utils.experiment.loop import keep_decision, put_together
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ options:
       vocab_difference.
     type: dict
   elsewhere:
-    description: Where weights may lie already - models_dir, and folder (a mount) or ssh (the command of a connection).
+    description: Where weights may lie already - models_dir, and folder (of the box, or a mount) with the same layout.
     type: dict
   verify: {description: Read every byte again., type: bool, default: false}
   offline: {description: Ask no hub; fail unless all is there and was verified., type: bool, default: false}

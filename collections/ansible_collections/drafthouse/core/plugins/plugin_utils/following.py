@@ -15,13 +15,17 @@ from typing import Any
 
 from ansible.errors import AnsibleAuthenticationFailure, AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.release import __version__
 from ansible.utils.display import Display
 
 from ..module_utils.core.errors import DrafthouseError, Problem
 from ..module_utils.core.progress import shown_together
+from ..module_utils.core.versions import number
 from .action import Action
 from .words import Answer, Arguments, TaskVars, failure
 
+# Before 2.21 Ansible started a job with its paths unquoted, and the job's wrapper took them apart at spaces.
+_FORGETS_QUOTES = number(__version__) < number("2.21")
 _LONGEST_S = 24 * 3600
 # The first look comes soon, for what is done at once; then once a second.
 _FIRST_LOOK_S, _LOOK_EVERY_S = 0.05, 1.0
@@ -125,7 +129,7 @@ class FollowingAction(Action):
     def _found_on_path(self, variables: TaskVars) -> dict[str, Any]:
         """Return the variables with an interpreter for async_wrapper, which takes a path apart at its spaces."""
         folder, name = os.path.split(str(self._templar.template(variables.get("ansible_python_interpreter") or "")))
-        if " " not in folder:
+        if " " not in folder or not _FORGETS_QUOTES:
             return variables
         path = os.pathsep.join((folder, os.environ.get("PATH", os.defpath)))
         self._task.environment = [*(self._task.environment or []), {"PATH": path}]
@@ -137,7 +141,7 @@ class FollowingAction(Action):
         It does not quote the paths of the wrapper and of the module, and the wrapper takes the latter apart again.
         """
         folder = (self._connection._shell.tmpdir or "").rstrip("/")
-        if self._task.async_val and " " in folder and "/async_wrapper.py " in cmd:
+        if _FORGETS_QUOTES and self._task.async_val and " " in folder and "/async_wrapper.py " in cmd:
             wrapper, module = f"{folder}/async_wrapper.py", f"{folder}/AnsiballZ_{self.module.rpartition('.')[2]}.py"
             cmd = cmd.replace(wrapper, shlex.quote(wrapper)).replace(module, shlex.quote(shlex.quote(module)))
         return dict(super()._low_level_execute_command(cmd, *args, **options))

@@ -1,0 +1,22 @@
+"""Render the files of a program beside the engine on the controller, for the role `program`."""
+
+from __future__ import annotations
+
+from ..module_utils.profiles.render import program_entries
+from ..module_utils.profiles.workspace import ROOT
+from ..plugin_utils.action import Action
+from ..plugin_utils.words import Answer, TaskVars
+
+
+class ActionModule(Action):
+    """`drafthouse.core.program_files`: ``folder`` on the box, the ``template`` of serve.sh and its ``data``.
+
+    ``order`` is what the program reads at each look. Returns ``entries``.
+    """
+
+    _VALID_ARGS = frozenset({"folder", "template", "data", "order"})
+    _NEEDED = ("folder", "template", "data")
+
+    def answer(self, variables: TaskVars) -> Answer:
+        """Render."""
+        return {"changed": False, "entries": program_entries(ROOT / "templates", **self._task.args)}

@@ -1,0 +1,140 @@
+"""Take a box of a fleet out of traffic, wait for what runs in its engine, and put it back.
+
+The files are `serving/out_of_traffic.py`'s. Standard library only, Python 3.10: it runs on the box.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from ...bench.foreign_traffic import Traffic, parse_traffic
+from ...core.documents import read_json
+from ...core.errors import one_problem
+from ...core.files import replace_file, text_in
+from ...core.http import opener
+from ...core.places import ORDER
+from ...serving.first_request import ask_once
+from ...serving.out_of_traffic import FOLDER, RUN, out_file
+
+#: Seconds between two looks at what still runs. Two in a row must see nothing.
+LOOK_S = 1.0
+#: Seconds until the front knows that the box is out, or in: its checks come every 2 s and may take 3 s.
+FRONT_S = 5.0
+_READ_S = 10.0
+
+
+class Order(TypedDict):
+    """Where a box's engine is, and how it is asked."""
+
+    base_url: str
+    health: str
+    metrics_path: str
+    model: str
+    key_file: str
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A change of a box's traffic: whether anything changed, the requests that still run, the seconds it took."""
+
+    changed: bool
+    running: int | None
+    seconds: float
+
+
+def order_of(home: Path) -> Order:
+    """The box's order. Raises DrafthouseError if the box is in no fleet."""
+    file = home / FOLDER / ORDER
+    if not file.is_file():
+        do = "set drafthouse_fleet in its inventory, and run site.yml --tags gateway"
+        raise one_problem("not-a-replica", "no such file", "a box that is a replica of a fleet", do, str(file))
+    order: Order = read_json(file, "the replica's order", "run site.yml --tags gateway, which writes it")
+    return order
+
+
+def traffic_of(order: Order) -> Traffic | None:
+    """The engine's counters, or None if they cannot be read. Raises OSError if the engine is not there."""
+    key = {"Authorization": f"Bearer {text_in(order['key_file']).strip()}"}
+    request = urllib.request.Request(f"{order['base_url']}{order['metrics_path']}", headers=key)  # noqa: S310
+    try:
+        with opener().open(request, timeout=_READ_S) as answer:
+            return parse_traffic(answer.read().decode("utf-8", "replace"))
+    except (urllib.error.HTTPError, http.client.HTTPException):
+        return None
+
+
+def running_in(order: Order) -> int | None:
+    """Requests in the engine, queue included; 0 if the engine does not run, None if nobody knows."""
+    try:
+        running = (traffic_of(order) or {}).get("running")
+    except (ConnectionRefusedError, urllib.error.URLError) as error:
+        refused = isinstance(getattr(error, "reason", error), ConnectionRefusedError)
+        return 0 if refused else None
+    except OSError:
+        return None
+    return None if running is None else round(running)
+
+
+def take_out(
+    home: Path,
+    owner: str,
+    why: str,
+    wait_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Moved:
+    """Take the box out of traffic, and return when its engine has no running request.
+
+    An engine that does not say how many run is given all of ``wait_s`` seconds. Raises DrafthouseError if some still
+    run by then. A run's own file is removed in that case, because the run ends there; a person's drain stays.
+    """
+    order = order_of(home)
+    file = out_file(home, owner)
+    changed = not file.exists()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(file, f"{why}\n", 0o644)
+    begun, quiet = clock(), 0
+    while True:
+        sleep(LOOK_S)
+        running = running_in(order)
+        waited = clock() - begun
+        quiet = quiet + 1 if running == 0 else 0
+        if quiet > 1 and waited >= FRONT_S:
+            return Moved(changed, running, waited)
+        if waited < max(wait_s, FRONT_S):
+            continue
+        if not running:
+            return Moved(changed, running, waited)
+        do = "wait and do it again, or stop the server, which aborts them"
+        if owner == RUN:
+            file.unlink(missing_ok=True)
+        else:
+            do += "; drafthouse fleet undrain puts the box back"
+        found = f"{running} requests are still running after {waited:.0f} s without new ones"
+        raise one_problem("drain-timeout", found, "a box with no requests", do, str(file))
+
+
+def put_in(home: Path, owner: str, sleep: Callable[[float], None] = time.sleep) -> Moved:
+    """Put the box back into traffic, as far as it is ``owner`` who has taken it out.
+
+    A run first asks for one real answer, and waits until the front has seen the box. Raises DrafthouseError if the
+    engine does not answer; the box stays out then.
+    """
+    order = order_of(home)
+    file = out_file(home, owner)
+    if not file.exists():
+        return Moved(changed=False, running=None, seconds=0.0)
+    begun = time.monotonic()
+    if owner == RUN:
+        ask_once(order["base_url"], order["model"], text_in(order["key_file"]).strip(), tokens=1)
+    file.unlink(missing_ok=True)
+    if owner == RUN:
+        sleep(FRONT_S)
+    return Moved(changed=True, running=None, seconds=time.monotonic() - begun)

@@ -1,0 +1,284 @@
+"""The columns of other people's results under one name each, and one answer made of them.
+
+A column is known by its name, whatever the case and whatever stands between its words. Where a name says its unit
+(`_ms`, `_s`), the unit is taken; times are kept in ms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+from ...core.documents import Json, short
+from ..result_types import Request
+from ..samples import time_per_token
+
+#: The kind of prompts of which none is told.
+ALL = "all prompts"
+#: A record of a file: its values by our name of the column.
+Row: TypeAlias = "dict[str, Json]"
+
+_NAMES = {
+    "id": "id prompt_id request_id question_id prompt_idx prompt_index prompt_name task_id sample_id example_id idx",
+    "prompt": "prompt question input_text prompt_text",
+    "prompt_hash": "prompt_hash prompt_sha256 prompt_md5",
+    "kind": "kind category task task_type dataset dataset_name benchmark_name class",
+    "tokens": "tokens output_tokens completion_tokens predicted_n tokens_predicted n_tokens_generated generated_tokens"
+    " new_tokens n_tokens n_predict output_len output_lens num_output_tokens",
+    "input_tokens": "input_tokens prompt_tokens prompt_n tokens_evaluated input_len input_lens n_prompt_tokens",
+    "tps": "tps tok_s tokens_s tok_per_s tok_per_sec tokens_per_s tokens_per_sec tokens_per_second decode_tps"
+    " decode_tok_s predicted_per_second generation_tps gen_tps eval_tps",
+    "run_tps": "output_throughput per_request_tok_s_p50 per_request_tok_s_p50_mean mean_tps avg_tps median_tps avg_ts"
+    " mean_tok_s avg_tok_s tok_s_mean tps_mean aggregate_tok_s",
+    "run_tpot_ms": "median_tpot_ms mean_tpot_ms tpot_ms_p50 tpot_ms_p50_mean avg_tpot_ms",
+    "drafted": "drafted draft_n n_drafted n_draft draft_tokens num_draft_tokens proposed proposed_tokens",
+    "accepted": "accepted draft_n_accepted n_accepted n_accept draft_acc accepted_tokens num_accepted_tokens"
+    " num_accepted_draft_tokens",
+    "acceptance": "acceptance acceptance_rate accept_rate draft_acceptance_rate accept spec_decode_acceptance_rate",
+    "text": "text answer output output_text response generated_text generated_texts completion content",
+    "hash": "hash out_hash output_hash text_hash answer_hash output_sha256 sha256 md5",
+    "error": "error errors first_error exception",
+    "status": "status",
+    "ok": "ok success",
+    "temperature": "temperature temp",
+    "max_tokens": "max_tokens max_new_tokens n_predict_max",
+    "run": "run round repeat rep trial pass run_index run_id iteration",
+    "load": "concurrency max_concurrency batch_size parallel n_parallel streams users num_users level",
+    "rate": "request_rate",
+    "count": "requests num_requests n_requests completed num_prompts runs",
+    "model": "model model_id model_name",
+    "gaps": "itls",
+    "order": "order",
+}
+#: Times by the name of the column, without its unit.
+_TIMES = {
+    "e2el_ms": "seconds wall total elapsed latency latencies duration wall_time total_time time e2el e2e e2e_latency"
+    " request_latency",
+    "decode_ms": "decode predicted eval generation gen generation_time gen_time decode_time eval_time eval_duration",
+    "ttft_ms": "ttft ttfts time_to_first_token",
+    "tpot_ms": "tpot tpots itl inter_token_latency ms_per_token predicted_per_token time_per_output_token",
+}
+_KNOWN = {name: ours for ours, names in _NAMES.items() for name in names.split()}
+_CLOCKS = {name: ours for ours, names in _TIMES.items() for name in names.split()}
+#: Units of time in ms.
+UNITS = {"ms": 1.0, "s": 1000.0, "sec": 1000.0, "seconds": 1000.0, "ns": 1e-6, "us": 1e-3}
+#: What stands for a column of times that names no unit: seconds, but for those that say it themselves.
+_IN_MS = ("ms_per_token",)
+#: Columns that say which arm a record is of: their values together are its name.
+ARM_COLUMNS = ("arm", "variant", "config", "configuration", "decoder", "method", "mode", "spec", "speculation", "label",
+               "name", "system", "backend", "file", "gpu", "card", "engine", "model", "target", "quant")  # fmt: skip
+#: What a request's speed can be read off, the most direct first; a row with none of them is no answer.
+SPEEDS = ("tpot_ms", "gaps", "decode_ms", "tps", "e2el_ms")
+#: Two figures of one answer that differ by more contradict each other.
+SLACK = 0.05
+#: Times per token that no model has, and numbers that count nothing.
+FASTEST_MS, SLOWEST_MS, BEYOND = 1e-3, 1e6, 1e12
+
+
+def our_name(column: str) -> tuple[str, float] | None:
+    """The name under which a column is kept, and the factor to ms where it is a time; None for an unknown one."""
+    plain = re.sub(r"[^a-z0-9]+", "_", column.strip().lower()).strip("_")
+    if plain in _KNOWN:
+        return _KNOWN[plain], 1.0
+    if plain in _CLOCKS:
+        return _CLOCKS[plain], 1.0 if plain in _IN_MS else 1000.0
+    stem, _, unit = plain.rpartition("_")
+    if unit in UNITS and stem in _CLOCKS:
+        return _CLOCKS[stem], UNITS[unit]
+    return None
+
+
+def renamed(record: Mapping[str, Json]) -> Row:
+    """The known columns of a record under our names; the first of several with one meaning that has a value counts."""
+    found: Row = {}
+    for column, value in record.items():
+        known = our_name(str(column))
+        if known is None or value is None or value == "":
+            continue
+        name, factor = known
+        if factor != 1.0 and not isinstance(value, list):
+            number = to_number(value)
+            value = None if number is None else number * factor  # noqa: PLW2901 (in the unit that is kept)
+        elif factor != 1.0 and isinstance(value, list):
+            value = [None if (one := to_number(item)) is None else one * factor for item in value]  # noqa: PLW2901
+        if found.get(name) is None:
+            found[name] = value
+    return found
+
+
+def number_in(value: object) -> float | None:
+    """``value`` as a finite number, or None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # a whole number beyond every float
+        return None
+
+
+def to_number(value: Json) -> float | None:
+    """A finite number, also of a CSV's text and of a percentage; None for anything else."""
+    if not isinstance(value, str):
+        return number_in(value)
+    text = value.strip().removesuffix("%").removesuffix("x").strip()
+    try:
+        return number_in(float(text))
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One request of a file, under the names of our own requests.
+
+    ``key`` is its own id and ``prompt`` the hash of its prompt, by which two arms are paired; ``clock`` says what its
+    time per token was read off, ``failed`` why it is no whole answer, ``notes`` what is odd about it.
+    """
+
+    request: Request
+    key: str | None = None
+    prompt: str | None = None
+    text: str | None = None
+    acceptance: float | None = None
+    clock: str = ""
+    failed: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def hash_of(text: str) -> str:
+    """A short hash of a prompt or an answer."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def answer_of(row: Row) -> Answer:
+    """One answer of a record under our names. Nothing is raised for a bad record: the answer says what is wrong."""
+    notes: list[str] = []
+    times = {name: _positive(row.get(name)) for name in ("tpot_ms", "decode_ms", "ttft_ms", "e2el_ms", "tps")}
+    times["tpot_ms"] = times["tpot_ms"] or _positive(row.get("run_tpot_ms"))
+    tokens = _whole(row.get("tokens"))
+    if times["ttft_ms"] and times["e2el_ms"] and times["ttft_ms"] > times["e2el_ms"]:
+        notes.append("a first token after the answer's end (is its column in ms? name it ttft_ms)")
+        times["ttft_ms"] = None
+    tpot_ms, clock = _time_per_token(times, tokens, row.get("gaps"), notes)
+    key, prompt = _asked(row)
+    drafted, accepted, acceptance = _drafting(row, notes)
+    kind, text = str(row.get("kind") or ALL), row.get("text")
+    request = {
+        "kind": kind, "group": kind, "suite": "", "status": "ok", "tpot_ms": tpot_ms, "ttft_ms": times["ttft_ms"],
+        "e2el_ms": times["e2el_ms"], "output_tokens": tokens, "input_tokens": _whole(row.get("input_tokens")),
+        "max_tokens": _whole(row.get("max_tokens")), "temperature": to_number(row.get("temperature")),
+        "text": text if text and isinstance(text, str) else None, "reasoning_text": "",
+        "timings": None if drafted is None else {"draft_n": drafted, "draft_n_accepted": accepted},
+    }  # fmt: skip
+    told = request["text"] or row.get("hash")
+    return Answer(
+        cast("Request", request), key, prompt, None if told is None else str(told), acceptance, clock,
+        _failure(row, tpot_ms), tuple(notes),
+    )  # fmt: skip
+
+
+def _time_per_token(
+    times: Mapping[str, float | None], tokens: int | None, gaps: Json, notes: list[str]
+) -> tuple[float | None, str]:
+    """The time per token in ms, and what it was read off; what contradicts it goes into ``notes``."""
+    decode, tps, whole, ttft = times["decode_ms"], times["tps"], times["e2el_ms"], times["ttft_ms"]
+    found = [(times["tpot_ms"], "the time per token that the file gives")]
+    if tokens:
+        waits = [1000.0 * (to_number(item) or 0.0) for item in gaps] if isinstance(gaps, list) else []
+        streamed = time_per_token(0.0, sum(waits), tokens, waits) if waits else None
+        found += [(streamed, "the times between the chunks"), ((decode or 0.0) / tokens, "tokens and decode time")]
+    found.append((1000.0 / tps if tps else None, "the tokens per second that the file gives"))
+    if tokens and whole:
+        after = (whole - ttft) / (tokens - 1) if ttft and tokens > 1 else None
+        found.append((after, "tokens and time after the first one"))
+        found.append((whole / tokens, "tokens and time of the whole answer"))
+    if tps and tokens:
+        _contradictions(tps, tokens, decode, whole, notes)
+    return next(((value, clock) for value, clock in found if believable(value)), (None, ""))
+
+
+def _contradictions(tps: float, tokens: int, decode: float | None, whole: float | None, notes: list[str]) -> None:
+    """Note tokens per second that tokens and times deny. Some divide by the tokens after the first one."""
+    if decode and not (1.0 - SLACK) * (tokens - 1) <= tps * decode / 1000.0 <= (1.0 + SLACK) * tokens:
+        notes.append("tokens per second that contradict tokens and decode time")
+    elif whole and 1000.0 * tokens / whole > tps * (1.0 + SLACK):
+        notes.append("fewer tokens per second than tokens over the time of the whole answer")
+
+
+def _drafting(row: Row, notes: list[str]) -> tuple[int | None, int | None, float | None]:
+    """Drafted and accepted tokens, and the share accepted; what cannot be is noted and left out."""
+    drafted, accepted = _whole(row.get("drafted"), 0), _whole(row.get("accepted"), 0)
+    rate = to_number(row.get("acceptance"))
+    if drafted is not None and accepted is not None and accepted > drafted:
+        share = f"{100 * accepted / drafted:,.0f} %" if drafted else f"{accepted} tokens of none"
+        notes.append(f"an acceptance of {share}, which cannot be")
+        return drafted, None, None
+    if rate is not None and (rate > 1.5 or str(row.get("acceptance")).strip().endswith("%")):
+        rate /= 100  # a percentage
+    if rate is not None and rate > 1:
+        notes.append(f"an acceptance of {100 * rate:,.0f} %, which cannot be")
+        rate = None
+    return drafted, accepted, rate
+
+
+def _asked(row: Row) -> tuple[str | None, str | None]:
+    """The id of what was asked, and the hash of its text; a prompt without a space is a name."""
+    key, prompt = row.get("id"), row.get("prompt")
+    digest = str(row["prompt_hash"]) if row.get("prompt_hash") is not None else None
+    if isinstance(prompt, str | int) and not isinstance(prompt, bool):
+        text = str(prompt).strip()
+        if any(letter.isspace() for letter in text):
+            digest = digest or hash_of(text)
+        elif key is None:
+            key = text
+    name = None if key is None or isinstance(key, list | dict) else str(key)
+    return name, digest
+
+
+def _failure(row: Row, tpot_ms: float | None) -> str:
+    """Why a record is no whole answer; empty where it is one."""
+    error, status = row.get("error"), row.get("status")
+    if isinstance(error, Mapping):
+        error = error.get("message") or error.get("type") or "an error"
+    if error and str(error).lower() not in ("false", "0", "none", "nan"):
+        return short(str(error), 80)
+    if str(row.get("ok")).lower() in ("false", "0"):
+        return "failed"
+    if isinstance(status, str) and status.lower() not in ("ok", "success", "successful", "completed", "done", "200"):
+        return f"status {short(status)}"
+    return "" if tpot_ms else "no speed"
+
+
+def _positive(value: Json) -> float | None:
+    number = to_number(value)
+    return number if number is not None and 0 < number < BEYOND else None
+
+
+def _whole(value: Json, least: int = 1) -> int | None:
+    number = to_number(value)
+    return round(number) if number is not None and least <= number < BEYOND else None
+
+
+def believable(tpot_ms: float | None) -> float | None:
+    """A time per token that a model can take; None for any other."""
+    return tpot_ms if tpot_ms and FASTEST_MS <= tpot_ms <= SLOWEST_MS else None
+
+
+def lists_of(record: Mapping[str, Json]) -> dict[str, Sequence[Json]]:
+    """The lists of equal length that hold a value for each request (`ttfts`, `output_lens`); none for other records."""
+    found = {name: value for name, value in record.items() if isinstance(value, list) and our_name(str(name))}
+    lists = [value for name, value in found.items() if (our_name(name) or ("", 0))[0] in (*SPEEDS, "tokens", "ttft_ms")]
+    length = max((len(value) for value in lists), default=0)
+    if not length:
+        return {}
+    return {name: value for name, value in found.items() if len(value) == length}
+
+
+def expanded(record: Mapping[str, Json], lists: Mapping[str, Sequence[Json]]) -> Iterable[Row]:
+    """The records of parallel lists, one each; what the record says of all of them at once is no answer's own."""
+    for place in range(len(next(iter(lists.values())))):
+        yield renamed({name: values[place] for name, values in lists.items()})

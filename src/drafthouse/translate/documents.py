@@ -1,0 +1,230 @@
+"""Commands in files: services of docker compose, containers of Kubernetes, models of llama-swap, Quadlets, presets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.documents import BadDocument
+from ..core.errors import one_problem
+from ..core.secret_shapes import without_shapes
+from ..core.yaml_documents import yaml_of
+from ..engines.registry import DIALECTS, ENGINES
+from .repairs import mended, shown
+from .shell import Value, filled, words_of
+
+_FENCE = re.compile(r"^([ \t]*)```[ \t]*(?:ya?ml)\b[^\n]*\n(?P<body>.*?)^\1```", re.MULTILINE | re.DOTALL)
+#: A file that begins in the middle of a paste: its first line, and what a line of it looks like.
+_BEGINS = re.compile(r"^(?:services|apiVersion|macros|models|version|x-[\w-]+):", re.MULTILINE)
+_YAML_LINES = re.compile(r"(?:(?:[ \t]+[^\n]*|[\w.-]+:(?:[ \t][^\n]*)?|-[ \t-][^\n]*|#[^\n]*|---[^\n]*|)(?:\n|\Z))*")
+_SECTION = re.compile(r"^[ \t]*\[(?P<name>[^\]\n\"',]+)\][ \t]*$", re.MULTILINE)
+_ENTRY_LINE = re.compile(r"^[ \t]*(?P<key>[A-Za-z][\w-]*)[ \t]*=[ \t]*(?P<value>(?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)
+_DOCUMENT = re.compile(r"^---[^\n]*\n|^\.\.\.[ \t]*\n", re.MULTILINE)
+#: What a holder of a command says of itself under these keys: the program, its arguments, and both.
+_ENTRY, _ARGUMENTS, _WHOLE = "entrypoint", "args", "cmd"
+#: Keys that are read; the others of a service or a container are named, and are not for a profile.
+_READ = {"command", _ENTRY, _ARGUMENTS, _WHOLE, "image", "environment", "env", "name"}
+_MODEL_KEYS = {"model", "m", "hf", "hf-repo", "hfr", "model-url", "LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO"}
+_PRESETS_OF = next(engine.presets_of for engine in ENGINES if engine.presets_of)
+_NAME_IN_BRACKETS = re.compile(r"\$\(([A-Za-z_]\w*)\)")
+
+
+@dataclass
+class Holder:
+    """What starts a command in a file; its texts as they stand there, with their variables.
+
+    ``settings`` are its other keys, as flags of a container; ``kubernetes``: variables are `$(NAME)`, of its own.
+    """
+
+    line: int
+    command: Any = ""
+    entrypoint: Any = ""
+    arguments: Any = ""
+    image: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    settings: list[tuple[str, str]] = field(default_factory=list)
+    kubernetes: bool = False
+
+    def filled(self, value_of: Callable[[str], Value | None]) -> tuple[list[str], list[str]]:
+        """Fill in the variables; return the words of the entrypoint and those behind it."""
+
+        def text_of(text: str) -> str:
+            if self.kubernetes:
+                known = self.environment
+                return _NAME_IN_BRACKETS.sub(lambda name: known.get(name[1], name[0]), text)
+            return filled(text.replace("$$", "\0"), value_of).replace("\0", "$")
+
+        def words(value: Any) -> list[str]:
+            if isinstance(value, list):
+                return [text_of(str(item)) for item in value if not isinstance(item, (dict, list))]
+            return [shown(word) for word in words_of(mended(text_of(value)))] if isinstance(value, str) else []
+
+        self.image = text_of(self.image)
+        if self.kubernetes:
+            for _ in range(2):  # one may name another
+                self.environment = {name: text_of(value) for name, value in self.environment.items()}
+        else:
+            self.environment = {name: text_of(value) for name, value in self.environment.items()}
+        return words(self.entrypoint), [*words(self.command), *words(self.arguments)]
+
+
+def holders_of(text: str) -> tuple[list[Holder], str]:
+    """Return what starts a command in the files of a text, and the text without those files, lines kept.
+
+    The text is such a file as a whole, or has it between fences of Markdown, or below other lines. What cannot be read
+    is left as it is.
+    """
+    places = [(part.start("body"), part.end("body")) for part in _FENCE.finditer(text)]
+    if not places:
+        place = 0
+        while begin := _BEGINS.search(text, place):
+            lines = _YAML_LINES.match(text, begin.start())
+            place = max(lines.end() if lines else 0, begin.end())
+            places.append((begin.start(), place))
+    found: list[Holder] = []
+    rest = text
+    for begin_at, end in [*places, (0, len(text))]:
+        body, above = rest[begin_at:end], text.count("\n", 0, begin_at)
+        holders = list(_holders(body, above)) or list(_in_sections(body, above))
+        if holders:
+            found += holders
+            rest = rest[:begin_at] + re.sub(r"[^\n]", " ", body) + rest[end:]
+    return found, rest
+
+
+def _in_sections(text: str, above: int) -> Iterator[Holder]:
+    """Yield the commands of a Quadlet, and those of llama.cpp's presets: a section is one, a key a flag."""
+    marks = list(_SECTION.finditer(text))
+    common: dict[str, str] = {}
+    for place, mark in enumerate(marks):
+        body = text[mark.end() : marks[place + 1].start() if place + 1 < len(marks) else len(text)]
+        pairs = [(one["key"], re.sub(r"\\\n[ \t]*", " ", one["value"]).strip()) for one in _ENTRY_LINE.finditer(body)]
+        keys = dict(pairs)
+        line = above + text.count("\n", 0, mark.start()) + 1
+        if mark["name"] == "Container" and "Image" in keys:
+            own = [words_of(value) for key, value in pairs if key == "Environment"]
+            named = [word.partition("=") for words in own for word in words]
+            more = [(f"--{key}", _short(value)) for key, value in pairs if key not in ("Image", "Exec", "Entrypoint")]
+            environment = {name: value for name, _, value in named}
+            entry = keys.get("Entrypoint", "")
+            yield Holder(line, keys.get("Exec", ""), entry, "", keys["Image"], environment, more)
+        elif mark["name"] == "*":
+            common = keys
+        elif _MODEL_KEYS & {*keys, *common} and not {"ExecStart", "Image"} & keys.keys():
+            variables, words = {}, [_PRESETS_OF]
+            for key, value in {**common, **keys}.items():
+                bare = value.strip("\"'") if value[:1] == value[-1:] else value
+                if key.isupper():
+                    variables[key] = bare
+                elif key not in ("load-on-startup", "stop-timeout"):
+                    words += _as_flag(key, bare)
+            yield Holder(line, words, environment=variables)
+
+
+def _as_flag(key: str, value: str) -> list[str]:
+    """A key of a preset and its value as words of a command."""
+    flag = f"-{key}" if len(key) <= 3 else f"--{key}"
+    if value.lower() in ("true", "") or (value.lower() == "on" and key == "jinja"):
+        return [flag]
+    if value.lower() == "false":
+        return [f"--no-{key}"]
+    return [flag, value]
+
+
+def _holders(text: str, above: int) -> Iterator[Holder]:
+    if not re.search(rf"(?:^[ \t-]*|[{{,][ \t]*)(?:command|image|{_ENTRY}|{_ARGUMENTS}|{_WHOLE}):", text, re.MULTILINE):
+        return
+    starts = [0, *(match.end() for match in _DOCUMENT.finditer(text))]
+    for begin, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        body = _DOCUMENT.sub("", text[begin:end])
+        try:
+            data = yaml_of(_dedented(body))
+        except BadDocument:
+            continue
+        macros = data.get("macros") if isinstance(data, dict) else None
+        texts = {str(name): str(text) for name, text in macros.items()} if isinstance(macros, dict) else {}
+        for holder in _walk(data, texts):
+            word = str(_first(holder.entrypoint) or _first(holder.command) or _first(holder.arguments) or holder.image)
+            place = text.find(word.strip().split("\n")[0][:20], begin)
+            holder.line = above + text.count("\n", 0, max(place, begin)) + 1
+            yield holder
+
+
+def _first(value: Any) -> Any:
+    return value[-1] if isinstance(value, list) and value else value
+
+
+def _dedented(text: str) -> str:
+    """Return a piece of YAML that was cut out of a deeper one at the left margin."""
+    lines = text.split("\n")
+    depth = min((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), default=0)
+    return "\n".join(line[depth:] for line in lines)
+
+
+def _walk(data: Any, macros: Mapping[str, str]) -> Iterator[Holder]:
+    """Yield every holder in a document, in order."""
+    if isinstance(data, list):
+        for item in data:
+            yield from _walk(item, macros)
+    if not isinstance(data, dict):
+        return
+    holder = _holder(data, macros)
+    if holder is not None:
+        yield holder
+        return
+    for value in data.values():
+        yield from _walk(value, macros)
+
+
+def _holder(data: Any, macros: Mapping[str, str]) -> Holder | None:
+    """Return the holder that a mapping is; None where it starts nothing. Raises DrafthouseError for `extends`."""
+    image = data.get("image")
+    image = str(image) if isinstance(image, str) else ""
+    held = {key: data[key] for key in ("command", _ENTRY, _ARGUMENTS, _WHOLE) if isinstance(data.get(key), (str, list))}
+    environment = dict(_variables(data.get("environment"))) | dict(_variables(data.get("env")))
+    prefixes = tuple(engine.flag_variables for engine in DIALECTS.values() if engine.flag_variables)
+    if not any(held.values()) and not (image and any(name.startswith(prefixes) for name in environment)):
+        return None
+    if "extends" in data:
+        raise one_problem(
+            "no-serve-command",
+            f"a service that extends another one ({_short(data['extends'])})",
+            "the whole service",
+            "paste what this prints: docker compose config",
+        )
+    kubernetes = _ARGUMENTS in data or (isinstance(data.get("env"), list) and "name" in data)
+    command = _in_macros(held.get("command", held.get(_WHOLE, "")), macros)
+    holder = Holder(0, command, held.get(_ENTRY, ""), "", image, environment, kubernetes=kubernetes)
+    if kubernetes:  # its `command` is the entrypoint
+        holder.entrypoint, holder.command, holder.arguments = command, "", held.get(_ARGUMENTS, "")
+    holder.settings = [(f"--{key}", _short(value)) for key, value in data.items() if key not in _READ]
+    return holder
+
+
+def _in_macros(value: Any, macros: Mapping[str, str]) -> Any:
+    """Put llama-swap's macros into a text."""
+    if not isinstance(value, str) or not macros:
+        return value
+    for _ in range(3):  # one may name another
+        value = re.sub(r"\$\{([\w-]+)\}", lambda match: macros.get(match[1], match[0]), value)
+    return value
+
+
+def _variables(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the variables of a mapping, of a list of NAME=value, or of one of Kubernetes' name and value."""
+    if isinstance(value, dict):
+        yield from ((str(name), "" if one is None else str(one)) for name, one in value.items())
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, str):
+            name, _, one = item.partition("=")
+            yield name, one
+        elif isinstance(item, dict) and "name" in item:
+            yield str(item["name"]), str(item.get("value", f"${{{item['name']}}}"))
+
+
+def _short(value: Any) -> str:
+    """Return a value in a few words, without a secret: of what is cut off nobody could tell that it is one."""
+    text = without_shapes(", ".join(map(str, value)) if isinstance(value, list) else str(value))
+    return text if len(text) <= 60 else f"{text[:57]}..."

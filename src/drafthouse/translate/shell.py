@@ -1,0 +1,502 @@
+"""Shell as a shell reads it: the commands of a script in order, each with what its variables hold by then.
+
+tree-sitter cuts the text; this walks its tree. Nothing is run: what only a run could tell (a command's output, an
+answer of `test`) stays as it was typed.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser
+
+from ..core.secret_shapes import is_secret_name
+from .repairs import shown
+
+_PARSER = Parser(Language(tree_sitter_bash.language()))
+Value = str | list[str]
+_NESTED = r"(?:[^{}]|\{[^{}]*\})*"
+_VARIABLE = re.compile(rf"\$(?:\{{{_NESTED}\}}|[A-Za-z_]\w*|[0-9@*#?])")
+_PARTS = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*|[0-9@*#?])(?:\[(?P<index>[^\]]*)\])?(?P<rest>.*?)\}?", re.DOTALL)
+_DEEPEST = 8  # scripts in words of scripts, and turns of a loop
+_TESTS: Mapping[str, Callable[[str, str], bool]] = {
+    "=": fnmatch.fnmatchcase,
+    "==": fnmatch.fnmatchcase,
+    "!=": lambda left, right: not fnmatch.fnmatchcase(left, right),
+    "-eq": lambda left, right: left == right,
+    "-ne": lambda left, right: left != right,
+}
+
+
+def parsed(text: str) -> Node:
+    """The root of a text's tree."""
+    return _PARSER.parse(text.encode("utf-8", "replace")).root_node
+
+
+@dataclass
+class Run:
+    """One command as it is run: its words, what is set before it, and the variables that are exported by then."""
+
+    line: int
+    words: list[str]
+    assignments: dict[str, str] = field(default_factory=dict)
+    exported: dict[str, str] = field(default_factory=dict)
+    in_backticks: bool = False
+
+
+@dataclass
+class Shell:
+    """A shell's state: variables, exported ones, functions, files that were written, and what was run.
+
+    ``fed`` are texts that a here-document gives to a program, or to a file: each with its line. ``notes`` are what was
+    taken without being known.
+    """
+
+    values: dict[str, Value] = field(default_factory=dict)
+    exported: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, Node] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+    fed: list[tuple[int, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    depth: int = 0
+    _line: int = 1
+    _called: set[str] = field(default_factory=set)
+
+    def read(self, text: str, line: int = 1) -> None:
+        """Read a script whose first line is number ``line``."""
+        if self.depth >= _DEEPEST:
+            return
+        before, self._line = self._line, line
+        self.depth += 1
+        self._walk(parsed(text))
+        self.depth -= 1
+        self._line = before
+
+    def finish(self) -> None:
+        """Read the functions that the script never calls: somebody may."""
+        for name, body in self.functions.items():
+            if name not in self._called:
+                self._inside(body)
+
+    def text_value(self, name: str) -> str | None:
+        """A variable's value as one text; None where the script does not set it, or where it may be a secret."""
+        value = self._value(name)
+        return " ".join(value) if isinstance(value, list) else value
+
+    # --- statements -----------------------------------------------------------------------------------
+
+    def _walk(self, node: Node) -> bool | None:
+        """Read a node; return what a condition holds, None where that is not known."""
+        kind = node.type
+        if kind == "command":
+            self._command(node)
+        elif kind == "variable_assignment":
+            self._assign(node)
+        elif kind == "declaration_command":
+            self._declare(node)
+        elif kind == "redirected_statement":
+            return self._redirected(node)
+        elif kind == "list":
+            return self._list(node)
+        elif kind in ("test_command", "negated_command"):
+            return self._test(node)
+        elif kind == "if_statement":
+            self._if(node)
+        elif kind == "for_statement":
+            self._for(node)
+        elif kind in ("while_statement", "case_statement", "subshell"):
+            self._inside(node)
+        elif kind == "function_definition":
+            name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+            if name is not None and body is not None:
+                self.functions[_text(name)] = body
+        elif kind not in ("comment", "heredoc_body"):
+            for child in node.named_children:
+                self._walk(child)
+        return None
+
+    def _inside(self, node: Node) -> None:
+        """Read what may happen or not: its variables do not count afterwards."""
+        before = dict(self.values)
+        for child in node.named_children:
+            self._walk(child)
+        self.values = before
+
+    def _list(self, node: Node) -> bool | None:
+        left, *rest = [child for child in node.children if child.type != "comment"]
+        holds = self._walk(left)
+        operator = _text(rest[0]) if rest else ""
+        if (operator, holds) not in (("&&", False), ("||", True)):
+            for child in rest[1:]:
+                holds = self._walk(child)
+        return holds
+
+    def _if(self, node: Node) -> None:
+        """Read the branch that is taken; where that is not known, the first, and of the others the commands alone."""
+        conditions = node.children_by_field_name("condition")
+        holds: bool | None = None
+        for condition in conditions:
+            holds = self._walk(condition)
+        before = dict(self.values)
+        others = [child for child in node.named_children if child.type in ("elif_clause", "else_clause")]
+        if holds is not False:
+            for child in node.named_children:
+                if child not in conditions and child not in others:
+                    self._walk(child)
+            if holds is None and self.values != before:
+                self.notes.append(" ".join(shown(_text(condition)) for condition in conditions))
+        if holds is True:
+            return
+        for other in others:
+            if holds is None:
+                self._inside(other)
+            else:
+                self._walk(other)
+
+    def _for(self, node: Node) -> None:
+        variable, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
+        if variable is None or body is None:
+            return
+        name, before = _text(variable), self.values.get(_text(variable))
+        turns: list[Run] = []
+        values = [word for value in node.children_by_field_name("value") for word in self._fields(value)]
+        start = len(self.runs)
+        for value in values[:_DEEPEST]:
+            self.values[name] = value
+            self._walk(body)
+        for run in self.runs[start:]:
+            if run not in turns:
+                turns.append(run)
+        self.runs[start:] = turns
+        self.values.pop(name, None)
+        if before is not None:
+            self.values[name] = before
+
+    def _test(self, node: Node) -> bool | None:
+        if node.type == "negated_command":
+            holds = self._walk(node.named_children[0]) if node.named_children else None
+            return None if holds is None else not holds
+        words = re.sub(r"^\[+|\]+$", "", _text(node).strip()).split(None, 1)
+        inner = node.named_children[0] if node.named_children else None
+        if inner is None:
+            return None
+        parts = [child for child in inner.children if child.type not in ("(", ")")]
+        if inner.type == "unary_expression" and words and words[0] in ("-n", "-z") and len(parts) == 2:
+            value = self._known(parts[1])
+            return None if value is None else bool(value) == (words[0] == "-n")
+        if inner.type == "binary_expression" and len(parts) == 3 and _text(parts[1]) in _TESTS:
+            left, right = self._known(parts[0]), self._known(parts[2])
+            return None if left is None or right is None else _TESTS[_text(parts[1])](left, right)
+        return None
+
+    def _known(self, node: Node) -> str | None:
+        """The text of a node; None where it has a variable that the script does not set."""
+        text = " ".join(self._fields(node))
+        return None if "$" in text or "`" in text else text
+
+    # --- variables ------------------------------------------------------------------------------------
+
+    def _assign(self, node: Node) -> str:
+        """Set a variable; return its name."""
+        target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        if target is None:
+            return ""
+        name = re.sub(r"\[.*", "", _text(target))
+        appends = any(child.type == "+=" for child in node.children)
+        new: Value = ""
+        if value is not None and value.type == "array":
+            items = [child for child in value.named_children if child.type != "comment"]
+            new = [word for item in items for word in self._fields(item)]
+        elif value is not None:
+            new = self._joined(value)
+        old = self.values.get(name)
+        if appends and old is not None:
+            if isinstance(old, list):
+                new = [*old, *(new if isinstance(new, list) else [new])]
+            else:
+                new = old + (new if isinstance(new, str) else " ".join(new))
+        self.values[name] = new
+        if "*" in self.exported and name not in self.exported:
+            self.exported.append(name)
+        return name
+
+    def _declare(self, node: Node) -> None:
+        words = _text(node).split()
+        exports = words[0] == "export" or (words[0] in ("declare", "typeset") and "-x" in words)
+        for child in node.named_children:
+            name = ""
+            if child.type == "variable_assignment":
+                name = self._assign(child)
+            elif child.type == "variable_name":
+                name = _text(child)
+            if exports and name and name not in self.exported:
+                self.exported.append(name)
+
+    def _value(self, name: str) -> Value | None:
+        if name in self.values and not is_secret_name(name):
+            self.used.add(name)
+            return self.values[name]
+        return None
+
+    # --- commands -------------------------------------------------------------------------------------
+
+    def _command(self, node: Node) -> None:
+        kept = set(self.used)
+        before = {}
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                target, value = child.child_by_field_name("name"), child.child_by_field_name("value")
+                if target is not None:
+                    before[_text(target)] = shown(self._joined(value)) if value is not None else ""
+        parts = [*node.children_by_field_name("name"), *node.children_by_field_name("argument")]
+        words = [word for part in parts for word in self._fields(part)]
+        name = words[0] if words else ""
+        if name == "eval" and len(parts) > 1:
+            self.read(" ".join(self._joined(part) for part in parts[1:]), self._row(node))
+            return
+        if name in self.functions and name not in self._called:
+            self._called.add(name)
+            outer = dict(self.values)
+            self.values |= {str(place): word for place, word in enumerate(words[1:], 1)} | {"@": words[1:]}
+            self._walk(self.functions[name])
+            for place in [*map(str, range(1, len(words))), "@"]:
+                self.values.pop(place, None)
+            self.values |= {key: value for key, value in outer.items() if key.isdigit() or key == "@"}
+            return
+        if name in ("source", ".") and len(words) > 1 and (text := self.files.get(words[1].removeprefix("./"))):
+            start = len(self.runs)
+            self.read(text, self._row(node))
+            del self.runs[start:]
+        if name == "set" and words[1:2] in (["-a"], ["-o"]) and words[-1] in ("-a", "allexport"):
+            self.exported.append("*")
+        if name == "unset":
+            for word in words[1:]:
+                self.values.pop(word, None)
+        if name in ("echo", "printf"):
+            self.used = kept
+        if words:
+            out = {
+                key: shown(_one(self.values[key]))
+                for key in self.exported
+                if key in self.values and key not in self.used
+            }
+            row = self._row(parts[0])
+            self.runs.append(Run(row, words, before, out, self._in_backticks(node)))
+        for part in parts:
+            self._substitutions(part)
+
+    def _substitutions(self, node: Node) -> None:
+        """Read what stands in backticks: a sentence may quote a command so."""
+        if node.type == "command_substitution" and _text(node).startswith("`"):
+            for child in node.named_children:
+                self._walk(child)
+            return
+        for child in node.named_children:
+            self._substitutions(child)
+
+    @staticmethod
+    def _in_backticks(node: Node) -> bool:
+        parent = node.parent
+        while parent is not None and parent.type in ("pipeline", "list", "redirected_statement"):
+            parent = parent.parent
+        return parent is not None and parent.type == "command_substitution"
+
+    def _row(self, node: Node) -> int:
+        return self._line + node.start_point.row
+
+    def _redirected(self, node: Node) -> bool | None:
+        body = node.child_by_field_name("body")
+        target, documents = "", []
+        for redirect in node.children_by_field_name("redirect"):
+            inner = redirect.children_by_field_name("redirect") if redirect.type == "heredoc_redirect" else []
+            for one in [redirect, *inner]:
+                place = one.child_by_field_name("destination")
+                if one.type == "file_redirect" and place is not None and _text(one)[:1] == ">":
+                    target = target or self._joined(place)
+            if redirect.type == "heredoc_redirect":
+                documents.append(redirect)
+        start = len(self.runs)
+        holds = self._walk(body) if body is not None else None
+        written = self.runs[start:]
+        words = next((run.words for run in written if run.words[0] in ("tee", "sudo")), [])
+        if "tee" in words:
+            names = [word for word in words[words.index("tee") + 1 :] if not word.startswith("-")]
+            target = names[0] if names else target
+        for redirect in documents:
+            self._document(redirect, target)
+            for child in redirect.named_children:  # cat <<EOF | tee file
+                if child.type == "pipeline":
+                    self._walk(child)
+        if not documents and written and written[-1].words[0] in ("echo", "printf") and target:
+            text = " ".join(word for word in written[-1].words[1:] if not re.fullmatch(r"-[ne]+", word))
+            self.files[_file_name(target)] = self.files.get(_file_name(target), "") + shown(text) + "\n"
+        return holds
+
+    def _document(self, redirect: Node, target: str) -> None:
+        body = next((child for child in redirect.named_children if child.type == "heredoc_body"), None)
+        start = next((child for child in redirect.named_children if child.type == "heredoc_start"), None)
+        if body is None or start is None:
+            return
+        text = _text(body)
+        if not re.search(r"['\"\\]", _text(start)):
+            text = filled(text, self.text_value)
+        if _text(redirect).startswith("<<-"):
+            text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
+        if target not in ("", "/dev/null"):
+            self.files[_file_name(target)] = shown(text)
+        self.fed.append((self._row(body), text))
+
+    # --- words ----------------------------------------------------------------------------------------
+
+    def _joined(self, node: Node) -> str:
+        return " ".join(self._fields(node, splits=False))
+
+    def _fields(self, node: Node, *, splits: bool = True) -> list[str]:
+        """The words that a node becomes; an unquoted variable may become several."""
+        kind, text = node.type, _text(node)
+        if kind == "raw_string":
+            return [text[1:-1]]
+        if kind == "ansi_c_string":
+            return [re.sub(r"\\(.)", lambda found: {"n": "\n", "t": "\t"}.get(found[1], found[1]), text[2:-1])]
+        if kind in ("string", "translated_string"):
+            return self._quoted(node)
+        if kind in ("simple_expansion", "expansion"):
+            value = parameter(text, self._value)
+            if isinstance(value, list):
+                return value
+            return split_value(value) if splits and value != text else [value]
+        if kind == "command_substitution":
+            return [self._output(node)]
+        if kind == "command_name" and node.named_children:
+            return self._fields(node.named_children[0], splits=splits)
+        if kind == "concatenation":
+            found = [""]
+            for piece in self._pieces(node, splits=splits):
+                if piece:
+                    found = [*found[:-1], found[-1] + piece[0], *piece[1:]]
+            return found
+        return [re.sub(r"\\(.|\n)", lambda match: match[1].strip("\n"), text)]
+
+    def _pieces(self, node: Node, *, splits: bool) -> Iterator[list[str]]:
+        """Yield the fields of each part of a node, with the text between them."""
+        raw, place = node.text or b"", node.start_byte
+        for child in node.children:
+            if child.start_byte > place:
+                yield [raw[place - node.start_byte : child.start_byte - node.start_byte].decode()]
+            yield self._fields(child, splits=splits)
+            place = child.end_byte
+        if place < node.end_byte:
+            yield [raw[place - node.start_byte :].decode()]
+
+    def _quoted(self, node: Node) -> list[str]:
+        if node.type == "translated_string":
+            node = node.named_children[-1] if node.named_children else node
+        if len(node.named_children) == 1 and re.fullmatch(r"\"\$(?:\{\w+\[@\]\}|@)\"", _text(node)):
+            return self._fields(node.named_children[0], splits=False)
+        found, raw, place = "", node.text or b"", node.start_byte
+        for child in node.children:
+            found += raw[place - node.start_byte : child.start_byte - node.start_byte].decode()
+            if child.type == "string_content":
+                found += re.sub(r"\\([\"$`\\\n])", lambda match: match[1].strip("\n"), _text(child))
+            elif child.type != '"':
+                found += " ".join(self._fields(child, splits=False))
+            place = child.end_byte
+        return [found + raw[place - node.start_byte :].decode()]
+
+    def _output(self, node: Node) -> str:
+        """What a substitution prints, where the text says it (`cat` of a file or of a here-document, `echo`)."""
+        inner = node.named_children[0] if len(node.named_children) == 1 else None
+        if inner is None or _text(node).startswith("`"):
+            return _text(node)
+        aside = Shell(dict(self.values), files=dict(self.files), depth=self.depth + 1)
+        aside._walk(inner)
+        if aside.fed:
+            return aside.fed[0][1].rstrip("\n")
+        words = aside.runs[0].words if len(aside.runs) == 1 else []
+        if words[:1] == ["echo"]:
+            return " ".join(words[1:])
+        if words[:1] == ["cat"] and len(words) == 2 and _file_name(words[1]) in self.files:
+            return self.files[_file_name(words[1])].rstrip("\n")
+        return _text(node)
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+def _one(value: Value) -> str:
+    return " ".join(value) if isinstance(value, list) else value
+
+
+def _file_name(name: str) -> str:
+    return shown(name).removeprefix("./")
+
+
+def split_value(value: str) -> list[str]:
+    """The words of a variable that stands without quotes; quotes in it were meant for a shell."""
+    if not re.search(r"['\"\\]", value):
+        return value.split()
+    return words_of(value)
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text as one command, whatever its line ends; one that is no shell is cut at its spaces."""
+    flat = re.sub(r"\\?[ \t]*\n[ \t]*", " ", text).strip()
+    shell = Shell()
+    shell.read(f": {flat}")
+    root = parsed(f": {flat}")
+    if root.has_error or len(shell.runs) != 1:
+        return flat.split()
+    return shell.runs[0].words[1:]
+
+
+def filled(text: str, value_of: Callable[[str], Value | None]) -> str:
+    """The text with the values of its variables, and with the defaults of those that have none."""
+    return _VARIABLE.sub(lambda match: _one(parameter(match.group(), value_of)), text)
+
+
+def parameter(text: str, value_of: Callable[[str], Value | None]) -> Value:
+    """What ``$NAME`` or ``${NAME…}`` stands for; itself where nobody says."""
+    match = _PARTS.fullmatch(text)
+    if match is None:
+        return text
+    value, index, rest = value_of(match["name"]), match["index"], match["rest"]
+    if index is not None and isinstance(value, list) and index not in ("@", "*"):
+        value = value[int(index)] if index.isdigit() and int(index) < len(value) else None
+    operator = re.match(r":?[-=?+]|##?|%%?|//?|,,?|\^\^?|:", rest)
+    if operator is None:
+        return text if value is None or rest else value
+    word = filled(rest[operator.end() :], value_of)
+    if operator.group() in (":-", "-", ":=", "="):
+        return value if value else word.strip("\"'")
+    if operator.group() in (":+", "+"):
+        return word.strip("\"'") if value else ""
+    if operator.group() in (":?", "?"):
+        return f"${{{match['name']}}}" if value is None else value
+    return text if value is None else _cut(_one(value), operator.group(), word)
+
+
+def _cut(value: str, operator: str, word: str) -> str:
+    """What ``#``, ``%`` and ``/`` of a shell make of a value."""
+    if operator in (",,", "^^"):
+        return value.lower() if operator == ",," else value.upper()
+    if operator[0] == "/":
+        old, _, new = word.partition("/")
+        return value.replace(old, new, -1 if operator == "//" else 1)
+    lengths = range(len(value) + 1)
+    if operator[0] in "#%":
+        from_start = operator[0] == "#"
+        pieces = [(value[:size], value[size:]) for size in lengths]
+        fitting = [(head, tail) for head, tail in pieces if fnmatch.fnmatchcase(head if from_start else tail, word)]
+        longest = len(operator) == 2
+        if fitting and from_start:
+            return fitting[-1 if longest else 0][1]
+        if fitting:
+            return fitting[0 if longest else -1][0]
+    return value

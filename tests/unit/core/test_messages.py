@@ -1,0 +1,58 @@
+"""Messages that people report, each with the cause that the threads about it found."""
+
+from __future__ import annotations
+
+import pytest
+
+from drafthouse.core.messages import MESSAGES, explained, latest
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        # NVIDIA/open-gpu-kernel-modules#1159 and #1151, with the bus address of slot 31
+        ("NVRM: Xid (PCI:0000:01:00): 8, pid=48694, name=python3, channel 0x00000008", "stopped responding"),
+        ("NVRM: Xid (PCI:0000:31:00): 79, pid=1234, GPU has fallen off the bus.", "fallen off the PCI bus"),
+        ("NVRM: Xid (PCI:0000:13:00): 119, pid=1, Timeout after 6s of waiting for RPC response", "stopped responding"),
+        ("NVRM: Xid (PCI:0000:01:00): 13, pid=4242, name=VLLM::EngineCor, Graphics Exception", "outside its memory"),
+        ("NVRM: Xid (PCI:0000:01:00): 48, pid=1, DBE (double bit error) ECC Error", "memory has errors"),
+        ("NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x24:0x72:1589)", "cannot start the GPU"),
+        # NVIDIA/open-gpu-kernel-modules#862
+        ("No devices were found", "no GPU answers"),
+        ("nvidia-container-cli: initialization error: nvml error: driver/library version mismatch", "newer than"),
+        ("Failed to initialize NVML: Unknown Error", "daemon-reload"),
+        # Docker 29 without the toolkit; an older one
+        ("failed to discover GPU vendor from CDI: no known GPU vendor found", "no NVIDIA runtime"),
+        ('could not select device driver "" with capabilities: [[gpu]]', "no NVIDIA runtime"),
+        # NVIDIA/nvidia-container-toolkit#1199
+        ("load library failed: libnvidia-ml.so.1: cannot open shared object file", "driver's libraries"),
+        # NVIDIA/nvidia-container-toolkit#1967
+        ("cuInit(0) failed: CUDA_ERROR_UNKNOWN", "nvidia-uvm"),
+        ("RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment", "nvidia-uvm"),
+        ("Error 802: system not yet initialized", "fabric"),
+        ("Error 804: forward compatibility was attempted on non supported HW", "compatibility library"),
+        ("The NVIDIA driver on your system is too old (found version 12040)", "older than the engine's CUDA"),
+        ("CUDA error: no kernel image is available for execution on the device", "generation"),
+    ],
+)
+def test_a_message_has_its_cause(text: str, cause: str) -> None:
+    found = explained(f"some line\n{text}\nanother")
+    assert found is not None
+    assert cause in found.cause
+
+
+@pytest.mark.parametrize("text", ["", "AssertionError", "HTTP 802 bytes", "INFO Xid of nothing: 79", "expert 79"])
+def test_what_is_no_message_of_the_table_has_none(text: str) -> None:
+    assert explained(text) is None
+
+
+def test_the_last_line_with_a_message_is_the_one_that_is_told() -> None:
+    lines = ["Xid (PCI:0000:01:00): 13, pid=1", "Xid (PCI:0000:01:00): 79, pid=1", "NVRM: loading 580.95"]
+    found = latest(lines)
+    assert found is not None
+    assert (found[0], "fallen off" in found[1].cause) == (lines[1], True)
+    assert latest(lines[2:]) is None
+
+
+def test_every_row_has_a_cause_and_something_to_do() -> None:
+    assert [one.pattern for one in MESSAGES if not one.cause or not one.do] == []

@@ -1,0 +1,60 @@
+"""Pastes that were read wrongly once, each of its kind, with its source; what must come of each was written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from drafthouse.core.errors import DrafthouseError
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.workspace import ROOT
+from drafthouse.translate.flags import load_flags
+from drafthouse.translate.text import as_data, translation_text
+from drafthouse.translate.translator import Translation, translate
+
+HOUSE, FLAGS = load_house(ROOT), load_flags(ROOT)
+CASES: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "cases.yml").read_text("utf-8"))
+HIDDEN = {name: case for name, case in CASES.items() if "asked" in case}
+
+
+def only(text: str) -> Translation:
+    (found,) = translate(text, HOUSE, FLAGS, lambda _: None)[0]
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "target" in case])
+def test_a_paste_is_read(name: str) -> None:
+    case = CASES[name]
+    found = only(case["text"])
+    target = found.profile["target"]
+    spec = None if found.baseline else found.profile["speculation"]
+    assert (HOUSE.models[target]["name"] if target in HOUSE.models else target) == case["target"]
+    assert ([spec["method"], spec["num_speculative_tokens"]] if spec else None) == case.get("speculation")
+    command = " ".join(word for flag in found.command for word in flag)
+    for words in case.get("has", []):
+        assert words in command
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_may_speculate_is_asked_for_and_no_baseline_is_printed(name: str) -> None:
+    found = only(HIDDEN[name]["text"])
+    shown = translation_text(found)
+    assert HIDDEN[name]["asked"] in shown
+    assert not found.baseline
+    assert "today's command" not in shown and "profiles/" not in shown
+    assert as_data(found)["command"] is None and as_data(found)["profile"] is None
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "refused" in case])
+def test_a_paste_is_refused_by_name(name: str) -> None:
+    with pytest.raises(DrafthouseError, match=CASES[name]["refused"]):
+        only(CASES[name]["text"])
+
+
+def test_a_variable_is_no_model() -> None:
+    found = only('vllm serve "$MODEL" --max-model-len 4096')
+    assert "a variable, not a model: $MODEL" in translation_text(found)
+    assert "drafthouse model add" not in translation_text(found)
