@@ -1,34 +1,50 @@
-"""The client at 256 streams and 12,800 chunks a second, on one core: what it reads, and what it uses for it."""
+"""The client at 256 streams and 12,800 chunks a second, on one core: what it reads, and what it uses for it.
+
+Truth is when the server really sent its chunks, by its own record: on a slow machine that is later than its clock says.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import pytest
 
-from tests.support.client_load import INTERVAL_MS, TTFT_MS, Load, known_clock, off, ours, told, two_cores
+from tests.support.client_load import Load, known_clock, off, ours, told, two_cores
 from tests.support.pace import in_cpu_time
 
-#: The whole load, and one that is over in five seconds.
 pytestmark = pytest.mark.alone
 
+#: The whole load, and one that is over in five seconds.
 FULL = Load(streams=256, requests=512, tokens=200)
 SMALL = Load(streams=64, requests=128, tokens=100)
 # A busy neighbour takes time from client and server, always in one direction: the best of a few tries is the client's.
 TRIES = 5
 
 
+def as_sent(record: list[dict[str, Any]]) -> tuple[float, float]:
+    """Return the server's own median time to the first token and from token to token, in ms."""
+    first, further = [], []
+    for entry in record:
+        sent = entry["sent_s"]
+        first.append(1000 * (sent[0] - entry["received_s"]))
+        further.append(1000 * (sent[-1] - sent[0]) / (len(sent) - 1))
+    return median(first), median(further)
+
+
 @pytest.mark.skipif(two_cores() is None, reason="needs two cores: one for the server, one for the client")
 @pytest.mark.parametrize(
-    ("load", "cpu_s"),
+    ("load", "cpu_s", "tpot_percent"),
     [
-        pytest.param(SMALL, 2.0, id="small"),
-        pytest.param(FULL, 5.0, id="full", marks=pytest.mark.soak),
+        # Wide enough for a slow machine: 64 answers that end at once count more in a short answer.
+        pytest.param(SMALL, 3.0, 1.0, id="small"),
+        pytest.param(FULL, 5.0, 0.5, id="full", marks=pytest.mark.soak),
     ],
 )
 def test_many_streams_are_read_true_and_cheaply(
-    load: Load, cpu_s: float, tmp_path: Path, figure: Callable[[str], None]
+    load: Load, cpu_s: float, tpot_percent: float, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
     cores = two_cores()
     assert cores is not None
@@ -37,15 +53,17 @@ def test_many_streams_are_read_true_and_cheaply(
         for _ in range(TRIES):
             server.reset()
             result, used = ours(server.base_url, load, tmp_path, cores[1])
-            seen.append(told(f"{load.streams} streams, {load.requests} requests of {load.tokens}", result, used))
+            ttft_ms, tpot_ms = as_sent(server.record())
+            line = told(f"{load.streams} streams, {load.requests} requests of {load.tokens}", result, used)
+            seen.append(f"{line}; the server's own {ttft_ms:.1f} ms, {tpot_ms:.3f} ms")
             figure(seen[-1])
             assert result["completed"] == load.requests
             assert server.most_running() == load.streams
             # Memory does not hang on the neighbours.
             assert used.memory_mb <= 150
             if (
-                off(result["median_tpot_ms"], INTERVAL_MS) <= 0.5
-                and off(result["median_ttft_ms"], TTFT_MS) <= 5
+                off(result["median_tpot_ms"], tpot_ms) <= tpot_percent
+                and off(result["median_ttft_ms"], ttft_ms) <= 5
                 and in_cpu_time(used.cpu_s, cpu_s)
             ):
                 return
