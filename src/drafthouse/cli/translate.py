@@ -8,19 +8,20 @@ It reads old and new forms of vLLM, TensorRT-LLM, llama.cpp and SGLang, also ins
 Several commands in one paste are translated one by one. Nothing is run or downloaded. A YAML file that a command names
 is read from its path, or from a heredoc in the paste.
 
-Exit status: 0 everything was translated; 2 an error (where, found, needed, do); 4 a part that may speculate was not
-pasted: it is asked for, and no profile is printed.
+Exit status: 0 everything was translated; 2 an error (where, found, needed, do), also where others were translated; 4 a
+part that may speculate was not pasted: it is asked for, and no profile is printed.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from ..core.documents import BadDocument, checked_text, text_of
-from ..core.errors import DrafthouseError, one_problem
-from ..core.exit_codes import CANNOT_SAY, DONE
+from ..core.errors import DrafthouseError, Problem, one_problem
+from ..core.exit_codes import CANNOT_SAY, DONE, FAILED
 from ..profiles.workspace import ROOT, house_for
 from ..translate.flags import load_flags
 from ..translate.text import as_data, profile_text, translation_text
@@ -51,24 +52,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not text.strip():
         do = "drafthouse translate 'COMMAND', or < FILE; with make: CMD='...'"
         raise one_problem("no-command", "no command", "a serve command, or a page that contains one", do)
-    found, loose = translate(text, house_for(), load_flags(ROOT), _file)
+    found, loose, problems = translate(text, house_for(), load_flags(ROOT), _file)
     if given.profile:
         _write(given.profile, found)
     if given.json:
-        print_json("translate", {"translations": [as_data(one) for one in found], "left_aside": loose})
-        return _ended(found)
+        refused = [asdict(problem) for problem in problems]
+        print_json(
+            "translate",
+            {"translations": [as_data(one) for one in found], "left_aside": loose, "problems": refused},
+        )
+        return _ended(found, problems)
     colour = coloured(sys.stdout)
     for place, one in enumerate(found):
         print("\n" * bool(place) + translation_text(one, colour=colour))
     if loose:
-        print(f"\nleft out, as no command precedes them: {', '.join(loose)}")
+        print(f"\nleft out, as they are no whole command: {', '.join(loose)}")
     if given.profile:
         print(f"\nwritten: {given.profile}")
-    return _ended(found)
+    if problems:
+        sys.stdout.flush()
+        print(f"\n{DrafthouseError(problems)}", file=sys.stderr)
+    return _ended(found, problems)
 
 
-def _ended(found: Sequence[Translation]) -> int:
+def _ended(found: Sequence[Translation], problems: Sequence[Problem]) -> int:
     """Return the exit code: it cannot be said what a command does of which a part was not pasted."""
+    if problems:
+        return FAILED
     return CANNOT_SAY if any(one.asked for one in found) else DONE
 
 

@@ -213,13 +213,17 @@ def _in_macros(value: Any, macros: Mapping[str, str]) -> Any:
 
 
 def _variables(value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the variables of a mapping, of a list of NAME=value, or of one of Kubernetes' name and value."""
+    """Yield the variables of a mapping, of a list of NAME=value, or of one of Kubernetes' name and value.
+
+    One without a value is handed on from where the container is started: nothing is known of it here.
+    """
     if isinstance(value, dict):
-        yield from ((str(name), "" if one is None else str(one)) for name, one in value.items())
+        yield from ((str(name), str(one)) for name, one in value.items() if one is not None)
     for item in value if isinstance(value, list) else ():
         if isinstance(item, str):
-            name, _, one = item.partition("=")
-            yield name, one
+            name, given, one = item.partition("=")
+            if given:
+                yield name, one
         elif isinstance(item, dict) and "name" in item:
             yield str(item["name"]), str(item.get("value", f"${{{item['name']}}}"))
 

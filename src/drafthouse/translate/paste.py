@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..core.errors import one_problem
+from ..core.errors import Problem, one_problem
 from ..engines.base import Engine
 from ..engines.registry import DIALECTS
 from .launchers import before_program
@@ -39,12 +39,18 @@ _OPENS = re.compile(
     r"|\b(?:ba|z)?sh -\w*c\b|\beval\b"
 )
 _HEREDOC = re.compile(r"<<(?P<dash>-?)[ \t]*(?P<quote>['\"\\]?)(?P<end>\w+)")
-_FAR = 400  # lines of one statement
+#: Lines of one statement; and of one inside another that never became whole. A longer one ends as `_CLOSES` says.
+_FAR, _NEAR = 400, 60
+_PATIENCE = 100  # statements that are broken: a text with more of them is no script
+_CLOSES = re.compile(r"[ \t]*(?:fi\b|done\b|esac\b|[)}\]'\"]|\w+$)")
+_LONGEST = 30_000  # letters of one that goes on over lines
+_FENCE = re.compile(r"[ \t>]*(?:`{3}|~{3})")
 #: A line that goes on with flags, each with a value at most: the backslash before it was lost.
 _QUOTED = r"(?:'[^']*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$)|\$?[^\s\-'\";|&<>][^\s;|&]*|-?\d\S*|<[A-Za-z][^>\n]*>)"
 _FLAG = rf"--?[A-Za-z][\w.-]*(?:(?:=|[ \t]+){_QUOTED})?"
 _GOES_ON = re.compile(rf"[ \t]*{_FLAG}(?:[ \t]+{_FLAG})*[ \t]*\\?[ \t]*(?:$|[>|;&])")
 _COMMENT = re.compile(r"^([ \t]*)(?:#+|//|REM\b|::)[ \t]?", re.MULTILINE)
+_NO_SHELL = re.compile(rf"{_COMMENT.pattern}|^[ \t]*\|")  # a comment, or the row of a table
 _LABEL = re.compile(
     r"^[ \t]*(?:#\s*)?`{0,2}(?P<name>[\w./-]+\.ya?ml)`{0,2}:[ \t]*\n|^#\s*(?P<said>[\w./-]+\.ya?ml)[ \t]*\n",
     re.MULTILINE,
@@ -77,7 +83,8 @@ class Words:
 class Paste:
     """What was found in a paste: commands in order, files it writes (name to text), and flags on their own.
 
-    ``values`` are its variables, ``fed`` the texts of its here-documents, each with its line.
+    ``values`` are its variables, ``fed`` the texts of its here-documents, each with its line; ``problems`` are why a
+    command of it was not read.
     """
 
     commands: list[Words]
@@ -85,13 +92,14 @@ class Paste:
     loose: list[str]
     values: dict[str, Value] = field(default_factory=dict)
     fed: list[tuple[int, str]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
 
 
-def read_paste(text: str, values: dict[str, Value] | None = None) -> Paste:
-    """Find the commands of ``text``, a script in which ``values`` are set.
+def read_paste(text: str, values: dict[str, Value] | None = None, *, comments: bool = True) -> Paste:
+    """Find the commands of ``text``, a script in which ``values`` are set; with ``comments`` in those, where no other.
 
-    Raises DrafthouseError for an empty paste, an unclosed quote, or a file (heredoc) without its end. Finding no
-    command is no error here: the text may be Python.
+    Raises DrafthouseError for an empty paste, or a file (heredoc) without its end. Finding no command is no error
+    here: the text may be Python.
     """
     text = plain_text(text)
     if not text.strip():
@@ -100,7 +108,7 @@ def read_paste(text: str, values: dict[str, Value] | None = None) -> Paste:
         )
     rest = mended(text)
     paste = _read(rest, values or {})
-    if not paste.commands:  # only a comment may say how the server is started
+    if comments and not paste.commands:  # only a comment may say how the server is started
         paste = _read(_COMMENT.sub(r"\1", rest), values or {})
     for match in _LABEL.finditer(text):
         body = _labelled(text[match.end() :])
@@ -124,10 +132,11 @@ def _read(text: str, values: dict[str, Value]) -> Paste:
     shell = Shell(dict(values))
     commands: list[Words] = []
     loose: list[str] = []
+    problems: list[Problem] = []
     for line, statement in _statements(text):
         start = len(shell.runs)
         if _NAMED.search(statement) and parsed(statement).has_error:
-            found = _from_broken(statement, line, shell)
+            found = _from_broken(statement, line, shell, problems)
         else:
             shell.read(statement, line)
             found = [words for run in shell.runs[start:] for words in _started(run, shell)]
@@ -146,7 +155,7 @@ def _read(text: str, values: dict[str, Value]) -> Paste:
             commands += _started(run, shell) if _NAMED.search(" ".join(run.words)) else []
     for words in commands:
         words.guessed = list(dict.fromkeys(shell.notes))
-    return Paste(commands, shell.files, list(dict.fromkeys(loose)), shell.values, shell.fed)
+    return Paste(commands, shell.files, list(dict.fromkeys(loose)), shell.values, shell.fed, problems)
 
 
 # --- statements -----------------------------------------------------------------------------------------
@@ -155,13 +164,19 @@ def _read(text: str, values: dict[str, Value]) -> Paste:
 def _statements(text: str) -> Iterator[tuple[int, str]]:
     """Yield the statements of a text, each with the number of its first line."""
     lines = text.split("\n")
-    place = 0
+    bounds = _bounds(lines)
+    place = hopeless = failed = 0  # a statement that began above was not whole until the line ``hopeless``
     while place < len(lines):
-        end = _end(lines, place)
+        near = _NEAR if failed < _PATIENCE else 1
+        furthest = min(bounds[place], place + (near if place < hopeless else _FAR))
+        end, whole = _end(lines, place, furthest)
+        if not whole:
+            hopeless = max(hopeless, furthest)
+            failed += 1
         statement = _joined(lines[place:end])
         if _NAMED.search(statement):
             while end < len(lines) and _GOES_ON.match(lines[end]):
-                more = _end(lines, end)
+                more, _ = _end(lines, end, furthest)
                 statement += " \\\n" + _joined(lines[end:more])
                 end = more
         if statement.strip():
@@ -169,21 +184,41 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
         place = end
 
 
-def _end(lines: list[str], start: int) -> int:
-    """The line behind the statement at ``start``: the first with which it is whole, else the next."""
+def _bounds(lines: list[str]) -> list[int]:
+    """For each line, the line at which a statement from there has ended: on a page no later than its block of code.
+
+    Outside of such a block a page has prose, which ends at an empty line.
+    """
+    bounds = [len(lines)] * len(lines)
+    if lines[0].startswith("#!"):
+        return bounds
+    fences = [bool(_FENCE.match(line)) for line in lines]
+    inside, ends = False, []
+    for line, fence in zip(lines, fences, strict=True):
+        inside ^= fence
+        ends.append(fence or (not inside and not line.strip()))
+    if any(fences):
+        for place in range(len(lines) - 2, -1, -1):
+            bounds[place] = place + 1 if ends[place] or ends[place + 1] else bounds[place + 1]
+    return bounds
+
+
+def _end(lines: list[str], start: int, furthest: int) -> tuple[int, bool]:
+    """The line behind the statement at ``start``, and whether it is whole with it; else the next line."""
     end = _continued(lines, start)
     first = "\n".join(lines[start:end])
     _check_documents(lines, start, end)
-    if not _OPENS.search(first) or _COMMENT.match(lines[start]):
-        return end
-    stop = end
-    while stop <= min(len(lines), start + _FAR):
-        if not _documents_open(lines[start:stop]) and not parsed(_joined(lines[start:stop])).has_error:
-            return stop
+    if not _OPENS.search(first) or _NO_SHELL.match(lines[start]):
+        return end, True
+    stop, longest = end, max(len(first), _LONGEST)
+    while stop <= furthest and len(statement := _joined(lines[start:stop])) <= longest:
+        may_end = stop <= start + _NEAR or _CLOSES.match(lines[stop - 1])
+        if may_end and not _documents_open(lines[start:stop]) and not parsed(statement).has_error:
+            return stop, True
         if stop == len(lines):
             break
         stop = _continued(lines, stop)
-    return end
+    return end, False
 
 
 def _joined(lines: list[str]) -> str:
@@ -226,10 +261,10 @@ def _check_documents(lines: list[str], start: int, end: int) -> None:
         )
 
 
-def _from_broken(statement: str, line: int, shell: Shell) -> list[Words]:
+def _from_broken(statement: str, line: int, shell: Shell, problems: list[Problem]) -> list[Words]:
     """The commands of a statement that is no shell: from each program on, with what breaks it hidden.
 
-    Raises DrafthouseError for a quote that is never closed; what it holds is not repeated, since it may be a key.
+    A quote that is never closed is a problem; what it holds is not repeated, since it may be a key.
     """
     found: list[Words] = []
     for match in _NAMED.finditer(statement):
@@ -249,14 +284,12 @@ def _from_broken(statement: str, line: int, shell: Shell) -> list[Words]:
             _, whole = before_program(re.sub(r"\S*python[\d.]*\s+-m\s*$", "", head).split())
             if opened is not None and (whole or re.match(r"(?:\s+serve)?\s+-", tail)):
                 quote, place = opened
-                raise one_problem(
-                    "unclosed-quote",
-                    f"an unclosed quote ({quote})",
-                    "a closing quote after the value",
-                    "close it, or paste the whole command",
+                where = (
                     f"line {line + statement.count(chr(10), 0, place)}, "
-                    f"column {place - statement.rfind(chr(10), 0, place)}",
+                    f"column {place - statement.rfind(chr(10), 0, place)}"
                 )
+                needed, do = "a closing quote after the value", "close it, or paste the whole command"
+                problems.append(Problem("unclosed-quote", f"an unclosed quote ({quote})", needed, do, where))
         if found:
             break
     return found
@@ -348,7 +381,8 @@ def _command(words: list[str], line: int) -> Words | None:
 def engine_words(words: list[str], line: int) -> Words | None:
     """Return a command whose first words start an engine; None where they do not."""
     name = words[0].rsplit("/", 1)[-1].removesuffix(".exe") if words else ""
-    if re.fullmatch(r"python[\d.]*", name) and words[1:2] == ["-m"] and words[2:3] and words[2] in PYTHON_MODULES:
+    python = re.fullmatch(r"python[\d.]*|\$\{?\w+\}?", name)
+    if python and words[1:2] == ["-m"] and words[2:3] and words[2] in PYTHON_MODULES:
         rest = words[3:]
         return Words(line, f"python -m {words[2]}", rest[1:] if rest[:1] == ["serve"] else rest)
     # A build's own name: llama-server-b6343.

@@ -36,6 +36,8 @@ _LEFT_TO_FILL = re.compile(
 )
 #: What a shell, or a reader, puts a value for.
 _TO_FILL = re.compile(rf"\$[\w({{]|<[A-Za-z]|{re.escape(GONE)}")
+#: A word behind a program's name that is no model: ``llama-server it)``.
+_A_SENTENCE = re.compile(r"(?:it|not|an|the|to|and|with|for|in|is|as|or|from|on|that)\W*|[^<].*[)`,;]")
 _SCRIPTS_OWN = ("$@", "${@}", "$*", "${*}")
 _VARIABLE_ALONE = re.compile(r"\$(?:\w+|\{[^}]*\}|\([^)]*\))")
 _HUB_CACHE = re.compile(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)(?:/|$)")
@@ -177,7 +179,8 @@ class Reading:
             if self.plug.flag_variables and name in ("--env-file", "--env_file", "--envFrom"):
                 yield f"the variables in {value}"
         for name, value in self.words.assignments.items():
-            if _MAY_SPECULATE.search(name) and not is_secret_name(name) and name not in self.table["environment"]:
+            known = is_secret_name(name) or name in self.table["environment"]
+            if value and _MAY_SPECULATE.search(name) and not known:
                 yield f"{name}={value}"
         for given, _, words in self.kept:
             structured = str(given.value).startswith("{")
@@ -287,7 +290,8 @@ class Reading:
             if entry.name == "" and entry not in bare:
                 self.note(entry.value, "", "a placeholder: fill it in", "ignored")
         chosen = named[-1] if named else bare[0] if bare else None
-        if chosen is None or not str(chosen.value).strip("/ "):
+        in_prose = len(given) == len(bare) and chosen is not None and _A_SENTENCE.fullmatch(str(chosen.value))
+        if chosen is None or in_prose or not str(chosen.value).strip("/ "):
             raise one_problem("no-model", "no model", "the model that is served", "write it after the program's name")
         self.target_flag = "--hf-repo" if chosen.name == "hf-repo" else ""
         self.target = self.moved_repository(str(chosen.value).rstrip("/"))

@@ -7,8 +7,10 @@ answer of `test`) stays as it was typed.
 from __future__ import annotations
 
 import fnmatch
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import tree_sitter_bash
@@ -22,19 +24,32 @@ Value = str | list[str]
 _NESTED = r"(?:[^{}]|\{[^{}]*\})*"
 _VARIABLE = re.compile(rf"\$(?:\{{{_NESTED}\}}|[A-Za-z_]\w*|[0-9@*#?])")
 _PARTS = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*|[0-9@*#?])(?:\[(?P<index>[^\]]*)\])?(?P<rest>.*?)\}?", re.DOTALL)
-_DEEPEST = 8  # scripts in words of scripts, and turns of a loop
+_DEEPEST, _MOST_TURNS = 8, 200  # scripts in words of scripts; turns of a loop
 _TESTS: Mapping[str, Callable[[str, str], bool]] = {
     "=": fnmatch.fnmatchcase,
     "==": fnmatch.fnmatchcase,
     "!=": lambda left, right: not fnmatch.fnmatchcase(left, right),
     "-eq": lambda left, right: left == right,
     "-ne": lambda left, right: left != right,
+    "-gt": lambda left, right: _number(left) > _number(right),
+    "-ge": lambda left, right: _number(left) >= _number(right),
+    "-lt": lambda left, right: _number(left) < _number(right),
+    "-le": lambda left, right: _number(left) <= _number(right),
 }
+
+
+def _number(text: str) -> int:
+    """An integer as `test` reads it; what is none counts as 0."""
+    return int(text) if re.fullmatch(r"-?\d{1,18}", text.strip()) else 0
 
 
 def parsed(text: str) -> Node:
     """The root of a text's tree."""
     return _PARSER.parse(text.encode("utf-8", "replace")).root_node
+
+
+class _NextTurn(Exception):  # noqa: N818: no error, but a `continue`
+    """The rest of a loop's body is not read in this turn."""
 
 
 @dataclass
@@ -66,6 +81,8 @@ class Shell:
     used: set[str] = field(default_factory=set)
     depth: int = 0
     _line: int = 1
+    _guesses: int = 0  # conditions above that were taken to hold
+    _over: bool = False
     _called: set[str] = field(default_factory=set)
 
     def read(self, text: str, line: int = 1) -> None:
@@ -74,7 +91,8 @@ class Shell:
             return
         before, self._line = self._line, line
         self.depth += 1
-        self._walk(parsed(text))
+        with suppress(_NextTurn):
+            self._walk(parsed(text))
         self.depth -= 1
         self._line = before
 
@@ -94,6 +112,8 @@ class Shell:
     def _walk(self, node: Node) -> bool | None:
         """Read a node; return what a condition holds, None where that is not known."""
         kind = node.type
+        if self._over:
+            return None
         if kind == "command":
             self._command(node)
         elif kind == "variable_assignment":
@@ -110,7 +130,9 @@ class Shell:
             self._if(node)
         elif kind == "for_statement":
             self._for(node)
-        elif kind in ("while_statement", "case_statement", "subshell"):
+        elif kind == "case_statement":
+            self._case(node)
+        elif kind in ("while_statement", "subshell"):
             self._inside(node)
         elif kind == "function_definition":
             name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
@@ -124,8 +146,10 @@ class Shell:
     def _inside(self, node: Node) -> None:
         """Read what may happen or not: its variables do not count afterwards."""
         before = dict(self.values)
+        self._guesses += 1
         for child in node.named_children:
             self._walk(child)
+        self._guesses -= 1
         self.values = before
 
     def _list(self, node: Node) -> bool | None:
@@ -139,16 +163,18 @@ class Shell:
 
     def _if(self, node: Node) -> None:
         """Read the branch that is taken; where that is not known, the first, and of the others the commands alone."""
-        conditions = node.children_by_field_name("condition")
+        conditions = [child for child in node.children_by_field_name("condition") if child.is_named]
         holds: bool | None = None
         for condition in conditions:
             holds = self._walk(condition)
         before = dict(self.values)
         others = [child for child in node.named_children if child.type in ("elif_clause", "else_clause")]
         if holds is not False:
+            self._guesses += holds is None
             for child in node.named_children:
                 if child not in conditions and child not in others:
                     self._walk(child)
+            self._guesses -= holds is None
             if holds is None and self.values != before:
                 self.notes.append(" ".join(shown(_text(condition)) for condition in conditions))
         if holds is True:
@@ -167,9 +193,10 @@ class Shell:
         turns: list[Run] = []
         values = [word for value in node.children_by_field_name("value") for word in self._fields(value)]
         start = len(self.runs)
-        for value in values[:_DEEPEST]:
+        for value in values[:_MOST_TURNS]:
             self.values[name] = value
-            self._walk(body)
+            with suppress(_NextTurn):
+                self._walk(body)
         for run in self.runs[start:]:
             if run not in turns:
                 turns.append(run)
@@ -177,6 +204,21 @@ class Shell:
         self.values.pop(name, None)
         if before is not None:
             self.values[name] = before
+
+    def _case(self, node: Node) -> None:
+        """Read the branch that is taken; where that is not known, the commands of all."""
+        subject = node.child_by_field_name("value")
+        value = None if subject is None else self._known(subject)
+        if value is None:
+            self._inside(node)
+            return
+        for item in node.named_children:
+            patterns = item.children_by_field_name("value") if item.type == "case_item" else []
+            if any(fnmatch.fnmatchcase(value, self._joined(pattern)) for pattern in patterns):
+                for child in item.named_children:
+                    if child not in patterns:
+                        self._walk(child)
+                return
 
     def _test(self, node: Node) -> bool | None:
         if node.type == "negated_command":
@@ -257,6 +299,8 @@ class Shell:
         parts = [*node.children_by_field_name("name"), *node.children_by_field_name("argument")]
         words = [word for part in parts for word in self._fields(part)]
         name = words[0] if words else ""
+        if name == "continue" and not self._guesses:
+            raise _NextTurn
         if name == "eval" and len(parts) > 1:
             self.read(" ".join(self._joined(part) for part in parts[1:]), self._row(node))
             return
@@ -290,6 +334,8 @@ class Shell:
             self.runs.append(Run(row, words, before, out, self._in_backticks(node)))
         for part in parts:
             self._substitutions(part)
+        # A page goes on behind it; a script that was called (it has a name, `$0`) does not.
+        self._over = not self._guesses and "0" in self.values and (name == "exit" or words[:1] == ["exec"] != words)
 
     def _substitutions(self, node: Node) -> None:
         """Read what stands in backticks: a sentence may quote a command so."""
@@ -312,13 +358,14 @@ class Shell:
 
     def _redirected(self, node: Node) -> bool | None:
         body = node.child_by_field_name("body")
-        target, documents = "", []
+        target, documents, appends = "", [], False
         for redirect in node.children_by_field_name("redirect"):
             inner = redirect.children_by_field_name("redirect") if redirect.type == "heredoc_redirect" else []
             for one in [redirect, *inner]:
                 place = one.child_by_field_name("destination")
                 if one.type == "file_redirect" and place is not None and _text(one)[:1] == ">":
                     target = target or self._joined(place)
+                    appends = appends or _text(one).startswith(">>")
             if redirect.type == "heredoc_redirect":
                 documents.append(redirect)
         start = len(self.runs)
@@ -328,8 +375,9 @@ class Shell:
         if "tee" in words:
             names = [word for word in words[words.index("tee") + 1 :] if not word.startswith("-")]
             target = names[0] if names else target
+            appends = "-a" in words
         for redirect in documents:
-            self._document(redirect, target)
+            self._document(redirect, target, appends=appends)
             for child in redirect.named_children:  # cat <<EOF | tee file
                 if child.type == "pipeline":
                     self._walk(child)
@@ -338,7 +386,7 @@ class Shell:
             self.files[_file_name(target)] = self.files.get(_file_name(target), "") + shown(text) + "\n"
         return holds
 
-    def _document(self, redirect: Node, target: str) -> None:
+    def _document(self, redirect: Node, target: str, *, appends: bool) -> None:
         body = next((child for child in redirect.named_children if child.type == "heredoc_body"), None)
         start = next((child for child in redirect.named_children if child.type == "heredoc_start"), None)
         if body is None or start is None:
@@ -349,7 +397,8 @@ class Shell:
         if _text(redirect).startswith("<<-"):
             text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
         if target not in ("", "/dev/null"):
-            self.files[_file_name(target)] = shown(text)
+            before = self.files.get(_file_name(target), "") if appends else ""
+            self.files[_file_name(target)] = before + shown(text)
         self.fed.append((self._row(body), text))
 
     # --- words ----------------------------------------------------------------------------------------
@@ -410,7 +459,7 @@ class Shell:
         return [found + raw[place - node.start_byte :].decode()]
 
     def _output(self, node: Node) -> str:
-        """What a substitution prints, where the text says it (`cat` of a file or of a here-document, `echo`)."""
+        """What a substitution prints, where the text says it; else itself, without the quotes that stand in it."""
         inner = node.named_children[0] if len(node.named_children) == 1 else None
         if inner is None or _text(node).startswith("`"):
             return _text(node)
@@ -418,16 +467,47 @@ class Shell:
         aside._walk(inner)
         if aside.fed:
             return aside.fed[0][1].rstrip("\n")
-        words = aside.runs[0].words if len(aside.runs) == 1 else []
-        if words[:1] == ["echo"]:
-            return " ".join(words[1:])
-        if words[:1] == ["cat"] and len(words) == 2 and _file_name(words[1]) in self.files:
+        words = aside.runs[0].words if len(aside.runs) == 1 else [""]
+        if words[0] == "cat" and len(words) == 2 and _file_name(words[1]) in self.files:
             return self.files[_file_name(words[1])].rstrip("\n")
-        return _text(node)
+        printed = _printed(words)
+        return re.sub(r"\"|\\\n\s*", "", _text(node)) if printed is None else printed
 
 
 def _text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
+
+
+def _printed(words: list[str]) -> str | None:
+    """What a command prints by its words alone; None where it takes a run to know."""
+    name, arguments = words[0], [word for word in words[1:] if not word.startswith("-")]
+    if name == "echo":
+        return " ".join(words[1:])
+    if name == "printf" and len(words) > 1:
+        return _formatted(words[1], words[2:])
+    if len(arguments) != 1:
+        return None
+    (argument,) = arguments
+    if name in ("command", "which", "realpath", "readlink"):
+        return argument
+    if name in ("dirname", "basename") and "$" not in argument:
+        return getattr(posixpath, name)(argument.rstrip("/")) or "."
+    return None
+
+
+def _formatted(template: str, arguments: list[str]) -> str | None:
+    """What `printf` makes of a template: it is used again as long as there are arguments."""
+    *pieces, last = re.split(r"%[sdi]", template.replace("\\n", "\n"))
+    if "%" in "".join([*pieces, last]).replace("%%", ""):
+        return None
+    if not pieces:
+        return last.replace("%%", "%").rstrip("\n")
+    text = ""
+    for start in range(0, max(len(arguments), 1), len(pieces)):
+        for place, piece in enumerate(pieces, start):
+            text += piece + (arguments[place] if place < len(arguments) else "")
+        text += last
+    return text.replace("%%", "%").rstrip("\n")
 
 
 def _one(value: Value) -> str:
@@ -440,6 +520,8 @@ def _file_name(name: str) -> str:
 
 def split_value(value: str) -> list[str]:
     """The words of a variable that stands without quotes; quotes in it were meant for a shell."""
+    if "$(" in value:  # what only a run could tell is one word
+        return [value]
     if not re.search(r"['\"\\]", value):
         return value.split()
     return words_of(value)
@@ -473,6 +555,8 @@ def parameter(text: str, value_of: Callable[[str], Value | None]) -> Value:
     if operator is None:
         return text if value is None or rest else value
     word = filled(rest[operator.end() :], value_of)
+    if "$(" in word:
+        word = word.replace('"', "")
     if operator.group() in (":-", "-", ":=", "="):
         return value if value else word.strip("\"'")
     if operator.group() in (":+", "+"):

@@ -45,11 +45,14 @@ def commands_of(text: str) -> tuple[list[Words], Paste]:
     Raises DrafthouseError when there is none, naming the forms that are known.
     """
     found, waiting, paste = _commands_in(text)
-    found += _python(plain_text(text))
+    try:
+        found += _python(plain_text(text))
+    except DrafthouseError as error:
+        paste.problems += error.problems
     if not found:
         found = _lists_of_words(plain_text(text))
     if not found:
-        raise DrafthouseError(_nothing(text, waiting))
+        raise DrafthouseError(paste.problems or [_nothing(text, waiting)])
     return [_without_secrets(words) for words in sorted(found, key=lambda words: words.line)], paste
 
 
@@ -70,7 +73,7 @@ def _commands_in(
 ) -> tuple[list[Words], list[Words], Paste]:
     """Return the serve commands of a text, the containers in it that only start a shell, and the text as a paste."""
     holders, rest = holders_of(plain_text(text))
-    paste = read_paste(rest, values) if rest.strip() or not holders else Paste([], {}, [])
+    paste = read_paste(rest, values, comments=not holders) if rest.strip() or not holders else Paste([], {}, [])
     found = [words for holder in holders for words in _held(holder, paste.values)]
     waiting: list[Words] = []  # what is typed into such a shell comes later
     for words in paste.commands:
@@ -123,9 +126,19 @@ def _held(holder: Holder, values: dict[str, Value]) -> list[Words]:
 
 
 def _script(shell: list[str], around: Words) -> list[Words]:
-    """Return the commands in the script that a shell gets as a word, with what was set around it."""
-    scripts = [word for before, word in itertools.pairwise(shell) if re.fullmatch(r"-\w*c", before)]
-    found = _commands_in(scripts[0], {**around.assignments})[0] if scripts and scripts[0].strip() else []
+    """Return the commands in the script that a shell gets as a word, with what was set around it.
+
+    Behind the script stand its own name (usually ``--``) and what it is called with.
+    """
+    place = next((place for place, word in enumerate(shell, 1) if re.fullmatch(r"-\w*c", word)), len(shell))
+    if not "".join(shell[place : place + 1]).strip():
+        return []
+    given = shell[place + 2 :]
+    values: dict[str, Value] = {**around.assignments, **{str(number): word for number, word in enumerate(given, 1)}}
+    values["0"] = "".join(shell[place + 1 : place + 2])
+    if given:
+        values["@"] = given
+    found = _commands_in(shell[place], values)[0]
     for one in found:
         one.line, one.prose = around.line, around.prose
         one.assignments = {**around.assignments, **one.assignments}

@@ -68,11 +68,12 @@ class Translation:
 
 def translate(
     text: str, house: House, flags: OldFlags, read: Callable[[str], str | None]
-) -> tuple[list[Translation], list[str]]:
-    """Translate every serve command of ``text``; also return the flags in it that belong to no command.
+) -> tuple[list[Translation], list[str], list[Problem]]:
+    """Translate every serve command of ``text``.
 
-    ``flags`` is what `load_flags` read; ``read`` returns the text of a file that a command names, or None.
-    Raises DrafthouseError with every problem of every command.
+    ``flags`` is what `load_flags` read; ``read`` returns the text of a file that a command names, or None. Also
+    returned are what is no whole command (flags alone, a program that is named without a model), and why further
+    commands were not translated. Raises DrafthouseError where none could be, with every problem.
     """
     commands, paste = commands_of(text)
 
@@ -83,7 +84,7 @@ def translate(
         return read(name)
 
     found: list[Translation] = []
-    problems: list[Problem] = []
+    problems = list(paste.problems)
     for words in commands:
         try:
             found.append(_Result(Reading(words, house, flags, file_of)).translation())
@@ -93,9 +94,11 @@ def translate(
                 Problem(one.code, one.found, one.needed, one.do, f"{where}: {one.where}" if one.where else where)
                 for one in error.problems
             ]
-    if problems:
+    problems = list(dict.fromkeys(problems))
+    if not found:
         raise DrafthouseError(problems)
-    return found, paste.loose
+    mentions = [f"{problem.where} (no model)" for problem in problems if problem.code == "no-model"]
+    return found, [*paste.loose, *mentions], [problem for problem in problems if problem.code != "no-model"]
 
 
 class _Result:

@@ -82,6 +82,9 @@ def file_words(key: str, value: Any) -> list[str]:
 
 def read_yaml(text: str, name: str) -> Settings:
     """Return the settings of an engine's YAML file; raises DrafthouseError with line and column."""
+    # What a shell would have put in is a word to YAML, whatever it is made of: [${SIZES%, }], $(( N > 4 ? N : 4 )).
+    text = re.sub(r"\$\{(\w+)[^{}]*\}", r"$\1", text)
+    text = re.sub(r"(?<=: )(\$\([^'\n]*\))[ \t]*$", r"'\1'", text, flags=re.MULTILINE)
     try:
         data = yaml_of(text)
     except BadDocument as error:

@@ -54,7 +54,14 @@ def test_a_whole_page_at_once() -> None:
     done = run(given=page)
     assert done.returncode == 0
     assert done.stdout.count("── what changed ") == 3
-    assert "left out, as no command precedes them: --log_level" in done.stdout
+    assert "left out, as they are no whole command: --log_level" in done.stdout
+
+
+def test_one_broken_command_does_not_hide_the_others() -> None:
+    done = run(given="vllm serve a/b --seed 1\n\nSee llama-server, too\n\nvllm serve c/d --api-key 'abc")
+    assert done.returncode == 2
+    assert done.stdout.count("── what changed ") == 1 and "code: unclosed-quote" in done.stderr
+    assert run(given="llama-server -np 4\nvllm serve a/b --seed 1").returncode == 0
 
 
 def test_json_for_machines() -> None:

@@ -308,7 +308,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("hello there", ["code: no-serve-command", "vllm serve", "trtllm-serve", "llama-server"]),
     ("lmdeploy serve api_server x", ["lmdeploy is not one", "needed: one of: vllm serve"]),
     ('vllm serve x --served-model-name "abc', ["where: line 1, column 34", 'found: an unclosed quote (")']),
-    ("vllm serve x\nvllm serve y --api-key 'abc", ["where: line 2, column 24", "found: an unclosed quote (')"]),
+    ("\nvllm serve y --api-key 'abc", ["where: line 2, column 24", "found: an unclosed quote (')"]),
     ("vllm serve", ["code: no-model"]),
     ("""vllm serve x -sc '{"method": "eagle3",}'""", ["where: line 1, vllm serve: -sc", "line 1, column 21"]),
     ("vllm serve x -sc [1]", ["not JSON (list, not keys with values)"]),
@@ -427,7 +427,7 @@ SERVICE = "services:\n  a:\n    image: vllm/vllm-openai\n    command: --model Qw
     ],
 )
 def test_a_secret_is_named_and_not_printed(text: str, stays: str) -> None:
-    (found,), _ = translate(text, HOUSE, FLAGS, lambda name: None)
+    (found,), _, _ = translate(text, HOUSE, FLAGS, lambda name: None)
     for told in (translation_text(found), json.dumps(as_data(found))):
         assert "hunter2" not in told
     assert stays in " ".join(translation_text(found).split())
@@ -453,5 +453,5 @@ def test_a_value_that_is_none_is_refused(words: str, code: str) -> None:
 def test_a_token_of_the_vocabulary_is_no_secret() -> None:
     """As the card of Qwen3-Reranker has it."""
     text = f"""{SERVE} --hf-overrides '{{"classifier_from_token": ["no", "yes"]}}'"""
-    (found,), _ = translate(text, HOUSE, FLAGS, lambda name: None)
+    (found,), _, _ = translate(text, HOUSE, FLAGS, lambda name: None)
     assert found.profile["serve"]["extra"] == ["--hf-overrides", '{"classifier_from_token": ["no", "yes"]}']

@@ -211,9 +211,9 @@ def test_what_the_method_requires_does_not_stand_in_the_profile_again() -> None:
 
 
 def test_loose_flags_are_named_without_their_values() -> None:
-    _, loose = translate(COMMANDS["001-trtllm-eagle3"], HOUSE, FLAGS, lambda name: None)
+    _, loose, _ = translate(COMMANDS["001-trtllm-eagle3"], HOUSE, FLAGS, lambda name: None)
     assert loose == ["--log_level"]
-    _, loose = translate("vllm serve x\n\n--api-key not-a-real-key-0123 is a key\n", HOUSE, FLAGS, lambda name: None)
+    _, loose, _ = translate("vllm serve x\n\n--api-key not-a-real-key-0123 is a key\n", HOUSE, FLAGS, lambda name: None)
     assert loose == ["--api-key"]
 
 
