@@ -153,7 +153,7 @@ class Reading:
     def _check_speculation(self, given: list[Given]) -> None:
         """Raise DrafthouseError where speculation is all in a variable that nobody sets."""
         for entry in given:
-            is_model = entry.name.endswith(("model", "model-path", "hf", "draft", "hf-repo", "tokenizer"))
+            is_model = entry.name.endswith(("model", "model-path", "hf", "draft", "hf-repo", "tokenizer", "revision"))
             if not entry.name.replace("_", "-").startswith("spec") or is_model or not isinstance(entry.value, str):
                 continue
             open_json = entry.value.startswith("{") and isinstance(json_value(entry.value), str)

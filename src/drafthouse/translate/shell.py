@@ -7,6 +7,7 @@ answer of `test`) stays as it was typed.
 from __future__ import annotations
 
 import fnmatch
+import json
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -157,8 +158,11 @@ class Shell:
         holds = self._walk(left)
         operator = _text(rest[0]) if rest else ""
         if (operator, holds) not in (("&&", False), ("||", True)):
+            guessed = holds is None and bool(operator)
+            self._guesses += guessed
             for child in rest[1:]:
                 holds = self._walk(child)
+            self._guesses -= guessed
         return holds
 
     def _if(self, node: Node) -> None:
@@ -416,7 +420,7 @@ class Shell:
         if kind in ("string", "translated_string"):
             return self._quoted(node)
         if kind in ("simple_expansion", "expansion"):
-            value = parameter(text, self._value)
+            value = parameter(self._with_outputs(node), self._value)
             if isinstance(value, list):
                 return value
             return split_value(value) if splits and value != text else [value]
@@ -458,6 +462,17 @@ class Shell:
             place = child.end_byte
         return [found + raw[place - node.start_byte :].decode()]
 
+    def _with_outputs(self, node: Node) -> str:
+        """The text of a node with what the substitutions in it print: ``${SPEC:-$(printf ...)}``."""
+        if node.type == "command_substitution":
+            return self._output(node)
+        found, raw, place = "", node.text or b"", node.start_byte
+        for child in node.children:
+            found += raw[place - node.start_byte : child.start_byte - node.start_byte].decode()
+            found += self._with_outputs(child)
+            place = child.end_byte
+        return found + raw[place - node.start_byte :].decode()
+
     def _output(self, node: Node) -> str:
         """What a substitution prints, where the text says it; else itself, without the quotes that stand in it."""
         inner = node.named_children[0] if len(node.named_children) == 1 else None
@@ -497,7 +512,7 @@ def _printed(words: list[str]) -> str | None:
 
 def _formatted(template: str, arguments: list[str]) -> str | None:
     """What `printf` makes of a template: it is used again as long as there are arguments."""
-    *pieces, last = re.split(r"%[sdi]", template.replace("\\n", "\n"))
+    *pieces, last = re.split(r"%(?:\.\d+)?[sdifg]", template.replace("\\n", "\n"))
     if "%" in "".join([*pieces, last]).replace("%%", ""):
         return None
     if not pieces:
@@ -522,9 +537,20 @@ def split_value(value: str) -> list[str]:
     """The words of a variable that stands without quotes; quotes in it were meant for a shell."""
     if "$(" in value:  # what only a run could tell is one word
         return [value]
-    if not re.search(r"['\"\\]", value):
-        return value.split()
+    pieces = value.split()
+    if not re.search(r"['\"\\]", value) or any(_is_json(piece) for piece in pieces):
+        return pieces
     return words_of(value)
+
+
+def _is_json(word: str) -> bool:
+    if not word.startswith('{"'):
+        return False
+    try:
+        json.loads(word)
+    except ValueError:
+        return False
+    return True
 
 
 def words_of(text: str) -> list[str]:

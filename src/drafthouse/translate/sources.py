@@ -34,6 +34,7 @@ _DOCKER_SHORT = {
 _CALL = "LLM(...)"
 _CALLED = next(engine for engine in DIALECTS.values() if engine.python_call)
 _SHELLS = ("bash", "sh")
+_WRAPPED = 4  # words of a container's command among which the engine's program is looked for
 _DEEPEST = 2  # here-documents in here-documents
 _MOST_LISTS, _LONGEST_LIST = 100, 20_000  # of words in a program; letters of one
 _ENVIRONMENT_FILE = re.compile(r"^[ \t]*EnvironmentFile=-?(\S+)", re.MULTILINE)
@@ -177,15 +178,17 @@ def _open_container(words: Words) -> list[Words] | None:
 def _opened(words: Words, command: list[str]) -> list[Words]:
     """Return the commands that ``command`` is in a container: an engine's, or those of a shell's script."""
     before, inner = taken_off(command)
-    if inner and inner[0].rsplit("/", 1)[-1] in _SHELLS:
+    if inner and inner[0].rsplit("/", 1)[-1] in _SHELLS and any(re.fullmatch(r"-\w*c", word) for word in inner):
         around = replace(words, launchers=before.launchers)
         around.assignments = {**words.assignments, **before.assignments}
         return _script(inner, around)
-    named = engine_words(inner, words.line) if inner else None
+    # A script of the image's may stand before it, and run what it is given.
+    starts = [place for place in range(len(inner[:_WRAPPED])) if engine_words(inner[place:], words.line)]
+    named = engine_words(inner[starts[0] :], words.line) if starts else None
     if named is None:
         return []
     named.assignments = {**words.assignments, **before.assignments}
-    named.launchers = before.launchers
+    named.launchers = [*before.launchers, *([" ".join(inner[: starts[0]])] if starts[0] else [])]
     named.container, named.image, named.prose = list(words.container), words.image, words.prose
     return [named]
 

@@ -6,6 +6,7 @@ the function it is given. Nothing that was pasted is dropped without a word: wha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from drafthouse.engines.entry_types import CatalogEngine, Settings
     from drafthouse.profiles.profile_types import Profile
     from drafthouse.profiles.profile_types import Speculation as SpeculationWishes
+
+
+_SPECULATES = re.compile(r"--(?:speculative|spec-type|model-draft|draft-max)[\w-]*")
 
 
 @dataclass
@@ -98,7 +102,18 @@ def translate(
     if not found:
         raise DrafthouseError(problems)
     mentions = [f"{problem.where} (no model)" for problem in problems if problem.code == "no-model"]
+    if all(one.baseline and not one.asked for one in found):
+        mentions += _not_reached(text)
     return found, [*paste.loose, *mentions], [problem for problem in problems if problem.code != "no-model"]
+
+
+def _not_reached(text: str) -> list[str]:
+    """Where a paste speculates of which no command does: in a branch that its values do not take, or in a sentence."""
+    return [
+        f"line {number}: {match[0]} (not reached)"
+        for number, line in enumerate(text.split("\n"), 1)
+        if (match := _SPECULATES.search(line)) and not line.lstrip().startswith(("#", "//"))
+    ]
 
 
 class _Result:

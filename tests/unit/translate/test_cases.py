@@ -58,3 +58,10 @@ def test_a_variable_is_no_model() -> None:
     found = only('vllm serve "$MODEL" --max-model-len 4096')
     assert "a variable, not a model: $MODEL" in translation_text(found)
     assert "drafthouse model add" not in translation_text(found)
+
+
+def test_speculation_in_a_branch_that_is_not_taken_is_told() -> None:
+    text = 'MTP=0\nif [ "$MTP" = 1 ]; then\n  A=(--speculative-config "$SPEC")\nfi\nvllm serve a/b "${A[@]}"'
+    found, left_out, _ = translate(text, HOUSE, FLAGS, lambda _: None)
+    assert [one.baseline for one in found] == [True]
+    assert left_out == ["line 3: --speculative-config (not reached)"]
