@@ -180,8 +180,8 @@ class Engine:
     images: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
     #: What the names of variables begin with that are flags of it.
     flag_variables: ClassVar[str] = ""
-    #: A call in Python that makes an engine of it: a pattern up to its bracket.
-    python_call: ClassVar[str] = ""
+    #: Calls in Python that make an engine of it.
+    python_calls: ClassVar[tuple[str, ...]] = ()
     #: A package whose calls look the same and cannot be read: its name, what is needed in its place, what to do.
     python_package: ClassVar[tuple[str, str, str] | None] = None
     #: How its commands are written, for people.
@@ -236,6 +236,10 @@ class Engine:
     def claims(self, taken: Settings, environment: Mapping[str, str]) -> bool:
         """Tell whether a command of the engine that this one is ``like`` is really one of this; see `Command`."""
         return False
+
+    def settings_of_call(self, given: Settings) -> Settings:
+        """Return the engine's settings in the keyword arguments of one of ``python_calls``."""
+        return given
 
     def take_speculation(self, command: Command) -> None:
         """Take the speculation out of a command's flags (``given``) into ``taken``, before its model is known."""

@@ -64,7 +64,7 @@ class VLLM(SpecDecodeCounters):
         (r"(?:.*/)?vllm-(?:openai|cpu)(?:-[\w-]+)?", ("vllm", "serve")),
         (r"rocm/vllm(?:-dev)?", ()),
     )
-    python_call = r"(?<![\w.])(?:vllm\.)?(?:Async)?LLM\s*\("
+    python_calls = ("LLM", "AsyncLLM", "EngineArgs", "AsyncEngineArgs", "LLMConfig")
     # The oldest whose own parser has read the flags in our tests; the executor came with PR 23691.
     spans_hosts_since = "0.15.1"
     executors: ClassVar[Mapping[str, Executor]] = {"ray": RAY}
@@ -123,6 +123,13 @@ class VLLM(SpecDecodeCounters):
         the positions give the length of a draft.
         """
         return [line for line in map(_log_line, _LOG_LINE.findall(text)) if line]
+
+    def settings_of_call(self, given: Settings) -> Settings:
+        """Return the settings; Ray Serve's `LLMConfig` has them, and the model, one level deeper."""
+        settings, loading = given.get("engine_kwargs"), given.get("model_loading_config")
+        if not isinstance(settings, dict) or not isinstance(loading, dict):
+            return given
+        return {"model": loading.get("model_source", loading.get("model_id")), **settings}
 
     def take_speculation(self, command: Command) -> None:
         """Take ``--speculative-config`` out of the flags, as one table; see `Engine.take_speculation`.

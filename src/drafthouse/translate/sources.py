@@ -1,9 +1,7 @@
-"""From a paste to the serve commands in it: containers are opened, and Python's `LLM(...)` becomes a command."""
+"""From a paste to the serve commands in it: containers are opened, and a call in Python becomes a command."""
 
 from __future__ import annotations
 
-import ast
-import itertools
 import json
 import re
 import shlex
@@ -16,6 +14,7 @@ from ..engines.base import Engine
 from ..engines.registry import DIALECTS
 from .documents import Holder, holders_of
 from .launchers import taken_off
+from .python_text import Program, plain_value, read_python
 from .paste import FORMS, SHELL, Paste, Words, engine_of, engine_words, read_paste
 from .repairs import plain_text
 from .shell import Value
@@ -30,13 +29,12 @@ _DOCKER_SHORT = {
     "-m": "--memory", "-l": "--label", "-c": "--cpu-shares", "-i": "--interactive", "-t": "--tty",
     "-d": "--detach", "-P": "--publish-all", "-q": "--quiet",
 }  # fmt: skip
-#: How a call in Python stands in the place of a program, and whose such calls are.
-_CALL = "LLM(...)"
-_CALLED = next(engine for engine in DIALECTS.values() if engine.python_call)
+#: The calls in Python that make an engine, and whose they are.
+_CALLS = {name: engine for engine in DIALECTS.values() for name in engine.python_calls}
 _SHELLS = ("bash", "sh")
+_PYTHON = re.compile(rf"\b(?:{'|'.join([*_CALLS, 'SamplingParams'])})[ \t]*\(")
 _WRAPPED = 4  # words of a container's command among which the engine's program is looked for
 _DEEPEST = 2  # here-documents in here-documents
-_MOST_LISTS, _LONGEST_LIST = 100, 20_000  # of words in a program; letters of one
 _ENVIRONMENT_FILE = re.compile(r"^[ \t]*EnvironmentFile=-?(\S+)", re.MULTILINE)
 
 
@@ -46,12 +44,13 @@ def commands_of(text: str) -> tuple[list[Words], Paste]:
     Raises DrafthouseError when there is none, naming the forms that are known.
     """
     found, waiting, paste = _commands_in(text)
-    try:
-        found += _python(plain_text(text))
-    except DrafthouseError as error:
-        paste.problems += error.problems
-    if not found:
-        found = _lists_of_words(plain_text(text))
+    if not found or _PYTHON.search(text):
+        program = read_python(plain_text(text), _PYTHON)
+        try:
+            found += _python(program, text)
+        except DrafthouseError as error:
+            paste.problems += error.problems
+        found = found or _handed_on(program)
     if not found:
         raise DrafthouseError(paste.problems or [_nothing(text, waiting)])
     return [_without_secrets(words) for words in sorted(found, key=lambda words: words.line)], paste
@@ -242,105 +241,48 @@ def image_version(image: str) -> str:
 # --- Python ---------------------------------------------------------------------------------------------
 
 
-def _python(text: str) -> list[Words]:
-    """Return a command for every `LLM(...)` of a Python snippet; what it samples with comes along."""
+def _python(program: Program, text: str) -> list[Words]:
+    """Return a command for every call that makes an engine; what it samples with comes along."""
     found: list[Words] = []
+    sampling = next((given for _, name, _, given in program.calls if name == "SamplingParams"), {})
     others = [engine.python_package for engine in DIALECTS.values() if engine.python_package]
-    for match in re.finditer(_CALLED.python_call, text):
-        line = text.count("\n", 0, match.start()) + 1
+    for line, name, values, given in program.calls:
+        engine = _CALLS.get(name)
+        if engine is None or not (values or given):
+            continue
+        call = f"{name}(...)"
         for package, needed, do in others:
             if package in text:
-                raise one_problem("no-serve-command", f"{_CALL} of {package}", needed, do, f"line {line}")
-        call = _call(text, match.end() - 1, line)
-        words = [str(_literal(call.args[0], text, line))] if call.args else []
-        for keyword in call.keywords:
-            words += _flag_words(str(keyword.arg), _literal(keyword.value, text, line))
-        found.append(Words(line, _CALL, words, _sampling(text, match.end())))
-    return found
-
-
-def _lists_of_words(text: str) -> list[Words]:
-    """Return the commands that a program hands to a process as a list: `["vllm", "serve", model, ...]`."""
-    found: list[Words] = []
-    for match in itertools.islice(re.finditer(r"\[(?=\s*[\"'])", text), _MOST_LISTS):
-        listed = text[match.start() : match.start() + _LONGEST_LIST]
-        try:
-            tree = ast.parse(_bracketed(listed, 0), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        if isinstance(tree, ast.List):
-            inner, _, _ = _commands_in(" ".join(_typed(word, text) for word in tree.elts))
-            for words in inner:
-                words.line = text.count("\n", 0, match.start()) + 1
-            found += inner
-    return found
-
-
-def _typed(word: ast.expr, text: str) -> str:
-    """A word of such a list as a shell would be given it; what only the program knows is a variable of that name."""
-    if isinstance(word, ast.Call) and len(word.args) == 1:  # str(port)
-        word = word.args[0]
-    try:
-        return shlex.quote(str(_literal(word, text, 0)))
-    except DrafthouseError:
-        return f"${{{re.sub(r'[^A-Za-z0-9_]+', '_', ast.unparse(word)).strip('_')[:40] or 'value'}}}"
-
-
-def _bracketed(text: str, opening: int) -> str:
-    """The text from the bracket at ``opening`` to the one that closes it."""
-    depth, place, quote = 0, opening, ""
-    while place < len(text):
-        char = text[place]
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "'\"":
-            quote = char
-        elif char in "([{":
-            depth += 1
-        elif char in ")]}":
-            depth -= 1
-            if depth == 0:
-                break
-        place += 1
-    return text[opening : place + 1]
-
-
-def _call(text: str, opening: int, line: int) -> ast.Call:
-    """Parse the call whose ``(`` is at ``opening``; comments may have lost the newline behind them."""
-    body = _bracketed(text, opening)
-    comment = re.compile(r"#\s[^\n\"']*?(?=\s\w+\s*=|\s*\)\s*$|\n|$)")
-    for source in (body, comment.sub(" ", body)):
-        try:
-            tree = ast.parse(f"call{source}", mode="eval").body
-        except (SyntaxError, ValueError):
-            continue
-        if isinstance(tree, ast.Call):
-            return tree
-    raise one_problem(
-        "python-not-read",
-        "LLM(...) that is not Python",
-        "LLM(model=..., ...)",
-        "paste it up to its closing )",
-        f"line {line}",
-    )
-
-
-def _literal(node: ast.expr, text: str, line: int) -> Any:
-    """Return a literal's value, or that of a name which the snippet sets to a literal."""
-    if isinstance(node, ast.Name):
-        setting = re.search(rf"\b{re.escape(node.id)}\s*=\s*(\"[^\"\n]*\"|'[^'\n]*'|[\d.]+)", text)
-        if setting:
-            return ast.literal_eval(setting.group(1))
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError):
+                raise one_problem("no-serve-command", f"{call} of {package}", needed, do, f"line {line}")
+        settings = engine.settings_of_call(plain_value(given))
+        words = [str(value) for value in plain_value(values)[:1]]
+        for key, value in settings.items():
+            words += _flag_words(key, value)
+        about = {f"sampling.{key}": str(value) for key, value in plain_value(sampling).items()}
+        found.append(Words(line, call, words, {**program.environment, **about}))
+    match = _PYTHON.search(text)
+    if match and not any(name in _CALLS for _, name, _, _ in program.calls):
         raise one_problem(
             "python-not-read",
-            f"{ast.unparse(node)} in LLM(...)",
-            "literal values: no code is run here",
-            "replace it by its value",
-            f"line {line}",
-        ) from None
+            f"{match[0]}...) that is not Python",
+            "a call such as LLM(model=..., ...)",
+            "paste it up to its closing )",
+            f"line {text.count(chr(10), 0, match.start()) + 1}",
+        )
+    return found
+
+
+def _handed_on(program: Program) -> list[Words]:
+    """Return the commands that a program hands to a process: a list of words, or a text."""
+    scripts = [(line, " ".join(shlex.quote(str(plain_value(word))) for word in words)) for line, words in program.lists]
+    scripts = scripts or [(line, str(plain_value(text))) for line, text in program.texts if re.search(r"\s", text)]
+    found: dict[str, Words] = {}
+    for line, script in scripts:
+        for words in _commands_in(script, depth=_DEEPEST)[0] if script.strip() else ():
+            words.line = line
+            words.assignments = {**program.environment, **words.assignments}
+            found[" ".join(words.words)] = words
+    return list(found.values())
 
 
 def _flag_words(name: str, value: Any) -> list[str]:
@@ -358,18 +300,6 @@ def _flag_words(name: str, value: Any) -> list[str]:
     return [flag, str(value)]
 
 
-def _sampling(text: str, start: int) -> dict[str, str]:
-    """Return what `SamplingParams(...)` says, as ``sampling.<name>``: it belongs to requests."""
-    match = re.compile(r"\bSamplingParams\s*\(").search(text, start)
-    if match is None:
-        return {}
-    try:
-        call = _call(text, match.end() - 1, 0)
-        return {f"sampling.{keyword.arg}": str(ast.literal_eval(keyword.value)) for keyword in call.keywords}
-    except (DrafthouseError, ValueError, TypeError):
-        return {}
-
-
 def engine_of_words(words: Words) -> Engine:
     """Return the engine that a command starts."""
-    return _CALLED if words.program == _CALL else engine_of(words.program)
+    return _CALLS.get(words.program.removesuffix("(...)")) or engine_of(words.program)

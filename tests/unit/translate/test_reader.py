@@ -333,7 +333,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("cat <<EOF > e.yaml\na: 1\ntrtllm-serve x --config e.yaml", ["here-document <<EOF", "where: line 1"]),
     ("docker run -it nvcr.io/nvidia/tensorrt-llm/release:1.2.1 bash", ["that does not start an engine"]),
     ("docker run", ["a container of some image that does not start an engine"]),
-    ("LLM(model=name(), tensor_parallel_size=2)", ["found: name() in LLM(...)"]),
+    ("LLM(model='a', speculative_config=of(name))", ["${of_name}, which the paste does not set"]),
     ('LLM(model="a", ', ["code: python-not-read"]),
     ("from tensorrt_llm import LLM\nLLM(model='a')", ["LLM(...) of tensorrt_llm", "trtllm-serve MODEL"]),
 ]

@@ -1,0 +1,301 @@
+"""Python, as far as it can be read without being run: what its names hold, and what it starts.
+
+Statement by statement, whatever stands around it: a program, a notebook, a page or a piece of one. What only a run
+could tell stands as a variable of that name, ``${model}``.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import posixpath
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+_STRINGS = re.compile(r"\"\"\".*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
+_STRINGS_AND_COMMENTS = re.compile(rf"{_STRINGS.pattern}|#[^\n]*", re.DOTALL)
+#: A comment whose newline a page lost: it ends before the next keyword argument.
+_LOST_NEWLINE = re.compile(r"#\s[^\n\"']*?(?=\s\w+\s*=|\s*\)\s*$|\n|$)")
+_MOST_LINES, _MOST_PIECES = 150, 20  # lines of one statement; what is looked for in a line that is none
+_UNKNOWN = "\ue100"  # before what is not known: the text of a value that a run would give
+
+
+@dataclass
+class Program:
+    """What a text says: the values of names, the calls in it, and what it sets in the environment.
+
+    ``calls`` are (line, name, positional values, keyword values), the name without what it is imported from;
+    ``texts`` and ``lists`` are the strings and lists of words that it holds, each with its line.
+    """
+
+    names: dict[str, Any] = field(default_factory=dict)
+    calls: list[tuple[int, str, list[Any], dict[str, Any]]] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    texts: list[tuple[int, str]] = field(default_factory=list)
+    lists: list[tuple[int, list[Any]]] = field(default_factory=list)
+
+
+def read_python(text: str, calls: re.Pattern[str]) -> Program:
+    """Read every statement of a text that is Python; ``calls`` (up to their bracket) also where a page broke its lines."""
+    program = Program()
+    for line, statement in _statements(text, calls):
+        _Reader(program, line).visit(statement)
+    return program
+
+
+def plain_value(value: Any) -> Any:
+    """A value as it is written: what is not known as ``${name}``."""
+    if isinstance(value, str):
+        return re.sub(rf"{_UNKNOWN}([^{_UNKNOWN}]*){_UNKNOWN}", r"${\1}", value)
+    if isinstance(value, dict):
+        return {str(plain_value(key)): plain_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_value(item) for item in value]
+    return value
+
+
+def _statements(text: str, calls: re.Pattern[str]) -> Iterator[tuple[int, ast.stmt]]:
+    """Yield the simple statements of a text with their lines, and the heads of compound ones."""
+    lines = [re.sub(r"^[ \t]*(?:>>>|\.\.\.) ", "", line) for line in text.split("\n")]
+    place = 0
+    while place < len(lines):
+        end = _end(lines, place)
+        found = _parsed(lines[place:end])
+        hidden = calls.search(lines[place].lstrip(), 1) and not any(map(_has_call, found))  # behind a lost newline
+        if not found or hidden:
+            found = _pieces("\n".join(lines[place:end]), len(lines[place]), calls) or found
+        for statement in found:
+            yield place + 1, statement
+        place = end if found else place + 1
+
+
+def _end(lines: list[str], start: int) -> int:
+    """The line behind the statement at ``start``: where its brackets and strings are closed, else the next."""
+    if not re.search(r"[(\[{\\]|\"\"\"|'''", lines[start]):
+        return start + 1
+    for end in range(start + 1, min(len(lines), start + _MOST_LINES) + 1):
+        bare = _STRINGS_AND_COMMENTS.sub("", "\n".join(lines[start:end]))
+        is_open = '"""' in bare or "'''" in bare or bare.rstrip().endswith("\\")
+        if not is_open and sum(map(bare.count, "([{")) <= sum(map(bare.count, ")]}")):
+            return end
+    return start + 1
+
+
+def _has_call(statement: ast.stmt) -> bool:
+    return any(isinstance(node, ast.Call) for node in ast.walk(statement))
+
+
+def _pieces(text: str, first_line: int, calls: re.Pattern[str]) -> list[ast.stmt]:
+    """What can be read in a line that is no statement: calls, and else a list (``{"command": ["vllm", "serve"]}``)."""
+    starts = [match.start() for match in calls.finditer(text, 0, first_line)]
+    starts = starts or [match.start() for match in re.finditer(r"\[(?=\s*[\"'])", text[:first_line])]
+    found: list[ast.stmt] = []
+    for start in starts[:_MOST_PIECES]:
+        found += _parsed([_bracketed(text, start)])
+    return found
+
+
+def _bracketed(text: str, start: int) -> str:
+    """The text from ``start`` to where the first bracket behind it is closed."""
+    depth = 0
+    for match in re.finditer(rf"{_STRINGS.pattern}|[(\[{{)\]}}]", text[start:], re.DOTALL):
+        depth += {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}.get(match[0], 0)
+        if depth == 0 and match[0] in ")]}":
+            return text[start : start + match.end()]
+    return text[start:]
+
+
+def _parsed(lines: list[str]) -> list[ast.stmt]:
+    """The statements in some lines; none where they are no Python."""
+    source = textwrap.dedent("\n".join(lines)).strip()
+    for attempt in (source, f"{source} pass", _LOST_NEWLINE.sub(" ", source)):
+        try:
+            return ast.parse(attempt).body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+    return []
+
+
+class _Reader(ast.NodeVisitor):
+    """Takes one statement into a program."""
+
+    def __init__(self, program: Program, line: int) -> None:
+        self.program, self.line, self.names = program, line, program.names
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        value = self.value(node.value)
+        for target in node.targets:
+            self._set(target, value)
+        self._inside(node.value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self._set(node.target, self.value(node.value))
+            self._inside(node.value)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Name) and isinstance(node.op, ast.Add):
+            self._add(node.target.id, self.value(node.value))
+        self.visit(node.value)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        given = [*node.args.posonlyargs, *node.args.args]
+        pairs = [*zip(reversed(given), reversed(node.args.defaults), strict=False)]
+        pairs += [(one, value) for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value]
+        for argument, default in pairs:
+            self.names.setdefault(argument.arg, self.value(default))
+        for statement in node.body:
+            self.visit(statement)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self.visit_FunctionDef(ast.FunctionDef(**{name: getattr(node, name) for name in node._fields}))
+
+    def visit_Call(self, node: ast.Call) -> None:
+        function = node.func
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        owner = function.value if isinstance(function, ast.Attribute) else None
+        if isinstance(owner, ast.Name) and name in ("append", "extend", "update"):
+            for argument in node.args:
+                value = self.value(argument)
+                self._add(owner.id, [value] if name == "append" else value)
+        else:
+            arguments = [self.value(argument) for argument in node.args]
+            self.program.calls.append((self.line, name, arguments, self._keywords(node)))
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str):
+            self.program.texts.append((self.line, node.value))
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        self.program.texts.append((self.line, self.value(node)))
+
+    def visit_List(self, node: ast.List) -> None:
+        self.program.lists.append((self.line, self.value(node)))
+        self.generic_visit(node)
+
+    def _inside(self, node: ast.expr) -> None:
+        """Visit a value that a name holds; a list is known by that name, with what is added to it later."""
+        if isinstance(node, ast.List):
+            self.generic_visit(node)
+        else:
+            self.visit(node)
+
+    def _set(self, target: ast.expr, value: Any) -> None:
+        if isinstance(target, ast.Name):
+            self.names[target.id] = value
+            if isinstance(value, list):
+                self.program.lists.append((self.line, value))
+        elif isinstance(target, ast.Subscript):
+            holder, key = ast.unparse(target.value), self.value(target.slice)
+            if holder == "os.environ":
+                self.program.environment[str(plain_value(key))] = str(plain_value(value))
+            elif isinstance(self.names.get(holder), dict):
+                self.names[holder][key] = value
+
+    def _add(self, name: str, more: Any) -> None:
+        """Make a list, a text or a table longer, in place where that can be: other names hold it too."""
+        old = self.names.get(name)
+        if isinstance(old, list):
+            old.extend(more if isinstance(more, (list, tuple)) else [more])
+        elif isinstance(old, dict) and isinstance(more, dict):
+            old.update(more)
+        elif isinstance(old, str) and isinstance(more, str):
+            self.names[name] = old + more
+            self.program.texts.append((self.line, old + more))
+
+    # --- values -------------------------------------------------------------------------------------------
+
+    def value(self, node: ast.expr) -> Any:
+        """The value of an expression; a mark with its text where only a run could tell."""
+        found = self._read(node)
+        return f"{_UNKNOWN}{_name_of(node)}{_UNKNOWN}" if found is _NOT_READ else found
+
+    def _read(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return self.names.get(node.id, _NOT_READ)
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return self._items(node.elts)
+        if isinstance(node, ast.Dict):
+            return self._table(node)
+        if isinstance(node, ast.JoinedStr):
+            return "".join(str(self.value(part)) for part in node.values)
+        if isinstance(node, ast.FormattedValue):
+            return self.value(node.value)
+        if isinstance(node, ast.IfExp):
+            return self.value(node.body)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            number = self.value(node.operand)
+            return -number if isinstance(number, (int, float)) else _NOT_READ
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            left, right = self.value(node.left), self.value(node.right)
+            return left + right if type(left) is type(right) and isinstance(left, (str, list)) else _NOT_READ
+        if isinstance(node, ast.BoolOp):  # os.environ.get("MODEL") or "a/b"
+            return self.value(node.values[-1])
+        if isinstance(node, ast.Call):
+            return self._called(node)
+        return _NOT_READ
+
+    def _items(self, nodes: list[ast.expr]) -> list[Any]:
+        found: list[Any] = []
+        for node in nodes:
+            if not isinstance(node, ast.Starred):
+                found.append(self.value(node))
+                continue
+            inner = self.value(node.value)
+            found += inner if isinstance(inner, list) else [inner]
+        return found
+
+    def _table(self, node: ast.Dict) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        for key, item in zip(node.keys, node.values, strict=True):
+            value = self.value(item)
+            if key is not None:
+                found[self.value(key)] = value
+            elif isinstance(value, dict):
+                found.update(value)
+        return found
+
+    def _keywords(self, node: ast.Call) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for keyword in node.keywords:
+            value = self.value(keyword.value)
+            if keyword.arg:
+                found[keyword.arg] = value
+            elif isinstance(value, dict):
+                found.update(value)
+            else:  # **options, of which nothing is known
+                found[_name_of(keyword.value)] = value
+        return found
+
+    def _called(self, node: ast.Call) -> Any:
+        """The value of a call of Python's own whose arguments say it."""
+        name, arguments = ast.unparse(node.func), [self.value(argument) for argument in node.args]
+        if name == "dict":
+            return self._keywords(node)
+        if name in ("os.environ.get", "os.getenv") and arguments:
+            return arguments[1] if len(arguments) > 1 else f"{_UNKNOWN}{arguments[0]}{_UNKNOWN}"
+        if len(arguments) != 1:
+            return posixpath.join(*map(str, arguments)) if name == "os.path.join" and arguments else _NOT_READ
+        (argument,) = arguments
+        if name == "json.dumps":
+            return json.dumps(plain_value(argument)) if isinstance(argument, (dict, list)) else argument
+        if name in ("str", "int", "float", "Path", "list", "shlex.quote", "os.path.expanduser"):
+            return argument
+        if name == "shlex.split" or (name.endswith(".split") and not node.args):
+            return str(argument).split()
+        joined = isinstance(node.func, ast.Attribute) and node.func.attr == "join" and isinstance(argument, list)
+        return " ".join(str(item) for item in argument) if joined else _NOT_READ
+
+
+_NOT_READ = object()
+
+
+def _name_of(node: ast.expr) -> str:
+    """An expression as the name of a variable."""
+    return re.sub(r"[^A-Za-z0-9_]+", "_", ast.unparse(node)).strip("_")[:40] or "value"
