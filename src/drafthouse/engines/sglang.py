@@ -63,7 +63,7 @@ class SGLang(Engine):
         "sglang:num_queue_reqs": "running",
     }
     programs: ClassVar[Mapping[str, str]] = {"sglang": "serve"}
-    python_modules = ("sglang.launch_server",)
+    python_modules = ("sglang.launch_server", "dynamo.sglang")
     python_calls = ("Engine", "ServerArgs")
     images = ((r"(?:.*/)?lmsysorg/sglang", ()),)
     forms = ("python -m sglang.launch_server", "sglang serve")

@@ -58,7 +58,7 @@ class VLLM(SpecDecodeCounters):
     }
     tokenizes = True
     programs: ClassVar[Mapping[str, str]] = {"vllm": "serve"}
-    python_modules = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
+    python_modules = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main", "dynamo.vllm")
     images = (
         # Also -rocm, -cpu, -xpu, and what others build on it under the same name.
         (r"(?:.*/)?vllm-(?:openai|cpu)(?:-[\w-]+)?", ("vllm", "serve")),

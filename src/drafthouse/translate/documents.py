@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +27,13 @@ _DOCUMENT = re.compile(r"^---[^\n]*\n|^\.\.\.[ \t]*\n", re.MULTILINE)
 _ENTRY, _ARGUMENTS, _WHOLE = "entrypoint", "args", "cmd"
 #: Keys that are read; the others of a service or a container are named, and are not for a profile.
 _READ = {"command", _ENTRY, _ARGUMENTS, _WHOLE, "image", "environment", "env", "name"}
+_HOLDS = re.compile(
+    rf"(?:^[ \t-]*|[{{,][ \t]*)(?:command|image|run|modelURL|engine_kwargs|{_ENTRY}|{_ARGUMENTS}|{_WHOLE}):",
+    re.MULTILINE,
+)
 _MODEL_KEYS = {"model", "m", "hf", "hf-repo", "hfr", "model-url", "LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO"}
+#: What charts and Ray Serve start, without saying so.
+_SERVE = ("vllm", "serve")
 _PRESETS_OF = next(engine.presets_of for engine in ENGINES if engine.presets_of)
 _NAME_IN_BRACKETS = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 
@@ -112,7 +119,7 @@ def _in_sections(text: str, above: int) -> Iterator[Holder]:
             yield Holder(line, keys.get("Exec", ""), entry, "", keys["Image"], environment, more)
         elif mark["name"] == "*":
             common = keys
-        elif _MODEL_KEYS & {*keys, *common} and not {"ExecStart", "Image"} & keys.keys():
+        elif _MODEL_KEYS & {*keys, *common} and not {"ExecStart", "Image", "command", "cmd"} & keys.keys():
             variables, words = {}, [_PRESETS_OF]
             for key, value in {**common, **keys}.items():
                 bare = value.strip("\"'") if value[:1] == value[-1:] else value
@@ -134,7 +141,7 @@ def _as_flag(key: str, value: str) -> list[str]:
 
 
 def _holders(text: str, above: int) -> Iterator[Holder]:
-    if not re.search(rf"(?:^[ \t-]*|[{{,][ \t]*)(?:command|image|{_ENTRY}|{_ARGUMENTS}|{_WHOLE}):", text, re.MULTILINE):
+    if not _HOLDS.search(text):
         return
     starts = [0, *(match.end() for match in _DOCUMENT.finditer(text))]
     for begin, end in zip(starts, [*starts[1:], len(text)], strict=True):
@@ -170,7 +177,7 @@ def _walk(data: Any, macros: Mapping[str, str]) -> Iterator[Holder]:
             yield from _walk(item, macros)
     if not isinstance(data, dict):
         return
-    holder = _holder(data, macros)
+    holder = _of_a_chart(data) or _holder(data, macros)
     if holder is not None:
         yield holder
         return
@@ -201,6 +208,35 @@ def _holder(data: Any, macros: Mapping[str, str]) -> Holder | None:
         holder.entrypoint, holder.command, holder.arguments = command, "", held.get(_ARGUMENTS, "")
     holder.settings = [(f"--{key}", _short(value)) for key, value in data.items() if key not in _READ]
     return holder
+
+
+def _of_a_chart(data: Mapping[str, Any]) -> Holder | None:
+    """The holder that a mapping of a tool is which writes the command itself; None where it is none of those."""
+    if isinstance(data.get("run"), str):  # SkyPilot
+        return Holder(0, ["bash", "-c", data["run"]], environment=dict(_variables(data.get("envs"))))
+    if "modelURL" in data:  # vLLM's production stack
+        config = data.get("vllmConfig")
+        config = dict(config) if isinstance(config, dict) else {}
+        more = config.pop("extraArgs", None)
+        words = [word for key, value in config.items() for word in _as_words(key, value)]
+        return Holder(0, [*_SERVE, str(data["modelURL"]), *words, *(more if isinstance(more, list) else [])])
+    if isinstance(data.get("engine_kwargs"), dict):  # Ray Serve
+        loading = data.get("model_loading_config")
+        loading = loading if isinstance(loading, dict) else {}
+        words = [word for key, value in data["engine_kwargs"].items() for word in _as_words(key, value)]
+        return Holder(0, [*_SERVE, str(loading.get("model_source", loading.get("model_id", ""))), *words])
+    if "modelFormat" in data and isinstance(data.get(_ARGUMENTS), list):  # KServe
+        words = [str(word).replace("--model_id", "--model") for word in data[_ARGUMENTS]]
+        return Holder(0, [*_SERVE, *(word for word in words if not word.startswith("--model_name"))])
+    return None
+
+
+def _as_words(key: str, value: Any) -> list[str]:
+    """A setting as a flag and its value: ``maxModelLen: 8192``."""
+    flag = "--" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", "-", key).lower()
+    if isinstance(value, bool):
+        return [flag] if value else [f"--no-{flag[2:]}"]
+    return [flag, json.dumps(value) if isinstance(value, (dict, list)) else str(value)]
 
 
 def _in_macros(value: Any, macros: Mapping[str, str]) -> Any:

@@ -28,9 +28,10 @@ FORMS = ", ".join(
 SHELL = "sh -c"
 _SHELLS = ("bash", "sh", "zsh")
 _CONTAINERS = ("docker", "podman", "nvidia-docker", "nerdctl")
+_APPTAINERS = ("apptainer", "singularity")
 #: Programs that only talk of others.
 _TALKERS = ("pkill", "pgrep", "grep", "which", "killall", "pip", "pip3", "apt", "apt-get", "brew", "man", "type")
-_NAMES = sorted([*PROGRAMS, *PYTHON_MODULES, *_CONTAINERS], key=len, reverse=True)
+_NAMES = sorted([*PROGRAMS, *PYTHON_MODULES, *_CONTAINERS, *_APPTAINERS], key=len, reverse=True)
 _NAMED = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, _NAMES))})(?:\.exe)?(?![\w.-])")
 #: The first line of what may go on below: a program, a setting, a here-document, what opens a block.
 _OPENS = re.compile(
@@ -373,6 +374,8 @@ def _command(words: list[str], line: int) -> Words | None:
     if name in _CONTAINERS:
         inner = words[2:] if words[1:2] == ["container"] else words[1:]
         return Words(line, "docker run", inner[1:]) if inner[:1] in (["run"], ["create"]) else None
+    if name in _APPTAINERS and words[1:2] in (["exec"], ["run"]):
+        return Words(line, "docker run", words[2:])
     if name in _SHELLS and any(re.fullmatch(r"-\w*c", word) for word in words[1:-1]):
         return Words(line, SHELL, words)
     return engine_words(words, line)

@@ -39,7 +39,7 @@ class Program:
 
 
 def read_python(text: str, calls: re.Pattern[str]) -> Program:
-    """Read every statement of a text that is Python; ``calls`` (up to their bracket) also where a page broke its lines."""
+    """Read every statement of a text; ``calls``, up to their bracket, also where a page lost its lines."""
     program = Program()
     for line, statement in _statements(text, calls):
         _Reader(program, line).visit(statement)

@@ -66,6 +66,21 @@ def _exec_form(match: re.Match[str]) -> str:
     return " ".join(hidden(re.sub(r"\\(.)", r"\1", word)) for word in words)
 
 
+def _unescaped(match: re.Match[str]) -> str:
+    """A string of Nix as the command in it."""
+    return re.sub(r"\\(.)", r"\1", match[1])
+
+
+def _made(text: str) -> str:
+    """A Makefile with the values of its variables, as `make` hands its recipes to a shell."""
+    values = {match[1]: match[2].strip() for match in _MAKE_VARIABLE.finditer(text)}
+    for _ in range(4):  # one may name another
+        text = re.sub(r"\$[({](\w+)[)}]", lambda match: values.get(match[1], match[0]), text)
+    return re.sub(r"^\t[@-]+", "\t", text.replace("$$", "$"), flags=re.MULTILINE)
+
+
+_RECIPE = re.compile(r"^[\w%./$()-]+[ \t]*:(?!=)[^\n]*\n\t", re.MULTILINE)
+_MAKE_VARIABLE = re.compile(r"^(?:export[ \t]+)?(\w+)[ \t]*[?:]?:?=[ \t]*((?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)
 _WINDOWS = re.compile(r"\.exe\b|^PS [A-Z]:|\$env:|^@?echo off\b", re.IGNORECASE | re.MULTILINE)
 _Text = str | Callable[[re.Match[str]], str]
 #: What is repaired, and whether in Windows' shells alone. In this order.
@@ -76,6 +91,10 @@ _REPAIRS: tuple[tuple[str, _Text, bool], ...] = (
     (r"(?<=\s)\.\\(?=[\w.])|^\.\\(?=[\w.])", "./", True),
     (r"%([A-Za-z_]\w*)%", r"${\1}", True),
     (r"[ \t][\^`][ \t]*(?=\n)", r" \\", True),
+    # PowerShell's variables and lists, and a list as arguments.
+    (r"^([ \t]*)\$(\w+)[ \t]*=[ \t]*@?(?=[(\"'\d])", r"\1\2=", True),
+    (r"(?<=[\"'\w)]),[ \t]*(?=\n|[\"'$])", " ", True),
+    (r"(?<=\s)@(\w+)\b(?!\()", r'"${\1[@]}"', True),
     (r"[ \t][\^`][ \t]*(?=\n[ \t]*-)", r" \\", False),
     (r"\\[ \t]+(?=\n)", r"\\", False),
     # Prompts of shells, and the numbers of a list.
@@ -86,6 +105,8 @@ _REPAIRS: tuple[tuple[str, _Text, bool], ...] = (
     ),
     # What other files say around a command: units of systemd, Dockerfiles, PowerShell, Windows' cmd.
     (r"^[ \t]*Exec(?:Start)?=[-@:+!]*[ \t]*", "", False),
+    (r"^[ \t]*(?:serviceConfig\.)?ExecStart[ \t]+=[ \t]*\"((?:[^\"\\\n]|\\.)*)\"[ \t]*;?[ \t]*$", _unescaped, False),
+    (r"\$\{(?:pkgs|lib|config)\.[\w.\"-]+\}", "/nix", False),
     (r"^[ \t]*Environment=(?=[\"']?[A-Za-z_]\w*=)", "export ", False),
     (r"^[ \t]*(?:ENTRYPOINT|CMD|RUN)[ \t]+\[(?P<words>[ \t]*\"[^\n]*)\][ \t]*$", _exec_form, False),
     (r"^[ \t]*ENV[ \t]+([A-Za-z_]\w*)[ \t]+(?=[^\s=])", r"export \1=", False),
@@ -106,6 +127,7 @@ _REPAIRS: tuple[tuple[str, _Text, bool], ...] = (
 def mended(text: str) -> str:
     """The text with all repairs of the table."""
     windows = _WINDOWS.search(text) is not None
+    text = _made(text) if _RECIPE.search(text) else text
     for pattern, instead, only_windows in _REPAIRS:
         if windows or not only_windows:
             text = re.sub(pattern, instead, text, flags=re.MULTILINE)

@@ -14,8 +14,8 @@ from ..engines.base import Engine
 from ..engines.registry import DIALECTS
 from .documents import Holder, holders_of
 from .launchers import taken_off
-from .python_text import Program, plain_value, read_python
 from .paste import FORMS, SHELL, Paste, Words, engine_of, engine_words, read_paste
+from .python_text import Program, plain_value, read_python
 from .repairs import plain_text
 from .shell import Value
 
@@ -23,11 +23,14 @@ from .shell import Value
 _DOCKER_SWITCHES = {
     "--rm", "--interactive", "--tty", "--detach", "--privileged", "--init", "--read-only", "--publish-all",
     "--no-healthcheck", "--oom-kill-disable", "--quiet", "--sig-proxy", "--disable-content-trust",
+    # Apptainer's.
+    "--nv", "--rocm", "--cleanenv", "--contain", "--containall", "--no-home", "--fakeroot", "--writable-tmpfs",
+    "--writable", "--compat",
 }  # fmt: skip
 _DOCKER_SHORT = {
     "-p": "--publish", "-v": "--volume", "-e": "--env", "-u": "--user", "-w": "--workdir", "-h": "--hostname",
     "-m": "--memory", "-l": "--label", "-c": "--cpu-shares", "-i": "--interactive", "-t": "--tty",
-    "-d": "--detach", "-P": "--publish-all", "-q": "--quiet",
+    "-d": "--detach", "-P": "--publish-all", "-q": "--quiet", "-B": "--bind",
 }  # fmt: skip
 #: The calls in Python that make an engine, and whose they are.
 _CALLS = {name: engine for engine in DIALECTS.values() for name in engine.python_calls}
