@@ -13,8 +13,9 @@ from ..core.errors import one_problem
 from ..core.secret_shapes import without_shapes
 from ..core.yaml_documents import yaml_of
 from ..engines.registry import DIALECTS, ENGINES
+from .expansions import Value, filled
 from .repairs import mended, shown
-from .shell import Value, filled, words_of
+from .shell import words_of
 
 _FENCE = re.compile(r"^([ \t]*)```[ \t]*(?:ya?ml)\b[^\n]*\n(?P<body>.*?)^\1```", re.MULTILINE | re.DOTALL)
 #: A file that begins in the middle of a paste: its first line, and what a line of it looks like.

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from ..core.errors import Problem, one_problem
 from ..engines.base import Engine
 from ..engines.registry import DIALECTS
+from .expansions import Value
 from .launchers import before_program
 from .repairs import BROKEN_LINE, hidden, mended, plain_text, shown
-from .shell import Run, Shell, Value, parsed
+from .shell import Run, Shell, parsed
 
 #: Programs and Python modules that serve, and the engine of each.
 PROGRAMS = {name: engine for engine in DIALECTS.values() for name in engine.programs}

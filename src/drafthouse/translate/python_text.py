@@ -10,6 +10,7 @@ import ast
 import json
 import posixpath
 import re
+import shlex
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -215,31 +216,46 @@ class _Reader(ast.NodeVisitor):
         return f"{_UNKNOWN}{_name_of(node)}{_UNKNOWN}" if found is _NOT_READ else found
 
     def _read(self, node: ast.expr) -> Any:
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name):
-            return self.names.get(node.id, _NOT_READ)
-        if isinstance(node, (ast.List, ast.Tuple)):
-            return self._items(node.elts)
-        if isinstance(node, ast.Dict):
-            return self._table(node)
-        if isinstance(node, ast.JoinedStr):
-            return "".join(str(self.value(part)) for part in node.values)
-        if isinstance(node, ast.FormattedValue):
-            return self.value(node.value)
-        if isinstance(node, ast.IfExp):
-            return self.value(node.body)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            number = self.value(node.operand)
-            return -number if isinstance(number, (int, float)) else _NOT_READ
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            left, right = self.value(node.left), self.value(node.right)
-            return left + right if type(left) is type(right) and isinstance(left, (str, list)) else _NOT_READ
-        if isinstance(node, ast.BoolOp):  # os.environ.get("MODEL") or "a/b"
-            return self.value(node.values[-1])
-        if isinstance(node, ast.Call):
-            return self._called(node)
-        return _NOT_READ
+        read = getattr(self, f"_of_{type(node).__name__}", None)
+        return _NOT_READ if read is None else read(node)
+
+    def _of_Constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def _of_Name(self, node: ast.Name) -> Any:
+        return self.names.get(node.id, _NOT_READ)
+
+    def _of_List(self, node: ast.List | ast.Tuple) -> Any:
+        return self._items(node.elts)
+
+    _of_Tuple = _of_List
+
+    def _of_Dict(self, node: ast.Dict) -> Any:
+        return self._table(node)
+
+    def _of_JoinedStr(self, node: ast.JoinedStr) -> Any:
+        return "".join(str(self.value(part)) for part in node.values)
+
+    def _of_FormattedValue(self, node: ast.FormattedValue) -> Any:
+        return self.value(node.value)
+
+    def _of_IfExp(self, node: ast.IfExp) -> Any:
+        return self.value(node.body)
+
+    def _of_BoolOp(self, node: ast.BoolOp) -> Any:  # os.environ.get("MODEL") or "a/b"
+        return self.value(node.values[-1])
+
+    def _of_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        number = self.value(node.operand)
+        return -number if isinstance(node.op, ast.USub) and isinstance(number, (int, float)) else _NOT_READ
+
+    def _of_BinOp(self, node: ast.BinOp) -> Any:
+        left, right = self.value(node.left), self.value(node.right)
+        alike = isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, (str, list))
+        return left + right if alike else _NOT_READ
+
+    def _of_Call(self, node: ast.Call) -> Any:
+        return self._called(node)
 
     def _items(self, nodes: list[ast.expr]) -> list[Any]:
         found: list[Any] = []
@@ -278,18 +294,24 @@ class _Reader(ast.NodeVisitor):
         name, arguments = ast.unparse(node.func), [self.value(argument) for argument in node.args]
         if name == "dict":
             return self._keywords(node)
-        if name in ("os.environ.get", "os.getenv") and arguments:
-            return arguments[1] if len(arguments) > 1 else f"{_UNKNOWN}{arguments[0]}{_UNKNOWN}"
-        if len(arguments) != 1:
-            return posixpath.join(*map(str, arguments)) if name == "os.path.join" and arguments else _NOT_READ
-        (argument,) = arguments
+        if not arguments:
+            return _NOT_READ
+        if name in ("os.environ.get", "os.getenv"):
+            return [f"{_UNKNOWN}{arguments[0]}{_UNKNOWN}", *arguments][-1 if len(arguments) > 1 else 0]
+        if name == "os.path.join":
+            return posixpath.join(*map(str, arguments))
+        return self._of_one(name, node.func, arguments[0]) if len(arguments) == 1 else _NOT_READ
+
+    @staticmethod
+    def _of_one(name: str, function: ast.expr, argument: Any) -> Any:
+        """The value of a call with one argument."""
         if name == "json.dumps":
             return json.dumps(plain_value(argument)) if isinstance(argument, (dict, list)) else argument
         if name in ("str", "int", "float", "Path", "list", "shlex.quote", "os.path.expanduser"):
             return argument
-        if name == "shlex.split" or (name.endswith(".split") and not node.args):
-            return str(argument).split()
-        joined = isinstance(node.func, ast.Attribute) and node.func.attr == "join" and isinstance(argument, list)
+        if name == "shlex.split":
+            return shlex.split(str(argument))
+        joined = isinstance(function, ast.Attribute) and function.attr == "join" and isinstance(argument, list)
         return " ".join(str(item) for item in argument) if joined else _NOT_READ
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -18,13 +17,10 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from ..core.secret_shapes import is_secret_name
+from .expansions import Value, as_text, filled, parameter, printed
 from .repairs import shown
 
 _PARSER = Parser(Language(tree_sitter_bash.language()))
-Value = str | list[str]
-_NESTED = r"(?:[^{}]|\{[^{}]*\})*"
-_VARIABLE = re.compile(rf"\$(?:\{{{_NESTED}\}}|[A-Za-z_]\w*|[0-9@*#?])")
-_PARTS = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*|[0-9@*#?])(?:\[(?P<index>[^\]]*)\])?(?P<rest>.*?)\}?", re.DOTALL)
 _DEEPEST, _MOST_TURNS = 8, 200  # scripts in words of scripts; turns of a loop
 _TESTS: Mapping[str, Callable[[str, str], bool]] = {
     "=": fnmatch.fnmatchcase,
@@ -37,6 +33,15 @@ _TESTS: Mapping[str, Callable[[str, str], bool]] = {
     "-lt": lambda left, right: _number(left) < _number(right),
     "-le": lambda left, right: _number(left) <= _number(right),
 }
+
+
+#: The method that reads a kind of node; of the others, what is in them is read.
+_READERS = {
+    "command": "_command", "variable_assignment": "_assign", "declaration_command": "_declare",
+    "redirected_statement": "_redirected", "list": "_list", "test_command": "_test", "negated_command": "_test",
+    "if_statement": "_if", "for_statement": "_for", "case_statement": "_case", "while_statement": "_inside",
+    "subshell": "_inside", "function_definition": "_define",
+}  # fmt: skip
 
 
 def _number(text: str) -> int:
@@ -106,43 +111,27 @@ class Shell:
     def text_value(self, name: str) -> str | None:
         """A variable's value as one text; None where the script does not set it, or where it may be a secret."""
         value = self._value(name)
-        return " ".join(value) if isinstance(value, list) else value
+        return None if value is None else as_text(value)
 
     # --- statements -----------------------------------------------------------------------------------
 
     def _walk(self, node: Node) -> bool | None:
         """Read a node; return what a condition holds, None where that is not known."""
-        kind = node.type
         if self._over:
             return None
-        if kind == "command":
-            self._command(node)
-        elif kind == "variable_assignment":
-            self._assign(node)
-        elif kind == "declaration_command":
-            self._declare(node)
-        elif kind == "redirected_statement":
-            return self._redirected(node)
-        elif kind == "list":
-            return self._list(node)
-        elif kind in ("test_command", "negated_command"):
-            return self._test(node)
-        elif kind == "if_statement":
-            self._if(node)
-        elif kind == "for_statement":
-            self._for(node)
-        elif kind == "case_statement":
-            self._case(node)
-        elif kind in ("while_statement", "subshell"):
-            self._inside(node)
-        elif kind == "function_definition":
-            name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
-            if name is not None and body is not None:
-                self.functions[_text(name)] = body
-        elif kind not in ("comment", "heredoc_body"):
+        reader = _READERS.get(node.type)
+        if reader:
+            holds = getattr(self, reader)(node)
+            return holds if isinstance(holds, bool) else None
+        if node.type not in ("comment", "heredoc_body"):
             for child in node.named_children:
                 self._walk(child)
         return None
+
+    def _define(self, node: Node) -> None:
+        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        if name is not None and body is not None:
+            self.functions[_text(name)] = body
 
     def _inside(self, node: Node) -> None:
         """Read what may happen or not: its variables do not count afterwards."""
@@ -330,7 +319,7 @@ class Shell:
             self.used = kept
         if words:
             out = {
-                key: shown(_one(self.values[key]))
+                key: shown(as_text(self.values[key]))
                 for key in self.exported
                 if key in self.values and key not in self.used
             }
@@ -485,48 +474,12 @@ class Shell:
         words = aside.runs[0].words if len(aside.runs) == 1 else [""]
         if words[0] == "cat" and len(words) == 2 and _file_name(words[1]) in self.files:
             return self.files[_file_name(words[1])].rstrip("\n")
-        printed = _printed(words)
-        return re.sub(r"\"|\\\n\s*", "", _text(node)) if printed is None else printed
+        output = printed(words)
+        return re.sub(r"\"|\\\n\s*", "", _text(node)) if output is None else output
 
 
 def _text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
-
-
-def _printed(words: list[str]) -> str | None:
-    """What a command prints by its words alone; None where it takes a run to know."""
-    name, arguments = words[0], [word for word in words[1:] if not word.startswith("-")]
-    if name == "echo":
-        return " ".join(words[1:])
-    if name == "printf" and len(words) > 1:
-        return _formatted(words[1], words[2:])
-    if len(arguments) != 1:
-        return None
-    (argument,) = arguments
-    if name in ("command", "which", "realpath", "readlink"):
-        return argument
-    if name in ("dirname", "basename") and "$" not in argument:
-        return getattr(posixpath, name)(argument.rstrip("/")) or "."
-    return None
-
-
-def _formatted(template: str, arguments: list[str]) -> str | None:
-    """What `printf` makes of a template: it is used again as long as there are arguments."""
-    *pieces, last = re.split(r"%(?:\.\d+)?[sdifg]", template.replace("\\n", "\n"))
-    if "%" in "".join([*pieces, last]).replace("%%", ""):
-        return None
-    if not pieces:
-        return last.replace("%%", "%").rstrip("\n")
-    text = ""
-    for start in range(0, max(len(arguments), 1), len(pieces)):
-        for place, piece in enumerate(pieces, start):
-            text += piece + (arguments[place] if place < len(arguments) else "")
-        text += last
-    return text.replace("%%", "%").rstrip("\n")
-
-
-def _one(value: Value) -> str:
-    return " ".join(value) if isinstance(value, list) else value
 
 
 def _file_name(name: str) -> str:
@@ -562,51 +515,3 @@ def words_of(text: str) -> list[str]:
     if root.has_error or len(shell.runs) != 1:
         return flat.split()
     return shell.runs[0].words[1:]
-
-
-def filled(text: str, value_of: Callable[[str], Value | None]) -> str:
-    """The text with the values of its variables, and with the defaults of those that have none."""
-    return _VARIABLE.sub(lambda match: _one(parameter(match.group(), value_of)), text)
-
-
-def parameter(text: str, value_of: Callable[[str], Value | None]) -> Value:
-    """What ``$NAME`` or ``${NAME…}`` stands for; itself where nobody says."""
-    match = _PARTS.fullmatch(text)
-    if match is None:
-        return text
-    value, index, rest = value_of(match["name"]), match["index"], match["rest"]
-    if index is not None and isinstance(value, list) and index not in ("@", "*"):
-        value = value[int(index)] if index.isdigit() and int(index) < len(value) else None
-    operator = re.match(r":?[-=?+]|##?|%%?|//?|,,?|\^\^?|:", rest)
-    if operator is None:
-        return text if value is None or rest else value
-    word = filled(rest[operator.end() :], value_of)
-    if "$(" in word:
-        word = word.replace('"', "")
-    if operator.group() in (":-", "-", ":=", "="):
-        return value if value else word.strip("\"'")
-    if operator.group() in (":+", "+"):
-        return word.strip("\"'") if value else ""
-    if operator.group() in (":?", "?"):
-        return f"${{{match['name']}}}" if value is None else value
-    return text if value is None else _cut(_one(value), operator.group(), word)
-
-
-def _cut(value: str, operator: str, word: str) -> str:
-    """What ``#``, ``%`` and ``/`` of a shell make of a value."""
-    if operator in (",,", "^^"):
-        return value.lower() if operator == ",," else value.upper()
-    if operator[0] == "/":
-        old, _, new = word.partition("/")
-        return value.replace(old, new, -1 if operator == "//" else 1)
-    lengths = range(len(value) + 1)
-    if operator[0] in "#%":
-        from_start = operator[0] == "#"
-        pieces = [(value[:size], value[size:]) for size in lengths]
-        fitting = [(head, tail) for head, tail in pieces if fnmatch.fnmatchcase(head if from_start else tail, word)]
-        longest = len(operator) == 2
-        if fitting and from_start:
-            return fitting[-1 if longest else 0][1]
-        if fitting:
-            return fitting[0 if longest else -1][0]
-    return value

@@ -13,11 +13,11 @@ from ..core.secret_shapes import GONE, is_secret_name, without_shapes
 from ..engines.base import Engine
 from ..engines.registry import DIALECTS
 from .documents import Holder, holders_of
+from .expansions import Value
 from .launchers import taken_off
 from .paste import FORMS, SHELL, Paste, Words, engine_of, engine_words, read_paste
 from .python_text import Program, plain_value, read_python
 from .repairs import plain_text
-from .shell import Value
 
 #: Flags of `docker run` that take no value; all the others do.
 _DOCKER_SWITCHES = {

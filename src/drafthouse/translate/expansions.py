@@ -1,0 +1,104 @@
+"""What a shell puts in the place of a variable or of a command, where the text alone says it."""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+from collections.abc import Callable
+
+Value = str | list[str]
+_NESTED = r"(?:[^{}]|\{[^{}]*\})*"
+_VARIABLE = re.compile(rf"\$(?:\{{{_NESTED}\}}|[A-Za-z_]\w*|[0-9@*#?])")
+_PARTS = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*|[0-9@*#?])(?:\[(?P<index>[^\]]*)\])?(?P<rest>.*?)\}?", re.DOTALL)
+
+
+def as_text(value: Value) -> str:
+    """A value as one text."""
+    return " ".join(value) if isinstance(value, list) else value
+
+
+def filled(text: str, value_of: Callable[[str], Value | None]) -> str:
+    """The text with the values of its variables, and with the defaults of those that have none."""
+    return _VARIABLE.sub(lambda match: as_text(parameter(match.group(), value_of)), text)
+
+
+def parameter(text: str, value_of: Callable[[str], Value | None]) -> Value:
+    """What ``$NAME`` or ``${NAME…}`` stands for; itself where nobody says."""
+    match = _PARTS.fullmatch(text)
+    if match is None:
+        return text
+    rest = match["rest"]
+    value = _item(value_of(match["name"]), match["index"])
+    operator = re.match(r":?[-=?+]|##?|%%?|//?|,,?|\^\^?|:", rest)
+    if operator is None:
+        return text if value is None or rest else value
+    word = filled(rest[operator.end() :], value_of)
+    if "$(" in word:
+        word = word.replace('"', "")
+    if operator.group() in (":-", "-", ":=", "="):
+        return value if value else word.strip("\"'")
+    if operator.group() in (":+", "+"):
+        return word.strip("\"'") if value else ""
+    if operator.group() in (":?", "?"):
+        return f"${{{match['name']}}}" if value is None else value
+    return text if value is None else _cut(as_text(value), operator.group(), word)
+
+
+def _item(value: Value | None, index: str | None) -> Value | None:
+    """One item of a list, by what stands between its brackets; all of it without them, and with ``@``."""
+    if index in (None, "@", "*") or not isinstance(value, list):
+        return value
+    return value[int(index)] if index.isdigit() and int(index) < len(value) else None
+
+
+def _cut(value: str, operator: str, word: str) -> str:
+    """What ``#``, ``%`` and ``/`` of a shell make of a value."""
+    if operator in (",,", "^^"):
+        return value.lower() if operator == ",," else value.upper()
+    if operator[0] == "/":
+        old, _, new = word.partition("/")
+        return value.replace(old, new, -1 if operator == "//" else 1)
+    lengths = range(len(value) + 1)
+    if operator[0] in "#%":
+        from_start = operator[0] == "#"
+        pieces = [(value[:size], value[size:]) for size in lengths]
+        fitting = [(head, tail) for head, tail in pieces if fnmatch.fnmatchcase(head if from_start else tail, word)]
+        longest = len(operator) == 2
+        if fitting and from_start:
+            return fitting[-1 if longest else 0][1]
+        if fitting:
+            return fitting[0 if longest else -1][0]
+    return value
+
+
+def printed(words: list[str]) -> str | None:
+    """What a command prints by its words alone; None where it takes a run to know."""
+    name, arguments = words[0], [word for word in words[1:] if not word.startswith("-")]
+    if name == "echo":
+        return " ".join(words[1:])
+    if name == "printf" and len(words) > 1:
+        return _formatted(words[1], words[2:])
+    if len(arguments) != 1:
+        return None
+    (argument,) = arguments
+    if name in ("command", "which", "realpath", "readlink"):
+        return argument
+    if name in ("dirname", "basename") and "$" not in argument:
+        return getattr(posixpath, name)(argument.rstrip("/")) or "."
+    return None
+
+
+def _formatted(template: str, arguments: list[str]) -> str | None:
+    """What `printf` makes of a template: it is used again as long as there are arguments."""
+    *pieces, last = re.split(r"%(?:\.\d+)?[sdifg]", template.replace("\\n", "\n"))
+    if "%" in "".join([*pieces, last]).replace("%%", ""):
+        return None
+    if not pieces:
+        return last.replace("%%", "%").rstrip("\n")
+    text = ""
+    for start in range(0, max(len(arguments), 1), len(pieces)):
+        for place, piece in enumerate(pieces, start):
+            text += piece + (arguments[place] if place < len(arguments) else "")
+        text += last
+    return text.replace("%%", "%").rstrip("\n")
