@@ -20,13 +20,13 @@ from drafthouse.serving.out_of_traffic import DRAIN, RUN, out_file
 from tests.e2e.conftest import BIN
 from tests.fleet.lab import FRONT_PORT, GATEWAY_PORT, MODEL, Lab, Load, Node, Stream, ended, fleet, until
 from tests.support.programs import needs
-from tests.support.tales import TALES
+from tests.support.tales import SHORTEST
 
 pytestmark = needs("curl")
 
 # One thread each: the boxes share two cores, and one that is measured shares them with the two that serve.
 SERVE = {"parallel": 4, "threads": 1}
-OVERRIDES: dict[str, Any] = {"target": "smollm2-135m-q4", "serve": SERVE, "experiment": TALES}
+OVERRIDES: dict[str, Any] = {"target": "smollm2-135m-q4", "serve": SERVE, "experiment": SHORTEST["experiment"]}
 CHANGED: dict[str, Any] = {**OVERRIDES, "serve": {**SERVE, "context": 3072}}
 #: The engine and the weights are there; nothing here has a way to an index.
 INSTALLED = ("--skip-tags", "host,weights", "-e", "benchmark_wait_s=5")
@@ -179,6 +179,7 @@ def test_a_box_that_is_not_reached_is_named_and_the_others_go_on(lab: Lab) -> No
     assert not failed([lab.ask(tokens=8) for _ in range(6)])
 
 
+@pytest.mark.soak
 def test_an_upgrade_of_all_boxes_under_load_fails_no_request(lab: Lab, figure: Callable[[str], None]) -> None:
     before = [release(lab, box) for box in lab.boxes]
     begun = time.monotonic()

@@ -26,11 +26,11 @@ import pytest
 from drafthouse.profiles.workspace import ROOT
 from tests.hosts.hosts import Host, Lab
 from tests.hosts.test_firewall import tiny_image
-from tests.support.tales import BESIDE_OTHERS
+from tests.support.tales import SHORTEST
 from tests.support.waiting import until
 
 PROFILE, GPU_PROFILE = "cpu-smollm2-ngram", "rtx6000-qwen-eagle3"
-OVERRIDES: dict[str, Any] = {"runtimes": ["docker"], **BESIDE_OTHERS}
+OVERRIDES: dict[str, Any] = {"runtimes": ["docker"], **SHORTEST}
 HOME, MODELS, PORT = "/opt/drafthouse", "/models/original", 8000
 NAME, ARM = "drafthouse-speculative", "speculative"
 # systemd refuses the fourth start within a minute.

@@ -19,7 +19,7 @@ import pytest
 from tests.hosts.hosts import Ended, Host, Lab
 from tests.hosts.test_kills import SETTINGS
 from tests.support.prometheus import awaited
-from tests.support.tales import BESIDE_OTHERS
+from tests.support.tales import SHORTEST
 
 PROFILE = "cpu-smollm2-ngram"
 PORT = 9490
@@ -168,7 +168,7 @@ class Box:
 def box(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     setting = SETTINGS[request.param]
     host = lab.start(request.param)
-    overrides: dict[str, Any] = {**BESIDE_OTHERS}
+    overrides: dict[str, Any] = {**SHORTEST}
     # A tenth above what is taken now: of the whole machine, whose memory a test can make full without harm.
     taken = float(host.exec("python3", "-c", f"{MEMORY}\nprint(used())").stdout)
     limits = {"memory": round(taken + 0.1, 3)}

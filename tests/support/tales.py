@@ -21,3 +21,5 @@ TALES: dict[str, Any] = {
 #: For `overrides` of a run beside a lane's other tests: the small weights, and one thread each. Engines that spin for
 #: each other would be all that is measured.
 BESIDE_OTHERS: dict[str, Any] = {"target": "smollm2-135m-q4", "serve": {"threads": 1}, "experiment": TALES}
+#: The same for a run of which nobody reads the verdict: answers half as long.
+SHORTEST: dict[str, Any] = {**BESIDE_OTHERS, "experiment": {**TALES, "max_output_tokens": 32}}

@@ -64,7 +64,7 @@ class SGLang(Engine):
     }
     programs: ClassVar[Mapping[str, str]] = {"sglang": "serve"}
     python_modules = ("sglang.launch_server", "dynamo.sglang")
-    python_calls = ("Engine", "ServerArgs")
+    python_calls = ("ServerArgs", "Engine")
     images = ((r"(?:.*/)?lmsysorg/sglang", ()),)
     forms = ("python -m sglang.launch_server", "sglang serve")
     flags_in_file = True

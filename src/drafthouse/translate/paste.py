@@ -42,8 +42,8 @@ _OPENS = re.compile(
 )
 _HEREDOC = re.compile(r"<<(?P<dash>-?)[ \t]*(?P<quote>['\"\\]?)(?P<end>\w+)")
 #: Lines of one statement; and of one inside another that never became whole. A longer one ends as `_CLOSES` says.
-_FAR, _NEAR = 400, 60
-_PATIENCE = 100  # statements that are broken: a text with more of them is no script
+_FAR, _NEAR = 400, 30
+_PATIENCE = 50  # statements that are broken: a text with more of them is no script
 _CLOSES = re.compile(r"[ \t]*(?:fi\b|done\b|esac\b|[)}\]'\"]|\w+$)")
 _LONGEST = 30_000  # letters of one that goes on over lines
 _FENCE = re.compile(r"[ \t>]*(?:`{3}|~{3})")
@@ -351,7 +351,7 @@ def _in_word(word: str, run: Run, shell: Shell) -> list[Words]:
     """The commands in a word that is a script of its own: ``ssh box 'vllm serve M'``."""
     if not _NAMED.search(word) or shell.depth > 3:
         return []
-    inner = Shell(dict(shell.values), depth=shell.depth + 1)
+    inner = Shell(dict(shell.values), depth=shell.depth + 1, left=shell.left)
     inner.read(mended(word), run.line)
     found = [words for one in inner.runs for words in _started(one, inner)]
     for words in found:

@@ -21,6 +21,12 @@ _STRINGS_AND_COMMENTS = re.compile(rf"{_STRINGS.pattern}|#[^\n]*", re.DOTALL)
 #: A comment whose newline a page lost: it ends before the next keyword argument.
 _LOST_NEWLINE = re.compile(r"#\s[^\n\"']*?(?=\s\w+\s*=|\s*\)\s*$|\n|$)")
 _MOST_LINES, _MOST_PIECES = 150, 20  # lines of one statement; what is looked for in a line that is none
+_MOST_VALUES, _LONGEST = 5_000, 100_000  # in a value; letters of a text, and items of a list
+#: A line that may go on below: a setting, a call, a definition, a piece of JSON.
+_GOES_ON = re.compile(
+    r"[ \t]*(?:[A-Za-z_][\w.]*(?:\[[^\]]*\])?[ \t]*(?:[:+]?=|:|\()"
+    r"|(?:async[ \t]+)?def\b|(?:return|await|yield)\b|[\"'\[{@])"
+)
 _UNKNOWN = "\ue100"  # before what is not known: the text of a value that a run would give
 
 
@@ -48,13 +54,20 @@ def read_python(text: str, calls: re.Pattern[str]) -> Program:
 
 
 def plain_value(value: Any) -> Any:
-    """A value as it is written: what is not known as ``${name}``."""
+    """A value as it is written: what is not known as ``${name}``; so is what is too large."""
+    return _plain(value, [_MOST_VALUES])
+
+
+def _plain(value: Any, left: list[int]) -> Any:
+    left[0] -= 1
+    if left[0] < 0:
+        return "${value}"
     if isinstance(value, str):
         return re.sub(rf"{_UNKNOWN}([^{_UNKNOWN}]*){_UNKNOWN}", r"${\1}", value)
     if isinstance(value, dict):
-        return {str(plain_value(key)): plain_value(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain_value(item) for item in value]
+        return {str(_plain(key, left)): _plain(item, left) for key, item in value.items() if left[0] > 0}
+    if isinstance(value, list):
+        return [_plain(item, left) for item in value if left[0] > 0]
     return value
 
 
@@ -75,7 +88,7 @@ def _statements(text: str, calls: re.Pattern[str]) -> Iterator[tuple[int, ast.st
 
 def _end(lines: list[str], start: int) -> int:
     """The line behind the statement at ``start``: where its brackets and strings are closed, else the next."""
-    if not re.search(r"[(\[{\\]|\"\"\"|'''", lines[start]):
+    if not _GOES_ON.match(lines[start]):
         return start + 1
     for end in range(start + 1, min(len(lines), start + _MOST_LINES) + 1):
         bare = _STRINGS_AND_COMMENTS.sub("", "\n".join(lines[start:end]))
@@ -161,7 +174,7 @@ class _Reader(ast.NodeVisitor):
         if isinstance(owner, ast.Name) and name in ("append", "extend", "update"):
             for argument in node.args:
                 value = self.value(argument)
-                self._add(owner.id, [value] if name == "append" else value)
+                self._add(owner.id, [plain_value(value)] if name == "append" else value)
         else:
             arguments = [self.value(argument) for argument in node.args]
             self.program.calls.append((self.line, name, arguments, self._keywords(node)))
@@ -191,15 +204,17 @@ class _Reader(ast.NodeVisitor):
             if isinstance(value, list):
                 self.program.lists.append((self.line, value))
         elif isinstance(target, ast.Subscript):
-            holder, key = ast.unparse(target.value), self.value(target.slice)
+            holder, key = ast.unparse(target.value), str(plain_value(self.value(target.slice)))
             if holder == "os.environ":
-                self.program.environment[str(plain_value(key))] = str(plain_value(value))
+                self.program.environment[key] = str(plain_value(value))
             elif isinstance(self.names.get(holder), dict):
-                self.names[holder][key] = value
+                self.names[holder][key] = plain_value(value)
 
     def _add(self, name: str, more: Any) -> None:
         """Make a list, a text or a table longer, in place where that can be: other names hold it too."""
         old = self.names.get(name)
+        if isinstance(old, (list, str)) and len(old) > _LONGEST:
+            return
         if isinstance(old, list):
             old.extend(more if isinstance(more, (list, tuple)) else [more])
         elif isinstance(old, dict) and isinstance(more, dict):
@@ -213,6 +228,8 @@ class _Reader(ast.NodeVisitor):
     def value(self, node: ast.expr) -> Any:
         """The value of an expression; a mark with its text where only a run could tell."""
         found = self._read(node)
+        if isinstance(found, (str, list)) and len(found) > _LONGEST:
+            found = _NOT_READ
         return f"{_UNKNOWN}{_name_of(node)}{_UNKNOWN}" if found is _NOT_READ else found
 
     def _read(self, node: ast.expr) -> Any:
@@ -234,7 +251,7 @@ class _Reader(ast.NodeVisitor):
         return self._table(node)
 
     def _of_JoinedStr(self, node: ast.JoinedStr) -> Any:
-        return "".join(str(self.value(part)) for part in node.values)
+        return "".join(_short(self.value(part)) for part in node.values)
 
     def _of_FormattedValue(self, node: ast.FormattedValue) -> Any:
         return self.value(node.value)
@@ -272,7 +289,7 @@ class _Reader(ast.NodeVisitor):
         for key, item in zip(node.keys, node.values, strict=True):
             value = self.value(item)
             if key is not None:
-                found[self.value(key)] = value
+                found[str(plain_value(self.value(key)))] = value
             elif isinstance(value, dict):
                 found.update(value)
         return found
@@ -299,7 +316,7 @@ class _Reader(ast.NodeVisitor):
         if name in ("os.environ.get", "os.getenv"):
             return [f"{_UNKNOWN}{arguments[0]}{_UNKNOWN}", *arguments][-1 if len(arguments) > 1 else 0]
         if name == "os.path.join":
-            return posixpath.join(*map(str, arguments))
+            return posixpath.join(*map(_short, arguments))
         return self._of_one(name, node.func, arguments[0]) if len(arguments) == 1 else _NOT_READ
 
     @staticmethod
@@ -312,10 +329,15 @@ class _Reader(ast.NodeVisitor):
         if name == "shlex.split":
             return shlex.split(str(argument))
         joined = isinstance(function, ast.Attribute) and function.attr == "join" and isinstance(argument, list)
-        return " ".join(str(item) for item in argument) if joined else _NOT_READ
+        return " ".join(map(_short, argument)) if joined else _NOT_READ
 
 
 _NOT_READ = object()
+
+
+def _short(value: Any) -> str:
+    """A value inside a text; a table or a list is not written out."""
+    return f"{_UNKNOWN}value{_UNKNOWN}" if isinstance(value, (dict, list)) else str(value)
 
 
 def _name_of(node: ast.expr) -> str:

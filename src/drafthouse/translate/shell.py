@@ -21,6 +21,7 @@ from .expansions import Value, as_text, filled, parameter, printed
 from .repairs import shown
 
 _PARSER = Parser(Language(tree_sitter_bash.language()))
+_MOST_LETTERS, _LONGEST = 5_000_000, 100_000  # of all that variables become; of one
 _DEEPEST, _MOST_TURNS = 8, 200  # scripts in words of scripts; turns of a loop
 _TESTS: Mapping[str, Callable[[str, str], bool]] = {
     "=": fnmatch.fnmatchcase,
@@ -74,7 +75,8 @@ class Shell:
     """A shell's state: variables, exported ones, functions, files that were written, and what was run.
 
     ``fed`` are texts that a here-document gives to a program, or to a file: each with its line. ``notes`` are what was
-    taken without being known.
+    taken without being known; ``left`` are the letters that variables may still become: a few lines can make them grow
+    without end.
     """
 
     values: dict[str, Value] = field(default_factory=dict)
@@ -86,6 +88,7 @@ class Shell:
     notes: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     depth: int = 0
+    left: list[int] = field(default_factory=lambda: [_MOST_LETTERS])
     _line: int = 1
     _guesses: int = 0  # conditions above that were taken to hold
     _over: bool = False
@@ -256,7 +259,7 @@ class Shell:
                 new = [*old, *(new if isinstance(new, list) else [new])]
             else:
                 new = old + (new if isinstance(new, str) else " ".join(new))
-        self.values[name] = new
+        self.values[name] = new if len(new) <= _LONGEST else f"${{{name}}}"
         if "*" in self.exported and name not in self.exported:
             self.exported.append(name)
         return name
@@ -274,10 +277,12 @@ class Shell:
                 self.exported.append(name)
 
     def _value(self, name: str) -> Value | None:
-        if name in self.values and not is_secret_name(name):
-            self.used.add(name)
-            return self.values[name]
-        return None
+        if name not in self.values or is_secret_name(name) or self.left[0] < 0:
+            return None
+        self.used.add(name)
+        value = self.values[name]
+        self.left[0] -= len(value) if isinstance(value, str) else sum(map(len, value)) + len(value)
+        return value
 
     # --- commands -------------------------------------------------------------------------------------
 
@@ -467,7 +472,7 @@ class Shell:
         inner = node.named_children[0] if len(node.named_children) == 1 else None
         if inner is None or _text(node).startswith("`"):
             return _text(node)
-        aside = Shell(dict(self.values), files=dict(self.files), depth=self.depth + 1)
+        aside = Shell(dict(self.values), files=dict(self.files), depth=self.depth + 1, left=self.left)
         aside._walk(inner)
         if aside.fed:
             return aside.fed[0][1].rstrip("\n")

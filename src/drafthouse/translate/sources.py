@@ -35,6 +35,8 @@ _DOCKER_SHORT = {
 #: The calls in Python that make an engine, and whose they are.
 _CALLS = {name: engine for engine in DIALECTS.values() for name in engine.python_calls}
 _SHELLS = ("bash", "sh")
+#: A call by which people start an engine, whether it can be read or not; the others may be anything.
+_UNREAD = re.compile(rf"(?<!class )\b(?:{'|'.join(engine.python_calls[0] for engine in set(_CALLS.values()))})\(")
 _PYTHON = re.compile(rf"\b(?:{'|'.join([*_CALLS, 'SamplingParams'])})[ \t]*\(")
 _WRAPPED = 4  # words of a container's command among which the engine's program is looked for
 _DEEPEST = 2  # here-documents in here-documents
@@ -263,12 +265,12 @@ def _python(program: Program, text: str) -> list[Words]:
             words += _flag_words(key, value)
         about = {f"sampling.{key}": str(value) for key, value in plain_value(sampling).items()}
         found.append(Words(line, call, words, {**program.environment, **about}))
-    match = _PYTHON.search(text)
+    match = _UNREAD.search(text)
     if match and not any(name in _CALLS for _, name, _, _ in program.calls):
         raise one_problem(
             "python-not-read",
             f"{match[0]}...) that is not Python",
-            "a call such as LLM(model=..., ...)",
+            "a call with its arguments",
             "paste it up to its closing )",
             f"line {text.count(chr(10), 0, match.start()) + 1}",
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
@@ -10,6 +12,7 @@ from drafthouse.profiles.workspace import ROOT
 from drafthouse.translate.flags import load_flags
 from drafthouse.translate.text import translation_text
 from drafthouse.translate.translator import Translation, translate
+from tests.support.pace import in_cpu_time
 
 HOUSE, FLAGS = load_house(ROOT), load_flags(ROOT)
 PLAIN = "vllm serve Qwen/Qwen3-32B --max-model-len 8192 --seed 7"
@@ -318,3 +321,20 @@ def test_a_variable_that_a_shell_fills_in_is_left_out_and_named() -> None:
     found = one(f"LD_PRELOAD=/x.so:$LD_PRELOAD CUDA_VISIBLE_DEVICES=1 {PLAIN}")
     assert found.left_out == ["LD_PRELOAD=/x.so:$LD_PRELOAD", "CUDA_VISIBLE_DEVICES=1"]
     assert "environment" not in found.profile
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A=ab\n" + 'A="$A$A"\nB=($A $A "${B[@]}" "${B[@]}")\n' * 60 + 'vllm serve a/b --seed $A "${B[@]}"',
+        "s, a, b = 'ab', [1], {}\n"
+        + "s = s + f'{s}{s}'\na = [a, a]\na.append(a)\nb['x'] = b\n" * 60
+        + "LLM('a/b', x=a, y=b)",
+        "It's (said\n" * 3000 + "vllm serve a/b\n" + "vllm is what they'd (say\n" * 3000,
+    ],
+    ids=["shell", "Python", "prose"],
+)
+def test_a_text_that_grows_without_end_is_read_in_a_moment(text: str) -> None:
+    began = time.process_time()
+    assert one(text).profile["target"] == "a/b"
+    assert in_cpu_time(time.process_time() - began, 10)
