@@ -34,14 +34,14 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 93_516,
-    "Python tokens": 518_491,
-    "Python test lines": 85_402,
+    "product lines": 93_440,
+    "Python tokens": 518_055,
+    "Python test lines": 85_374,
     "untyped mappings": 161,
-    "comprehensions": 2_620,
-    "conditional expressions": 1_940,
+    "comprehensions": 2_615,
+    "conditional expressions": 1_938,
     "statements holding three or more of the two": 58,
-    "functions of more than 15 branches": 56,
+    "functions of more than 15 branches": 55,
     "functions of more than 60 lines": 11,
 }
 #: Files that are no product: those of tests and docs, and data, which nobody writes or reads as code.

@@ -27,7 +27,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..analysis.legacy_metrics import old_lines, old_tables
+from ..analysis.legacy_metrics import old_lines, old_table
 from ..bench.client import Endpoint
 from ..bench.groups import StepOptions
 from ..bench.result_types import ArmResult, StepResult
@@ -97,7 +97,7 @@ def options() -> Parser:
     parser.add_argument(
         "--old-columns",
         action="store_true",
-        help="show the columns of llmperf and llm-speed-benchmark for these requests, with their known errors",
+        help="show the columns of llm-speed-benchmark for these requests, with their known errors",
     )
     parser.add_argument("--result", type=Path, help="write the result to this file as JSON")
     parser.add_argument("--json", action="store_true", help="print the result as JSON, and the table to standard error")
@@ -276,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("\n".join([*summary_lines(result), *(f"Note: {note}." for note in result["notes"])]), file=shown)
     document: dict[str, object] = {**result}
     if given.old_columns:
-        document["old_columns"] = old_tables(result)
+        document["old_columns"] = old_table(result)
         print("\n".join(["", *old_lines(result)]), file=shown)
     if result["incomplete"]:
         code = ended

@@ -115,6 +115,7 @@ MEANINGS: Final[dict[str, str]] = {
     "levels-not-ascending": "The load levels are not in ascending order.",
     "login-refused": "The box refuses the SSH login.",
     "long-prompt-inconsistent": "A long-context prompt and what it expects do not fit together.",
+    "lossy-verification": "A way of verifying drafts whose speed is bought with other answers.",
     "measurement-stalled": "An engine, the client or the machine was suspended during a measurement.",
     "memory-too-small": "The box has too little memory or shared memory.",
     "method-needs-option": "The method requires another value of a serving option.",

@@ -180,6 +180,8 @@ class Engine:
     images: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
     #: What the names of variables begin with that are flags of it.
     flag_variables: ClassVar[str] = ""
+    #: What charts of Kubernetes and Ray Serve start without saying so; nothing where that is another engine.
+    chart_command: ClassVar[tuple[str, ...]] = ()
     #: Calls in Python that make an engine of it.
     python_calls: ClassVar[tuple[str, ...]] = ()
     #: A package whose calls look the same and cannot be read: its name, what is needed in its place, what to do.

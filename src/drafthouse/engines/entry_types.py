@@ -265,11 +265,12 @@ class MethodRequires(TypedDict):
 
 @final
 class MethodOption(Versioned):
-    """An option of a method."""
+    """An option of a method. ``lossy``: words of it that buy the speed with other answers, and how."""
 
     name: str
     type: Literal["int", "float", "str", "bool", "schedule"]
     choices: NotRequired[dict[str, OptionChoice]]
+    lossy: NotRequired[dict[str, str]]
     spelled: NotRequired[list[Spelling]]
     reason: NotRequired[str]
 

@@ -250,5 +250,5 @@ def json_value(value: Any) -> Any:
     """Return what a word means as JSON, or the word itself."""
     try:
         return json.loads(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return value

@@ -64,6 +64,7 @@ class VLLM(SpecDecodeCounters):
         (r"(?:.*/)?vllm-(?:openai|cpu)(?:-[\w-]+)?", ("vllm", "serve")),
         (r"rocm/vllm(?:-dev)?", ()),
     )
+    chart_command = ("vllm", "serve")
     python_calls = ("LLM", "AsyncLLM", "EngineArgs", "AsyncEngineArgs", "LLMConfig")
     # The oldest whose own parser has read the flags in our tests; the executor came with PR 23691.
     spans_hosts_since = "0.15.1"

@@ -26,6 +26,15 @@ def unless_said(engine: EngineEntry, version: str) -> Options:
     return {key: one["unless_said"] for key, one in options if "unless_said" in one and known(version or "0", one)}
 
 
+LOSSLESS = "the target's own answers: here the speed is bought with others"
+
+
+def lossy_word(option: Option | MethodOption | None, value: object) -> str:
+    """How a word of an option changes the answers; '' where it does not."""
+    lossy = cast("MethodOption", option or {}).get("lossy", {})
+    return lossy.get(value, "") if isinstance(value, str) else ""
+
+
 @dataclass(frozen=True)
 class OptionCheck:
     """Checks against one version of an engine on some hardware. ``version`` is '' where none that exists was named."""
@@ -55,7 +64,10 @@ class OptionCheck:
                     did_you_mean(key, options),
                 )
                 continue
-            if option["type"] == "schedule":
+            if why := lossy_word(option, value):
+                self.findings.add("lossy-verification", where, f"{value!r}: {why}", LOSSLESS, "choose another")
+                fine = False
+            elif option["type"] == "schedule":
                 fine = check_schedule(self.findings, where, value, self.tokens)
             elif option["type"] == "tokens":
                 fine = self._tokens(where, value, option)

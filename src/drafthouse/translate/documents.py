@@ -33,8 +33,7 @@ _HOLDS = re.compile(
     re.MULTILINE,
 )
 _MODEL_KEYS = {"model", "m", "hf", "hf-repo", "hfr", "model-url", "LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO"}
-#: What charts and Ray Serve start, without saying so.
-_SERVE = ("vllm", "serve")
+_SERVE = next(engine.chart_command for engine in ENGINES if engine.chart_command)
 _PRESETS_OF = next(engine.presets_of for engine in ENGINES if engine.presets_of)
 _NAME_IN_BRACKETS = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 

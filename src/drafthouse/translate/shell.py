@@ -7,7 +7,6 @@ answer of `test`) stays as it was typed.
 from __future__ import annotations
 
 import fnmatch
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -17,6 +16,7 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from ..core.secret_shapes import is_secret_name
+from ..engines.pasted import json_value
 from .expansions import Value, as_text, filled, parameter, printed
 from .repairs import shown
 
@@ -259,7 +259,7 @@ class Shell:
                 new = [*old, *(new if isinstance(new, list) else [new])]
             else:
                 new = old + (new if isinstance(new, str) else " ".join(new))
-        self.values[name] = new if len(new) <= _LONGEST else f"${{{name}}}"
+        self.values[name] = _bounded(name, new)
         if "*" in self.exported and name not in self.exported:
             self.exported.append(name)
         return name
@@ -483,6 +483,10 @@ class Shell:
         return re.sub(r"\"|\\\n\s*", "", _text(node)) if output is None else output
 
 
+def _bounded(name: str, value: Value) -> Value:
+    return value if len(value) <= _LONGEST else f"${{{name}}}"
+
+
 def _text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
@@ -502,13 +506,7 @@ def split_value(value: str) -> list[str]:
 
 
 def _is_json(word: str) -> bool:
-    if not word.startswith('{"'):
-        return False
-    try:
-        json.loads(word)
-    except ValueError:
-        return False
-    return True
+    return word.startswith('{"') and isinstance(json_value(word), dict)
 
 
 def words_of(text: str) -> list[str]:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from ..core.errors import DrafthouseError, Problem
+from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.shell import Flag, compact_json, flag
 from ..core.versions import having, known, releases
 from ..engines.pasted import Change, Speculation
 from ..profiles.catalog import House
+from ..profiles.engine_options import LOSSLESS, lossy_word
 from ..profiles.heads import method_for_head
 from .extras import sort_extras
 from .flags import OldFlags
@@ -252,9 +253,17 @@ class _Result:
         spec: SpeculationWishes = {"method": method, "draft": draft, "num_speculative_tokens": tokens}
         if not draft:
             del spec["draft"]
+        self._refuse_lossy({**speculation.words, **speculation.options})
         if speculation.options:
             spec["options"] = {key: plain(value) for key, value in speculation.options.items()}
         return spec
+
+    def _refuse_lossy(self, said: Settings) -> None:
+        """Raise DrafthouseError for a word that is lossy with any method: not each of them lists it."""
+        for method in self.engine["methods"].values():
+            for key, value in said.items():
+                if why := lossy_word(method.get("options", {}).get(key), value):
+                    raise one_problem("lossy-verification", f"{value!r}: {why}", LOSSLESS, f"remove it: {key}")
 
     def _version_for(self, method: str) -> None:
         """Take an older version where today's does not have the method, and say so."""

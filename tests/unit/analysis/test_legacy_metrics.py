@@ -1,4 +1,4 @@
-"""The columns of llmperf and llm-speed-benchmark, by hand and against what the tools themselves would read."""
+"""The columns of llm-speed-benchmark, by hand and against what the tool itself would read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from drafthouse.analysis.legacy_metrics import LLMPERF, SPEED, columns_of, old_lines, shown_tokens
+from drafthouse.analysis.legacy_metrics import columns_of, old_lines, shown_tokens
 from drafthouse.bench.client import Endpoint
 from drafthouse.bench.groups import StepOptions
 from drafthouse.bench.results import assemble
 from drafthouse.bench.step import run_step
 from tests.fakes.clock_server import clock_server
-from tests.support.loosely import old_tables
+from tests.support.loosely import old_table
 
 pytestmark = pytest.mark.processes
 
@@ -33,43 +33,17 @@ def result(*requests: Any, duration: float = 10.0) -> Any:
     return {"requests": list(requests), "duration": duration, "num_prompts": len(requests)}
 
 
-def llmperf(measured: Any) -> list[Any]:
-    return list(columns_of(measured)[LLMPERF])
-
-
 def speed_benchmark(measured: Any) -> list[Any]:
-    return list(columns_of(measured)[SPEED])
+    return list(columns_of(measured))
 
 
 def by_name(columns: list[Any]) -> Columns:
     return {column["name"]: column["values"] for column in columns}
 
 
-def test_llmperf_counts_the_first_token_into_its_latency() -> None:
-    found = by_name(llmperf(result(request(), request(status="failed"))))
-    assert found["inter_token_latency_s"]["mean"] == pytest.approx(1.5 / 50)
-    assert found["inter_token_latency_s"]["stddev"] is None
-    assert found["request_output_throughput_token_per_s"]["p50"] == pytest.approx(50 / 1.5)
-    assert found["mean_output_throughput_token_per_s"]["value"] == pytest.approx(5.0)
-    assert found["num_completed_requests_per_min"]["value"] == pytest.approx(6.0)
-    assert found["error_rate"]["value"] == 0.5
-    # Ours, of the same request: (1500 - 500) / 49.
-    assert found["inter_token_latency_s"]["mean"] * 1000 > 1.4 * (1000 / 49)
-
-
-def test_llmperf_waits_for_shown_text_and_counts_no_thinking() -> None:
+def test_thinking_is_not_counted() -> None:
     thinking = request(ttfat_ms=1100.0, reasoning_text="y" * 600, e2el_ms=1600.0)
     assert shown_tokens(thinking) == pytest.approx(50 * 200 / 800)
-    found = by_name(llmperf(result(thinking)))
-    assert found["ttft_s"]["p50"] == 1.1
-    assert found["number_output_tokens"]["mean"] == pytest.approx(12.5)
-
-
-def test_llmperfs_quantiles_are_pandas() -> None:
-    found = by_name(llmperf(result(*(request(e2el_ms=1000.0 * n) for n in (1, 2, 3, 4)))))["end_to_end_latency_s"]
-    assert (found["p25"], found["p50"], found["p75"], found["p90"]) == (1.75, 2.5, 3.25, pytest.approx(3.7))
-    assert found["stddev"] == pytest.approx(1.2909944)
-    assert (found["min"], found["max"]) == (1.0, 4.0)
 
 
 def test_the_articles_tool() -> None:
@@ -85,9 +59,8 @@ def test_the_articles_tool() -> None:
 def test_nothing_measured_is_no_number_and_no_error() -> None:
     empties: list[Any] = [result(), result(request(status="failed")), {"requests": []}]
     for nothing in empties:
-        tables = old_tables(nothing)
+        tables = old_table(nothing)
         json.dumps(tables, allow_nan=False)
-        assert by_name(tables["llmperf"]["columns"])["ttft_s"]["mean"] is None
         assert by_name(tables["llm-speed-benchmark"]["columns"])["Response Tok/s"]["median"] is None
     # A single chunk: no time between chunks; no count: no tokens.
     one = request(chunks=1, e2el_ms=500.0, output_tokens=None)
@@ -97,11 +70,9 @@ def test_nothing_measured_is_no_number_and_no_error() -> None:
 
 def test_every_column_says_what_is_wrong_with_it() -> None:
     lines = old_lines(result(request()))
-    tables = old_tables(result(request()))
-    for tool in ("llmperf", "llm-speed-benchmark"):
-        for column in tables[tool]["columns"]:
-            assert any(line.strip() == f"{column['error']}." for line in lines)
-    assert any("inter_token_latency_s: mean 0.0300" in line for line in lines)
+    for column in old_table(result(request()))["llm-speed-benchmark"]["columns"]:
+        assert any(line.strip() == f"{column['error']}." for line in lines)
+    assert any("Response Tok/s: median 50" in line for line in lines)
 
 
 def test_the_tools_own_loop_reads_the_same() -> None:

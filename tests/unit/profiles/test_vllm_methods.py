@@ -125,7 +125,8 @@ def test_one_version_has_another_word_for_sampled_drafts(house: House) -> None:
     ("option", "value", "code"),
     [
         ("draft_sample_method", "gumbel", "unknown-value"),
-        ("rejection_sample_method", "synthetic", "unknown-value"),
+        ("rejection_sample_method", "synthetic", "lossy-verification"),
+        ("rejection_sample_method", "fly", "lossy-verification"),
         ("max_model_len", 10**6, "context-too-long"),
         ("enable_adaptive_verification", True, "unknown-key"),
     ],

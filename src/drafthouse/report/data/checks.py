@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from ...analysis.cost import cost_rows, cost_table, saving_of
 from ...analysis.gates import NOT_MEASURED
-from ...analysis.legacy_metrics import LLMPERF, SPEED, TOKENS_NOTE, columns_of
+from ...analysis.legacy_metrics import TOKENS_NOTE, TOOL, columns_of
 from ...analysis.text_clock import usage_against_text
 from ...analysis.verdict_types import Judgement
 from ...bench.result_types import ArmResult
 from ...bench.samples import requests_of
 from ...bench.usage_check import contradictions
-from ..report_types import ARMS, Cost, Figure, GateRow, KeptProfile, OtherToolRow, OtherTools
+from ..report_types import ARMS, Cost, GateRow, KeptProfile, OtherToolRow, OtherTools
 
 # What is told of a gate that was not measured, after "Not measured".
 NOT_TRIED = {
@@ -24,8 +24,6 @@ NOT_TRIED = {
     "sampled": "Whether answers above temperature 0 are as long and as varied as the baseline's: too few were sent.",
     "needle": "Whether a fact is found in a long context: no such prompt was sent.",
 }
-# What of an older tool's column is shown, by its name in the report and in the column.
-FIGURES: tuple[tuple[Figure, str], ...] = (("median", "median"), ("mean", "mean"), ("whole run", "value"))
 
 
 def gates_of(verdict: Judgement) -> list[GateRow]:
@@ -99,25 +97,19 @@ def cost_not_measured(cost: Cost | None) -> list[str]:
 
 
 def other_tools(results: Mapping[str, ArmResult]) -> OtherTools | None:
-    """Return the columns of older tools, computed from our requests as they compute them; None without any.
-
-    ``of`` is what of a column is shown: the mean, the median, or the value of the whole run. Units are the tools' own.
-    """
-    tables = {arm: columns_of(results[arm]) for arm in ARMS}
+    """The columns of an older tool, computed from our requests as it computes them, in its units; None without any."""
     rows: list[OtherToolRow] = []
-    for tool in (SPEED, LLMPERF):
-        for one, two in zip(*(tables[arm][tool] for arm in ARMS), strict=True):
-            of, figure = next((of, figure) for of, figure in FIGURES if figure in one["values"])
-            rows.append(
-                {
-                    "tool": tool,
-                    "name": one["name"],
-                    "unit": one["unit"],
-                    "of": of,
-                    "baseline": one["values"][figure],
-                    "speculative": two["values"][figure],
-                    "error": one["error"],
-                }
-            )
+    for one, two in zip(*(columns_of(results[arm]) for arm in ARMS), strict=True):
+        rows.append(
+            {
+                "tool": TOOL,
+                "name": one["name"],
+                "unit": one["unit"],
+                "of": "median",
+                "baseline": one["values"]["median"],
+                "speculative": two["values"]["median"],
+                "error": one["error"],
+            }
+        )
     known = any(row[arm] for row in rows for arm in ARMS)
     return {"note": TOKENS_NOTE, "rows": rows} if known else None
