@@ -74,9 +74,11 @@ def _plain(value: Any, left: list[int]) -> Any:
 def _statements(text: str, calls: re.Pattern[str]) -> Iterator[tuple[int, ast.stmt]]:
     """Yield the simple statements of a text with their lines, and the heads of compound ones."""
     lines = [re.sub(r"^[ \t]*(?:>>>|\.\.\.) ", "", line) for line in text.split("\n")]
-    place = 0
+    place = never_closed = 0
     while place < len(lines):
-        end = _end(lines, place)
+        end = _end(lines, place, max(2, _MOST_LINES - 3 * never_closed))  # what never closes is soon no program
+        if not end:
+            never_closed, end = never_closed + 1, place + 1
         found = _parsed(lines[place:end])
         hidden = calls.search(lines[place].lstrip(), 1) and not any(map(_has_call, found))  # behind a lost newline
         if not found or hidden:
@@ -86,16 +88,16 @@ def _statements(text: str, calls: re.Pattern[str]) -> Iterator[tuple[int, ast.st
         place = end if found else place + 1
 
 
-def _end(lines: list[str], start: int) -> int:
-    """The line behind the statement at ``start``: where its brackets and strings are closed, else the next."""
+def _end(lines: list[str], start: int, most: int) -> int:
+    """The line behind the statement at ``start``: where its brackets and strings are closed; 0 if never in so many."""
     if not _GOES_ON.match(lines[start]):
         return start + 1
-    for end in range(start + 1, min(len(lines), start + _MOST_LINES) + 1):
+    for end in range(start + 1, min(len(lines), start + most) + 1):
         bare = _STRINGS_AND_COMMENTS.sub("", "\n".join(lines[start:end]))
         is_open = '"""' in bare or "'''" in bare or bare.rstrip().endswith("\\")
         if not is_open and sum(map(bare.count, "([{")) <= sum(map(bare.count, ")]}")):
             return end
-    return start + 1
+    return 0
 
 
 def _has_call(statement: ast.stmt) -> bool:
@@ -271,9 +273,6 @@ class _Reader(ast.NodeVisitor):
         alike = isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, (str, list))
         return left + right if alike else _NOT_READ
 
-    def _of_Call(self, node: ast.Call) -> Any:
-        return self._called(node)
-
     def _items(self, nodes: list[ast.expr]) -> list[Any]:
         found: list[Any] = []
         for node in nodes:
@@ -306,7 +305,7 @@ class _Reader(ast.NodeVisitor):
                 found[_name_of(keyword.value)] = value
         return found
 
-    def _called(self, node: ast.Call) -> Any:
+    def _of_Call(self, node: ast.Call) -> Any:
         """The value of a call of Python's own whose arguments say it."""
         name, arguments = ast.unparse(node.func), [self.value(argument) for argument in node.args]
         if name == "dict":
