@@ -34,8 +34,8 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 93_440,
-    "Python tokens": 518_055,
+    "product lines": 93_438,
+    "Python tokens": 518_030,
     "Python test lines": 85_374,
     "untyped mappings": 161,
     "comprehensions": 2_615,

@@ -157,7 +157,7 @@ class _Reader(ast.NodeVisitor):
             self._add(node.target.id, self.value(node.value))
         self.visit(node.value)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         given = [*node.args.posonlyargs, *node.args.args]
         pairs = [*zip(reversed(given), reversed(node.args.defaults), strict=False)]
         pairs += [(one, value) for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value]
@@ -166,8 +166,7 @@ class _Reader(ast.NodeVisitor):
         for statement in node.body:
             self.visit(statement)
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self.visit_FunctionDef(ast.FunctionDef(**{name: getattr(node, name) for name in node._fields}))
+    visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_Call(self, node: ast.Call) -> None:
         function = node.func
