@@ -34,12 +34,12 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 93_438,
-    "Python tokens": 518_030,
+    "product lines": 93_425,
+    "Python tokens": 517_835,
     "Python test lines": 85_374,
     "untyped mappings": 161,
-    "comprehensions": 2_615,
-    "conditional expressions": 1_938,
+    "comprehensions": 2_612,
+    "conditional expressions": 1_934,
     "statements holding three or more of the two": 58,
     "functions of more than 15 branches": 55,
     "functions of more than 60 lines": 11,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from ..engines.registry import DIALECTS, ENGINES
 from .expansions import Value, filled
 from .repairs import mended, shown
 from .shell import words_of
+from .values import setting_words
 
 _FENCE = re.compile(r"^([ \t]*)```[ \t]*(?:ya?ml)\b[^\n]*\n(?P<body>.*?)^\1```", re.MULTILINE | re.DOTALL)
 #: A file that begins in the middle of a paste: its first line, and what a line of it looks like.
@@ -33,7 +33,7 @@ _HOLDS = re.compile(
     re.MULTILINE,
 )
 _MODEL_KEYS = {"model", "m", "hf", "hf-repo", "hfr", "model-url", "LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO"}
-_SERVE = next(engine.chart_command for engine in ENGINES if engine.chart_command)
+_CHARTED = next(engine for engine in ENGINES if engine.chart_command)
 _PRESETS_OF = next(engine.presets_of for engine in ENGINES if engine.presets_of)
 _NAME_IN_BRACKETS = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 
@@ -216,27 +216,22 @@ def _of_a_chart(data: Mapping[str, Any]) -> Holder | None:
         return Holder(0, ["bash", "-c", data["run"]], environment=dict(_variables(data.get("envs"))))
     if "modelURL" in data:  # vLLM's production stack
         config = data.get("vllmConfig")
-        config = dict(config) if isinstance(config, dict) else {}
-        more = config.pop("extraArgs", None)
-        words = [word for key, value in config.items() for word in _as_words(key, value)]
-        return Holder(0, [*_SERVE, str(data["modelURL"]), *words, *(more if isinstance(more, list) else [])])
-    if isinstance(data.get("engine_kwargs"), dict):  # Ray Serve
-        loading = data.get("model_loading_config")
-        loading = loading if isinstance(loading, dict) else {}
-        words = [word for key, value in data["engine_kwargs"].items() for word in _as_words(key, value)]
-        return Holder(0, [*_SERVE, str(loading.get("model_source", loading.get("model_id", ""))), *words])
+        named = {_snake(key): value for key, value in config.items()} if isinstance(config, dict) else {}
+        more = named.pop("extra_args", None)
+        words = [*setting_words(named), *(more if isinstance(more, list) else [])]
+        return Holder(0, [*_CHARTED.chart_command, str(data["modelURL"]), *words])
+    if {"engine_kwargs", "model_loading_config"} <= data.keys():  # Ray Serve
+        settings = dict(_CHARTED.settings_of_call(dict(data)))
+        return Holder(0, [*_CHARTED.chart_command, str(settings.pop("model", "")), *setting_words(settings)])
     if "modelFormat" in data and isinstance(data.get(_ARGUMENTS), list):  # KServe
         words = [str(word).replace("--model_id", "--model") for word in data[_ARGUMENTS]]
-        return Holder(0, [*_SERVE, *(word for word in words if not word.startswith("--model_name"))])
+        return Holder(0, [*_CHARTED.chart_command, *(word for word in words if not word.startswith("--model_name"))])
     return None
 
 
-def _as_words(key: str, value: Any) -> list[str]:
-    """A setting as a flag and its value: ``maxModelLen: 8192``."""
-    flag = "--" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", "-", key).lower()
-    if isinstance(value, bool):
-        return [flag] if value else [f"--no-{flag[2:]}"]
-    return [flag, json.dumps(value) if isinstance(value, (dict, list)) else str(value)]
+def _snake(key: str) -> str:
+    """A chart's key as an engine's setting: ``maxModelLen`` is ``max_model_len``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()
 
 
 def _in_macros(value: Any, macros: Mapping[str, str]) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 
 _STRINGS = re.compile(r"\"\"\".*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 _STRINGS_AND_COMMENTS = re.compile(rf"{_STRINGS.pattern}|#[^\n]*", re.DOTALL)
+_STRINGS_AND_BRACKETS = re.compile(rf"{_STRINGS.pattern}|[(\[{{)\]}}]", re.DOTALL)
 #: A comment whose newline a page lost: it ends before the next keyword argument.
 _LOST_NEWLINE = re.compile(r"#\s[^\n\"']*?(?=\s\w+\s*=|\s*\)\s*$|\n|$)")
 _MOST_LINES, _MOST_PIECES = 150, 20  # lines of one statement; what is looked for in a line that is none
@@ -117,10 +118,10 @@ def _pieces(text: str, first_line: int, calls: re.Pattern[str]) -> list[ast.stmt
 def _bracketed(text: str, start: int) -> str:
     """The text from ``start`` to where the first bracket behind it is closed."""
     depth = 0
-    for match in re.finditer(rf"{_STRINGS.pattern}|[(\[{{)\]}}]", text[start:], re.DOTALL):
-        depth += {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}.get(match[0], 0)
+    for match in _STRINGS_AND_BRACKETS.finditer(text, start):
+        depth += (match[0] in "([{") - (match[0] in ")]}")
         if depth == 0 and match[0] in ")]}":
-            return text[start : start + match.end()]
+            return text[start : match.end()]
     return text[start:]
 
 

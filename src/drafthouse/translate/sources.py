@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from dataclasses import replace
-from typing import Any
 
 from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.secret_shapes import GONE, is_secret_name, without_shapes
@@ -18,6 +16,7 @@ from .launchers import taken_off
 from .paste import FORMS, SHELL, Paste, Words, engine_of, engine_words, read_paste
 from .python_text import Program, plain_value, read_python
 from .repairs import plain_text
+from .values import setting_words
 
 #: Flags of `docker run` that take no value; all the others do.
 _DOCKER_SWITCHES = {
@@ -187,14 +186,14 @@ def _opened(words: Words, command: list[str]) -> list[Words]:
         around.assignments = {**words.assignments, **before.assignments}
         return _script(inner, around)
     # A script of the image's may stand before it, and run what it is given.
-    starts = [place for place in range(len(inner[:_WRAPPED])) if engine_words(inner[place:], words.line)]
-    named = engine_words(inner[starts[0] :], words.line) if starts else None
-    if named is None:
-        return []
-    named.assignments = {**words.assignments, **before.assignments}
-    named.launchers = [*before.launchers, *([" ".join(inner[: starts[0]])] if starts[0] else [])]
-    named.container, named.image, named.prose = list(words.container), words.image, words.prose
-    return [named]
+    for place in range(len(inner[:_WRAPPED])):
+        named = engine_words(inner[place:], words.line)
+        if named is not None:
+            named.assignments = {**words.assignments, **before.assignments}
+            named.launchers = [*before.launchers, " ".join(inner[:place])] if place else before.launchers
+            named.container, named.image, named.prose = list(words.container), words.image, words.prose
+            return [named]
+    return []
 
 
 def _whole(words: Words, inner: list[str]) -> list[str]:
@@ -259,10 +258,8 @@ def _python(program: Program, text: str) -> list[Words]:
         for package, needed, do in others:
             if package in text:
                 raise one_problem("no-serve-command", f"{call} of {package}", needed, do, f"line {line}")
-        settings = engine.settings_of_call(plain_value(given))
         words = [str(value) for value in plain_value(values)[:1]]
-        for key, value in settings.items():
-            words += _flag_words(key, value)
+        words += setting_words(engine.settings_of_call(plain_value(given)))
         about = {f"sampling.{key}": str(value) for key, value in plain_value(sampling).items()}
         found.append(Words(line, call, words, {**program.environment, **about}))
     match = _UNREAD.search(text)
@@ -288,21 +285,6 @@ def _handed_on(program: Program) -> list[Words]:
             words.assignments = {**program.environment, **words.assignments}
             found[" ".join(words.words)] = words
     return list(found.values())
-
-
-def _flag_words(name: str, value: Any) -> list[str]:
-    flag = f"--{name.replace('_', '-')}"
-    if value is True:
-        return [flag]
-    if value is False:
-        return [f"--no-{flag[2:]}"]
-    if value is None:
-        return []
-    if isinstance(value, dict):
-        return [flag, json.dumps(value)]
-    if isinstance(value, (list, tuple)):
-        return [flag, *map(str, value)]
-    return [flag, str(value)]
 
 
 def engine_of_words(words: Words) -> Engine:

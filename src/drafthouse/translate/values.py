@@ -80,6 +80,15 @@ def file_words(key: str, value: Any) -> list[str]:
     return [name, str(value)]
 
 
+def setting_words(settings: Settings) -> list[str]:
+    """Return the settings of a call or a chart as words; None leaves one to the engine."""
+    words: list[str] = []
+    for key, value in settings.items():
+        if value is not None:
+            words += file_words(str(key), value)
+    return words
+
+
 def read_yaml(text: str, name: str) -> Settings:
     """Return the settings of an engine's YAML file; raises DrafthouseError with line and column."""
     # What a shell would have put in is a word to YAML, whatever it is made of: [${SIZES%, }], $(( N > 4 ? N : 4 )).
