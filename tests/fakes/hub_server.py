@@ -41,6 +41,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     hubs: tuple[Hub, ...]
     cdn_url: str
     closing: threading.Event
+    streaming = False
 
     def do_GET(self) -> None:
         self.guarded()
@@ -98,12 +99,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.head(status, end - begin + fault.length_off, {**headers, **ranges, **place})
         if self.command == "HEAD":
             return
+        self.streaming = True
         with hub.lock:
             hub.streams += 1
             hub.most_streams = max(hub.most_streams, hub.streams)
         try:
             self.send_bytes(hub, name, content, begin, end, fault)
         finally:
+            self.stream_ends(hub)
+
+    def stream_ends(self, hub: Hub) -> None:
+        """Count the stream as ended, once. A limited one ends before its last piece: its client may ask for the next
+        file before this thread runs again."""
+        if self.streaming:
+            self.streaming = False
             with hub.lock:
                 hub.streams -= 1
 
@@ -115,6 +124,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         while at < stop and not self.closing.is_set():
             upto = min(at + step, stop)
             hub.wait_turn(upto - at)
+            if rate and upto == end:
+                self.stream_ends(hub)
             self.send_step(hub, name, content, at, upto, fault)
             at = upto
             if fault.rate:
