@@ -34,9 +34,9 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 93_425,
+    "product lines": 93_427,
     "Python tokens": 517_835,
-    "Python test lines": 85_374,
+    "Python test lines": 85_384,
     "untyped mappings": 161,
     "comprehensions": 2_612,
     "conditional expressions": 1_934,

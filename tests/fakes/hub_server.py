@@ -109,8 +109,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.stream_ends(hub)
 
     def stream_ends(self, hub: Hub) -> None:
-        """Count the stream as ended, once. A limited one ends before its last piece: its client may ask for the next
-        file before this thread runs again."""
+        """Count the stream as ended, once: a limited one before its last piece, as its client may be quicker than we."""
         if self.streaming:
             self.streaming = False
             with hub.lock:
