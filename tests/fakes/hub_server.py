@@ -109,7 +109,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.stream_ends(hub)
 
     def stream_ends(self, hub: Hub) -> None:
-        """Count the stream as ended, once: a limited one before its last piece, as its client may be quicker than we."""
+        """Count the stream as ended, once: a slow one before its last piece, which its client may answer sooner."""
         if self.streaming:
             self.streaming = False
             with hub.lock:
