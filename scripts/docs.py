@@ -20,7 +20,6 @@ from _clone import run
 
 from drafthouse.core.error_codes import MEANINGS
 from drafthouse.core.exit_codes import DONE, FAILED
-from drafthouse.core.places import PROFILES_VARIABLE
 from drafthouse.core.schema import Shape
 from drafthouse.core.schema_export import DIALECT, Schema, json_schema_of, required_of
 from drafthouse.profiles.catalog import load_house
@@ -28,6 +27,7 @@ from drafthouse.profiles.ever_run import ever_run
 from drafthouse.profiles.flag_lists import FLAG_LISTS
 from drafthouse.profiles.known_issue_schema import KNOWN_ISSUES
 from drafthouse.profiles.memory_fit import GB
+from drafthouse.profiles.own_folders import PROFILES_VARIABLE
 from drafthouse.profiles.published_schema import PUBLISHED
 from drafthouse.profiles.schemas import ENGINE, ENGINE_FILE, GPUS, HARDWARE, MODELS, PROFILE
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory

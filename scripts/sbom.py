@@ -30,10 +30,10 @@ from packageurl import PackageURL
 from drafthouse.core.errors import one_problem
 from drafthouse.core.exit_codes import DONE
 from drafthouse.core.pins import is_commit
-from drafthouse.core.places import PROFILES_VARIABLE
 from drafthouse.core.requirement_lines import hashes_of, pin_of, read_lock
 from drafthouse.profiles.catalog import House, load_house
 from drafthouse.profiles.engine_version import installed_image
+from drafthouse.profiles.own_folders import PROFILES_VARIABLE
 from drafthouse.profiles.workspace import ROOT
 
 if TYPE_CHECKING:

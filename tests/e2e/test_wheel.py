@@ -85,7 +85,9 @@ def test_the_verbs_that_need_no_server(drafthouse: Installed) -> None:
         if not name.endswith("resolved.json"):  # it has the folder's own paths
             assert (drafthouse.folder / name).read_text() == (ROOT / name).read_text()
     assert "--speculative-config" in drafthouse("translate", "vllm serve a/b --speculative-model c/d")
-    assert "a clone of Drafthouse" in drafthouse("tune", PROFILE, code=NOT_HERE)
+    assert "drafthouse[deploy]" in drafthouse("tune", PROFILE, code=NOT_HERE)
+    # What was rented ends without Ansible too.
+    assert "nothing was rented from here" in drafthouse("destroy", "--list")
 
 
 def test_own_profiles_are_found_the_nearest_first(drafthouse: Installed) -> None:

@@ -28,12 +28,12 @@ from drafthouse.bench.foreign_traffic import parse_traffic
 from drafthouse.bench.spec_metrics import difference, parse_counters
 from drafthouse.cli import bench, destroy, evidence, export, fits, model
 from drafthouse.core.exit_codes import DONE
-from drafthouse.core.places import own_models
 from drafthouse.core.plain_text import hidden_character
 from drafthouse.core.yaml_documents import yaml_of
 from drafthouse.experiment.engine_answers import from_log, server_settings
 from drafthouse.export.targets import TARGETS
 from drafthouse.profiles import workspace
+from drafthouse.profiles.own_folders import own_models
 from tests.fuzz.mutations import JSON, TEXT
 from tests.unit.report.test_evidence import made
 

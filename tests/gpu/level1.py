@@ -18,7 +18,8 @@ from typing import TypedDict
 import yaml
 
 from drafthouse.core.errors import one_problem
-from drafthouse.core.places import PROFILES_VARIABLE, ROOT
+from drafthouse.core.places import ROOT
+from drafthouse.profiles.own_folders import PROFILES_VARIABLE
 from drafthouse.report.archive import Kept, folders, read_kept
 from drafthouse.report.evidence import measured_of
 from tests.gpu.clock import Clock

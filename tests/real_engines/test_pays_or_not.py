@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.core.places import PROFILES_VARIABLE
+from drafthouse.profiles.own_folders import PROFILES_VARIABLE
 from tests.e2e.conftest import Play
 from tests.support.made_models import made_model, own_folder
 

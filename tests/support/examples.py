@@ -18,6 +18,7 @@ AFTER_THE_DEMO: dict[str, tuple[int, ...]] = {
     "drafthouse drafts gpt-oss-120b": (DONE,),
     "drafthouse new --target qwen3-32b --gpu h100 --print": (DONE,),
     "drafthouse completion zsh": (DONE,),
+    "drafthouse where config": (DONE,),
     "drafthouse reports": (DONE,),
     "drafthouse reports --html": (DONE,),
     "drafthouse report --row": (DONE,),
@@ -42,6 +43,7 @@ ELSEWHERE = {
     "evidence": "tests/unit/report/test_evidence.py",  # needs a report from a GPU
     "fleet": "tests/fleet/test_fleet.py",
     "bench": "tests/e2e/test_wheel.py",
+    "init": "tests/unit/cli/test_init.py",
     "destroy": "tests/vast/test_whole_way.py",
     "model": "tests/weights/test_any_model.py",
     "rent": "tests/vast/cloud.py",

@@ -14,6 +14,7 @@ RUN_BY: dict[str, str] = {
     ".venv/bin/pip download": "tests/e2e/test_offline.py:pip download",
     ".venv/bin/pytest": ".ci/run:make",
     "ansible-inventory -i vastai": "tests/vast/test_inventory.py:ansible-inventory",
+    'ansible-playbook "$(drafthouse where)"': "tests/vast/test_installed.py:ansible-playbook",
     "ansible-playbook site.yml -i inventory/workstation": "tests/hosts/test_site_workstation.py:site.yml",
     "ansible-playbook site.yml -i vastai": "tests/vast/test_whole_way.py:site.yml",
     "ansible-playbook site.yml -i workstation": "tests/hosts/test_site_workstation.py:site.yml",
@@ -30,14 +31,15 @@ RUN_BY: dict[str, str] = {
     "make venv": "tests/e2e/test_offline.py:make venv",
     "make venv-dev": ".ci/run:make venv-dev",
     "make wheel": "tests/e2e/test_wheel.py:hatchling",
+    'export ANSIBLE_CONFIG="$(drafthouse where config)"': "tests/vast/test_installed.py:where",
+    'pip install "$(ls build/drafthouse-*.whl)[deploy]"': "tests/vast/test_installed.py:deploy",
+    "uvx --from": "tests/vast/test_installed.py:tool",
     "tail -n1 /opt/drafthouse/watchdog/journal.jsonl": "tests/health/test_watchdog.py:journal",
 }
 #: What no test runs, and why: a program of the reader's own.
 NOT_RUN = {
     "$EDITOR inventory/fleet": "the reader's own boxes",
     "pre-commit install": "the reader's choice; its hooks are those of make lint",
-    "pipx install": "pip installs the same wheel in tests/e2e/test_wheel.py",
-    "uvx --from": "pip installs the same wheel in tests/e2e/test_wheel.py",
     "read -rs VAST_API_KEY": "the shell's own",
     "ssh -L": "OpenSSH's own; make tunnel is tested",
 }

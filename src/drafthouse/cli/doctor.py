@@ -29,7 +29,7 @@ from typing import Any
 from ..cloud.vast.ledger import FILE as LEDGER
 from ..cloud.vast.local_state import state_folder
 from ..core.errors import one_problem
-from ..core.places import ROOT, phases
+from ..core.places import WORK, phases
 from ..core.plain_text import printable
 from ..operate.checks.finding import FAIL, FILE, Finding, exit_code, report
 from ..operate.doctor import rentals as doctor_rentals
@@ -64,7 +64,7 @@ def look(given: argparse.Namespace) -> list[HostCheck]:
         file = Path(folder) / "checks.json"
         done = subprocess.run(
             line,
-            cwd=ROOT,
+            cwd=WORK,
             env={**os.environ, FILE: str(file)},
             stdin=subprocess.DEVNULL,
             capture_output=True,

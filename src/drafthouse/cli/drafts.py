@@ -1,7 +1,8 @@
 """Show what may draft for a model: draft models, heads, and the head inside it, best evidence first.
 
-Example:
+Examples:
   drafthouse drafts gpt-oss-120b
+  drafthouse drafts qwen3-32b --gpu rtx6000     (with what each is expected to gain there)
 
 Methods without a draft (n-gram, suffix) work for every model and are not listed.
 """
@@ -10,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.errors import one_problem
+from ..core.errors import did_you_mean, one_problem
 from ..core.exit_codes import DONE
 from ..core.table import table
-from ..models.fits import drafts_for
-from ..profiles.model_names import model_named
+from ..models.fits import drafts_for, expected_there, hardware_named, published
+from ..profiles.catalog import House
+from ..profiles.expected_speed import expected_words
+from ..profiles.model_names import find_model, model_named
 from ..profiles.workspace import house_for
 from .parser import Parser, parser_of, print_json
 
@@ -23,6 +26,9 @@ def options() -> Parser:
     """Return the parser."""
     parser = parser_of(__doc__, "drafts")
     parser.add_argument("model", metavar="MODEL", help="an entry of the catalogue, or its repository")
+    parser.add_argument(
+        "--gpu", help="hardware of the catalogue: adds the speed-up to expect, where an acceptance is known"
+    )
     parser.add_argument("--json", action="store_true", help="print it as JSON")
     return parser
 
@@ -36,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         found, do = f"'{key}', which is a head", f"drafthouse drafts {house.models[key].get('head_for', 'MODEL')}"
         raise one_problem("target-is-a-draft", found, "a model", do, "MODEL")
     rows = drafts_for(house, key)
+    if given.gpu:
+        rows = [(kind, draft, f"{why}{_gain(house, key, draft, given.gpu)}") for kind, draft, why in rows]
     if given.json:
         names = ("kind", "draft", "why")
         print_json("drafts", {"target": key, "drafts": [dict(zip(names, row, strict=True)) for row in rows]})
@@ -44,3 +52,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         print(f"the catalogue has no draft for {key}: drafthouse model add adds one; n-gram needs none")
     return DONE
+
+
+def _gain(house: House, target: str, draft: str, gpu: str) -> str:
+    """What a draft is expected to gain on a GPU, behind why it may draft; nothing where no acceptance is known."""
+    card = hardware_named(gpu, house.hardware)
+    if card not in house.hardware:
+        needed = f"one of: {', '.join(sorted(house.hardware))}"
+        raise one_problem("unknown-value", f"'{gpu}'", needed, did_you_mean(gpu, house.hardware), "--gpu")
+    words = ""
+    for profile in published(house, target):
+        if find_model(profile["speculation"].get("draft", ""), house.models) == draft:
+            words = f"; {expected_words(expected_there(house, profile, {'id': card, **house.hardware[card]}))}"
+    return words

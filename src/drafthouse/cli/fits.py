@@ -11,6 +11,7 @@ plan's arithmetic: weights, KV cache and the engine's own share. The limit is th
 from __future__ import annotations
 
 import argparse
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import did_you_mean, one_problem
 from ..core.exit_codes import DONE
 from ..core.table import table, terminal_columns
-from ..models.fits import Fitting, engine_for, fitting, kv_gb, memory_of
+from ..models.fits import Fitting, engine_for, expected_there, fitting, hardware_named, kv_gb, memory_of, published
 from ..profiles.catalog import House
 from ..profiles.memory_fit import GB
 from ..profiles.model_names import find_model, model_named
@@ -30,6 +31,7 @@ from .parser import Parser, parser_of, print_json
 
 if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import HardwareEntry, ModelEntry
+    from drafthouse.profiles.profile_types import Profile
 
 
 def options() -> Parser:
@@ -37,7 +39,8 @@ def options() -> Parser:
     parser = parser_of(__doc__, "fits")
     parser.add_argument("model", metavar="MODEL", help="an entry of the catalogue, org/name, or org/name:file.gguf")
     parser.add_argument(
-        "--gpu", help="hardware of the catalogue (rtx6000), or a card's memory (24GB); default: all of it"
+        "--gpu",
+        help="hardware of the catalogue (rtx6000, 2x3090), or a card's memory (24GB, 2x24GB); default: all of it",
     )
     parser.add_argument(
         "--context",
@@ -73,7 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             "choose a shorter context",
             "--context",
         )
-    rows = [fitting(model, engine, key, one, given.context) for key, one in chosen(given.gpu, house).items()]
+    cards = chosen(given.gpu, house)
+    rows = [fitting(model, engine, key, one, given.context) for key, one in cards.items()]
     if given.json:
         told = {"model": model["name"], "engine": engine["name"], "context": given.context}
         print_json("fits", {**told, "rows": [asdict(row) for row in rows]})
@@ -85,16 +89,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         f" ({engine['name']})"
     )
     print(textwrap.fill(about, terminal_columns()) + "\n")
-    head = ["hardware", "memory", "fits", "longest context", "at most"]
-    print(table(head, [_cells(row, given.context) for row in rows]))
+    best = _best_known(model, house) if any(card["bandwidth_gb_s"] for card in cards.values()) else None
+    head = ["hardware", "memory", "fits", "longest context", "at most", *(["speculating"] if best else [])]
+    print(table(head, [_cells(row, given.context) + _gain(best, row, cards[row.hardware], house) for row in rows]))
+    if best:
+        speculation, expect = best["speculation"], best["expect"]
+        draft = f" with {speculation['draft']}" if "draft" in speculation else ""
+        about = (
+            f"speculating: what {speculation['method']}{draft}, K={speculation['num_speculative_tokens']}, is expected"
+            f" to gain for one user, at an acceptance of {expect['acceptance']:.2f}: {expect['source']}"
+        )
+        print("\n" + textwrap.fill(about, terminal_columns()))
     return DONE
+
+
+def _best_known(model: ModelEntry, house: House) -> Profile | None:
+    """The profile with the highest acceptance that somebody published for a model of the catalogue."""
+    known = [profile for key, one in house.models.items() if one is model for profile in published(house, key)]
+    return max(known, key=lambda profile: profile["expect"]["acceptance"], default=None)
+
+
+def _gain(best: Profile | None, row: Fitting, card: HardwareEntry, house: House) -> list[str]:
+    if best is None:
+        return []
+    if not row.longest or not card["bandwidth_gb_s"]:
+        return ["-"]
+    expected = expected_there(house, best, {"id": row.hardware, **card})
+    return [f"{expected['low']:.1f} to {expected['high']:.1f}x"]
 
 
 def _cells(row: Fitting, wanted: int) -> list[str]:
     fits = "yes" if row.longest >= wanted else f"no; {' or '.join(row.smaller)} would" if row.smaller else "no"
     limit = f"{row.limit:.0f} tok/s" if row.limit and row.longest else "-"
     longest = f"{row.longest:,}" if row.longest else "-"
-    return [f"{row.hardware} ({row.name})", f"{row.memory / GB:.0f} GB", fits, longest, limit]
+    return [f"{row.hardware} ({row.name})", row.sold, fits, longest, limit]
 
 
 def model_of(word: str, house: House) -> ModelEntry:
@@ -105,22 +133,27 @@ def model_of(word: str, house: House) -> ModelEntry:
 
 
 def chosen(gpu: str | None, house: House) -> dict[str, HardwareEntry]:
-    """Return the hardware that is asked for: of the catalogue, or a card of so much memory and unknown speed."""
+    """The hardware that is asked for: of the catalogue, or cards of so much memory and unknown speed."""
     gpus = {key: one for key, one in house.hardware.items() if one["kind"] == "gpu"}
     if gpu is None:
         return gpus
-    if gpu in gpus:
-        return {gpu: gpus[gpu]}
-    memory = memory_of(gpu)
+    if (named := hardware_named(gpu, gpus)) in gpus:
+        return {named: gpus[named]}
+    several = re.fullmatch(r"([1-9]\d?) ?x ?(.+)", gpu)
+    devices, one_card = (int(several[1]), several[2]) if several else (1, gpu)
+    if (named := hardware_named(one_card, gpus)) in gpus:
+        return {gpu: {**gpus[named], "devices": devices, "name": f"{devices} x {gpus[named]['name']}"}}
+    memory = memory_of(one_card)
     if memory is None:
-        needed = "a GPU of the catalogue, or a memory such as 24GB"
+        needed = "a GPU of the catalogue, a memory such as 24GB, or several of them: 2x24GB"
         raise one_problem("unknown-value", f"'{gpu}'", needed, did_you_mean(gpu, gpus), "--gpu")
     card: HardwareEntry = {
-        "name": "a card of that memory",
+        "name": "a card of that memory" if devices == 1 else f"{devices} cards of that memory",
         "kind": "gpu",
         "inventory": "workstation",
-        "devices": 1,
+        "devices": devices,
         "memory_mib": memory,
+        "sold_gb": round(float(re.sub("[^0-9.]", "", one_card))),
         "bandwidth_gb_s": 0,
     }
     return {gpu: card}

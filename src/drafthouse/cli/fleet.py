@@ -21,7 +21,7 @@ import os
 from collections.abc import Sequence
 
 from ..core.errors import one_problem
-from ..core.places import ROOT
+from ..core.places import WORK
 from .parser import Parser
 from .playbooks import Variables, command, on_inventory, play
 from .stoppable import run_stoppable
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.action == "upgrade":
         variables["fleet_serial"] = 1
     line = command(["site.yml"], given.inventory, variables, given.words)
-    os.chdir(ROOT)
+    os.chdir(WORK)
     return run_stoppable(line)
 
 

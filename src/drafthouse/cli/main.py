@@ -10,7 +10,7 @@ from importlib import import_module, metadata
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.errors import DrafthouseError, NotHere, Problem, did_you_mean, one_problem
+from ..core.errors import DrafthouseError, did_you_mean, one_problem
 from ..core.exit_codes import DONE
 from ..core.places import INSTALLED
 from ..core.removed import removed
@@ -22,31 +22,32 @@ if TYPE_CHECKING:
 
 
 class Verb(NamedTuple):
-    """A verb's line in the help; ``needs_clone`` where it works on roles, playbooks or what a clone keeps."""
+    """A verb's line in the help; ``plays`` where it runs playbooks, and so needs Ansible."""
 
     says: str
-    needs_clone: bool = True
+    plays: bool = True
 
 
 GROUPS = {
     "Start": {
-        "profiles": Verb("list the profiles", needs_clone=False),
-        "plan": Verb("show memory, downloads and expected speed-up of a profile", needs_clone=False),
-        "model": Verb("add any model of the Hub, or a folder, to the catalogue", needs_clone=False),
-        "fits": Verb("show which GPUs a model fits on, and the speed limit there", needs_clone=False),
-        "drafts": Verb("list the drafts for a model", needs_clone=False),
-        "new": Verb("write a profile for a model on a GPU", needs_clone=False),
-        "translate": Verb("convert an old serve command to a profile and to today's command", needs_clone=False),
+        "init": Verb("write an inventory of your own: a folder with your box", plays=False),
+        "profiles": Verb("list the profiles", plays=False),
+        "plan": Verb("show memory, downloads and expected speed-up of a profile", plays=False),
+        "model": Verb("add any model of the Hub, or a folder, to the catalogue", plays=False),
+        "fits": Verb("show which GPUs a model fits on, and the speed limit there", plays=False),
+        "drafts": Verb("list the drafts for a model", plays=False),
+        "new": Verb("write a profile for a model on a GPU", plays=False),
+        "translate": Verb("convert an old serve command to a profile and to today's command", plays=False),
         "run": Verb("serve a profile, measure it without and with speculation, judge"),
     },
     "Measure": {
-        "suite": Verb("fetch an external data set at a pinned commit", needs_clone=False),
-        "bench": Verb("measure an OpenAI-compatible server", needs_clone=False),
+        "suite": Verb("fetch an external data set at a pinned commit", plays=False),
+        "bench": Verb("measure an OpenAI-compatible server", plays=False),
         "tune": Verb("find the best draft length, method and draft within a budget"),
-        "judge": Verb("judge two result files of any benchmark client", needs_clone=False),
-        "report": Verb("open a report, show it as a row, or make it again", needs_clone=False),
-        "reports": Verb("list the reports", needs_clone=False),
-        "compare": Verb("compare two reports", needs_clone=False),
+        "judge": Verb("judge two result files of any benchmark client", plays=False),
+        "report": Verb("open a report, show it as a row, or make it again", plays=False),
+        "reports": Verb("list the reports", plays=False),
+        "compare": Verb("compare two reports", plays=False),
     },
     "Operate": {
         "doctor": Verb("check a box and its server, and say what to fix"),
@@ -58,7 +59,7 @@ GROUPS = {
         "upgrade": Verb("change the engine version if the new one is no worse"),
         "stop": Verb("stop the server of an inventory"),
         "teardown": Verb("stop, and remove what was installed on the boxes"),
-        "export": Verb("write an arm for SkyPilot, dstack, Kubernetes and others", needs_clone=False),
+        "export": Verb("write an arm for SkyPilot, dstack, Kubernetes and others", plays=False),
         "weights": Verb("download and verify the weights of a profile"),
         "verify": Verb("verify every byte of the weights again"),
         "prune": Verb("list or remove the weights that no profile uses"),
@@ -66,14 +67,15 @@ GROUPS = {
     },
     "Rent": {
         "rent": Verb("rent the cheapest suitable vast.ai box"),
-        "destroy": Verb("destroy every box that this clone rented"),
+        "destroy": Verb("destroy every box that was rented from here", plays=False),
         "rented": Verb("run a playbook on rented boxes and destroy them afterwards"),
     },
     "Develop": {
-        "render": Verb("write the files of both arms to build/PROFILE/", needs_clone=False),
+        "where": Verb("print where site.yml and what is kept lie", plays=False),
+        "render": Verb("write the files of both arms to build/PROFILE/", plays=False),
         "stoppable": Verb("run a playbook; Ctrl-C stops what it has started"),
-        "evidence": Verb("check evidence of a run on a GPU, and add it to its profile"),
-        "completion": Verb("print the shell completion for bash or zsh", needs_clone=False),
+        "evidence": Verb("check evidence of a run on a GPU, and add it to its profile", plays=False),
+        "completion": Verb("print the shell completion for bash, zsh or fish", plays=False),
     },
 }
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
@@ -89,15 +91,11 @@ def help_text() -> str:
     """Return the help of the command: its verbs, in groups, in the terminal's width."""
     lines = _USAGE.splitlines()
     for group, verbs in GROUPS.items():
-        lines += ["", f"{group}:", *(f"  {name:<17} {verb.says}{_mark(verb)}" for name, verb in verbs.items())]
+        lines += ["", f"{group}:", *(f"  {name:<17} {verb.says}" for name, verb in verbs.items())]
     columns, goes_on = terminal_columns(), " " * 20
     return "\n".join(
         textwrap.fill(line, columns, subsequent_indent=goes_on if line[:1] == " " else "") for line in lines
     )
-
-
-def _mark(verb: Verb) -> str:
-    return " (in a clone)" if INSTALLED and verb.needs_clone else ""
 
 
 def version() -> str:
@@ -131,13 +129,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise one_problem(
             "no-such-verb", f"no command '{word}'", "a command listed by drafthouse --help", did_you_mean(word, VERBS)
         )
-    if VERBS[word].needs_clone and not {"-h", "--help"} & set(words):
-        if INSTALLED:
-            needed = "a clone of Drafthouse: this verb works with its playbooks, inventories and ledgers"
-            do = f"clone the repository of Drafthouse, run make venv in it, then there: scripts/drafthouse {word}"
-            raise NotHere(Problem("clone-required", f"drafthouse {word}, from an installed wheel", needed, do))
-        from .playbooks import environment  # noqa: PLC0415 (what only these verbs need)
+    if VERBS[word].plays and not {"-h", "--help"} & set(words):
+        from .deployment import need_ansible  # noqa: PLC0415 (what only these verbs need)
+        from .playbooks import environment  # noqa: PLC0415
 
+        need_ansible(word)
         os.environ.update(environment())
     status: int = module_of(word).main(words)
     return status

@@ -18,10 +18,10 @@ from ..core.errors import did_you_mean, one_problem
 from ..core.exit_codes import DONE
 from ..core.files import replace_file
 from ..core.forms import PROFILE_NAME
-from ..core.places import own_folder
-from ..models.fits import engine_for
+from ..models.fits import engine_for, hardware_named
 from ..models.new_profile import Wish, new_profile
 from ..profiles.model_names import model_named
+from ..profiles.own_folders import own_folder
 from ..profiles.workspace import ROOT, house_for, load_suites, site_of_inventory
 from .parser import Parser, parser_of
 from .profile_arguments import add_entries
@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_entries(word, given.draft, house)
     target = model_named(word, house, "--target")
     hardware = given.gpu or _asked("--gpu", f"GPU ({', '.join(sorted(house.hardware))})")
+    hardware = hardware_named(hardware, house.hardware)
     if hardware not in house.hardware:
         needed, do = f"one of: {', '.join(sorted(house.hardware))}", did_you_mean(hardware, house.hardware)
         raise one_problem("unknown-value", f"'{hardware}'", needed, do, "--gpu")

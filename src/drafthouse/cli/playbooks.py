@@ -1,4 +1,4 @@
-"""How a verb runs Ansible's playbooks of the clone: the inventory, the program, the words of its command line."""
+"""How a verb runs our playbooks: the inventory, the program, the words of its command line."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from ..core.places import ROOT
+from ..core.places import CACHES, WORK, playbook
 from ..profiles.profile_types import Unchecked
 from ..profiles.workspace import inventory_path
+from .deployment import ansible_config
 from .parser import Parser, parser_of
 from .profile_arguments import have_entries, inventory_of, overrides, set_option
 from .rented import run_rented
@@ -47,15 +48,15 @@ def inventory_for(given: argparse.Namespace) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return what the Makefile exports: the clone's configuration and programs, and the UTF-8 that Ansible wants.
+    """What the Makefile exports: our configuration and programs, and the UTF-8 that Ansible wants.
 
     `cli.main` sets it once, before a verb that plays.
     """
     ours = {
-        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "ANSIBLE_CONFIG": str(ansible_config()),
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         "PYTHONDONTWRITEBYTECODE": "",
-        "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR") or str(ROOT / ".drafthouse" / "cache" / "pip"),
+        "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR") or str(CACHES / "cache" / "pip"),
         "UV_CACHE_DIR": _uv_cache(),
     }
     locale = next((os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "C")
@@ -66,26 +67,26 @@ def environment() -> dict[str, str]:
 
 def _uv_cache() -> str:
     """Return uv's own cache, which clones share, or one in the clone where the home may not be written to."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or ROOT, ".cache"))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or WORK, ".cache"))
     shared = Path(os.environ.get("UV_CACHE_DIR") or cache / "uv")
     with contextlib.suppress(OSError):
         shared.mkdir(parents=True, exist_ok=True)
         if os.access(shared, os.W_OK):
             return str(shared)
-    return str(ROOT / ".drafthouse" / "cache" / "uv")
+    return str(CACHES / "cache" / "uv")
 
 
 def command(playbooks: Sequence[str], inventory: str, variables: Variables, words: Sequence[str]) -> list[str]:
     """Return the command line that plays ``playbooks``; ``words`` are a person's own, and come last."""
     given = {name: value for name, value in variables.items() if value not in (None, "", {})}
     more = ["-e", json.dumps(given)] if given else []
-    return ["ansible-playbook", *playbooks, "-i", str(inventory_path(inventory)), *more, *words]
+    return ["ansible-playbook", *map(playbook, playbooks), "-i", str(inventory_path(inventory)), *more, *words]
 
 
 def play(playbooks: Sequence[str], inventory: str, variables: Variables, words: Sequence[str]) -> int:
-    """Play them in the clone, shown as they go; return Ansible's exit status."""
+    """Play them, shown as they go; the exit status is Ansible's."""
     line = command(playbooks, inventory, variables, words)
-    return subprocess.run(line, cwd=ROOT, check=False).returncode
+    return subprocess.run(line, cwd=WORK, check=False).returncode
 
 
 def on_inventory(doc: str | None, verb: str, default: str = "local") -> Parser:
@@ -119,7 +120,7 @@ def run_for_profile(
     name = inventory_of(given.profile, given.inventory)  # a wrong profile is told here, and not by Ansible
     wanted: Variables = {"profile": given.profile, "overrides": overrides(given.set), **variables}
     line = command(playbooks, name, wanted, given.words)
-    os.chdir(ROOT)
+    os.chdir(WORK)
     if given.destroy:
         return run_rented(line, given.destroy, name)
     return run_stoppable(line, stop_after=stop_after)

@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"kept, with files that are not ours: {folder}")
         print(f"\nremoved {freed:.2f} GB")
     else:
-        print(f"\n{freed:.2f} GB that no profile uses; make prune YES=1 removes them")
+        print(f"\n{freed:.2f} GB that no profile uses; drafthouse prune --remove removes them")
     return DONE
 
 

@@ -43,6 +43,7 @@ from ..cloud.vast.run_and_destroy import by_the_ledger
 from ..core.errors import DrafthouseError, one_problem
 from ..core.exit_codes import DONE, FAILED, INTERRUPTED
 from ..core.foreground import ended_like_ctrl_c
+from ..core.places import INSTALLED
 from ..core.plain_text import printable
 from ..profiles.inventory_variables import NEW, site_on
 from ..profiles.workspace import resolved_profile
@@ -268,7 +269,12 @@ def rented(boxes: Sequence[Rented], profile: str) -> str:
         [
             *map(_runs, boxes),
             f"costs      ${hour:.3f} an hour with disk and traffic, ${total:.2f} until {until}, when {itself}",
-            f"measure    ansible-playbook site.yml -i vastai -e profile={profile}",
+            "measure    "
+            + (
+                f"drafthouse run {profile}"
+                if INSTALLED
+                else f"ansible-playbook site.yml -i vastai -e profile={profile}"
+            ),
             f"end        make destroy   (only {which}: make destroy ARGS={boxes[0].instance})",
         ]
     )

@@ -11,11 +11,12 @@ import sys
 from typing import TextIO
 
 from ..core.plain_text import printable
+from ..core.typed import typed
 
 
 def say(text: str) -> None:
     """Print lines that may hold others' words."""
-    put("\n".join(map(printable, text.splitlines())) + "\n", sys.stdout)
+    put("\n".join(map(printable, typed(text).splitlines())) + "\n", sys.stdout)
 
 
 def said_yes(question: str) -> bool | None:

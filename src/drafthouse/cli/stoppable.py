@@ -23,7 +23,7 @@ from pathlib import Path
 from ..core.errors import one_problem
 from ..core.exit_codes import INTERRUPTED
 from ..core.foreground import LOOK_S, Stop, run_until_stopped
-from ..core.places import CLOSING_FILE, ROOT
+from ..core.places import CLOSING_FILE, playbook
 from .parser import Parser, parser_of
 from .say import say
 
@@ -41,12 +41,12 @@ def options() -> Parser:
     return parser
 
 
-def playbook_of(command: Sequence[str], playbook: str, *more: str) -> list[str]:
+def playbook_of(command: Sequence[str], name: str, *more: str) -> list[str]:
     """Return ``command`` with this one playbook in place of its own: the same inventory, variables and limits."""
     places = [place for place, word in enumerate(command) if word.endswith(".yml") and command[place - 1] not in _TAKES]
     first = places[0] if places else 1
     rest = [word for place, word in enumerate(command) if place > first and place not in places]
-    return [*command[:first], str(ROOT / "playbooks" / playbook), *rest, *more]
+    return [*command[:first], playbook(f"playbooks/{name}"), *rest, *more]
 
 
 # Options whose value may well be a YAML file.

@@ -30,11 +30,13 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import one_problem
 from ..core.exit_codes import DONE, INTERRUPTED
+from ..core.places import ROOT, WORK, playbook
 from ..profiles.budget import seconds_in
 from ..profiles.inventory_variables import site_on
 from ..profiles.overrides import laid_over
+from ..profiles.own_folders import own_folder
 from ..profiles.result_key import measured_key
-from ..profiles.workspace import ROOT, house_for, load_suites, resolved_profile
+from ..profiles.workspace import house_for, inventory_path, load_suites, resolved_profile
 from ..tuning.journal import Journal, Recorded
 from ..tuning.prompt_split import SUITE, TunePrompts, prompts_for
 from ..tuning.result import (
@@ -49,7 +51,7 @@ from ..tuning.result import (
     text_of,
     tuned_profile,
 )
-from ..tuning.runner import BoxTrial, Plays
+from ..tuning.runner import STOP, BoxTrial, Plays
 from ..tuning.search import Found, tune
 from ..tuning.space import reach
 from ..tuning.tries import KILL_S, RESERVE_S, STOP_S
@@ -58,6 +60,7 @@ from .parser import Parser, parser_of
 from .profile_arguments import have_entries, inventory_of, overrides, set_option
 
 if TYPE_CHECKING:
+    from drafthouse.profiles.catalog import House
     from drafthouse.profiles.profile_types import Profile, Tuned, Unchecked
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
@@ -140,13 +143,21 @@ def prepare(given: argparse.Namespace, budget_s: int) -> Work:
         limits.options,
         limits.left_out,
     )
-    target = given.to or (ROOT / house.file(name)).with_name(f"{name}-tuned.yml")
+    target = given.to or _beside(house, name)
     check_target(target)
     families = [[family.id, family.tokens, family.first] for family in space.families]
     parts = [families, space.options, prompts.search, prompts.final, budget_s, inventory, given.words, base]
     key = hashlib.sha256(json.dumps([measured_key(resolved), *parts], default=str).encode()).hexdigest()[:16]
-    folder = ROOT / "build" / "tune" / f"{name}-{inventory}"
+    folder = WORK / "build" / "tune" / f"{name}-{Path(inventory).name}"
     return Work(name, inventory, house.profiles[name], base, resolved, space, prompts, folder, target, key)
+
+
+def _beside(house: House, name: str) -> Path:
+    """The new profile's file: beside the old one; for a shipped one of a wheel in the user's own folder."""
+    file = ROOT / house.file(name)
+    folder = own_folder(ROOT) if file.parent == ROOT / "profiles" else file.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name}-tuned.yml"
 
 
 def check_target(path: Path) -> None:
@@ -217,8 +228,8 @@ def search(work: Work, budget_s: int, given: argparse.Namespace, begun: float) -
             f"continuing with {len(journal.outcomes)} trials of an earlier run, {journal.spent_s:.0f} s of the budget"
         )
     log = work.folder / "ansible.log"
-    show.line(f"Ansible's output goes to {log.relative_to(ROOT)}")
-    plays = Plays(f"inventory/{work.inventory}", given.words, log, show.passing, journal.touch)
+    show.line(f"Ansible's output goes to {log.relative_to(WORK)}")
+    plays = Plays(str(inventory_path(work.inventory)), given.words, log, show.passing, journal.touch)
     if plays.end_orphan():
         show.line("stopped the playbook that a killed run had left running")
     trial = BoxTrial(
@@ -240,7 +251,7 @@ def search(work: Work, budget_s: int, given: argparse.Namespace, begun: float) -
             if not trial.stop(stop_s):
                 show.line(
                     f"not restored in {stop_s:.0f} s; run: "
-                    f"ansible-playbook playbooks/tuned.yml -i inventory/{work.inventory} -e profile={work.name}"
+                    f"ansible-playbook {playbook(STOP[0])} -i {inventory_path(work.inventory)} -e profile={work.name}"
                 )
         journal.close()
 
@@ -275,9 +286,9 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
             "create one, or pass --to FILE; the same command then writes it without measuring again",
             str(work.target),
         ) from None
-    shown = work.target.relative_to(ROOT) if work.target.is_relative_to(ROOT) else work.target
+    shown = work.target.relative_to(WORK) if work.target.is_relative_to(WORK) else work.target
     beside = work.target.stem in house_for(work.inventory).profiles
-    print(f"\nwritten: {shown}" + (f"  (make {work.target.stem})" if beside else ""))
+    print(f"\nwritten: {shown}" + (f"  (drafthouse run {work.target.stem})" if beside else ""))
 
 
 def listed(work: Work) -> str:
@@ -302,6 +313,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         finish(work, budget_s, search(work, budget_s, given, begun))
     except KeyboardInterrupt:
-        print(f"\nstopped; the same command continues ({work.folder.relative_to(ROOT)})", file=sys.stderr)
+        print(f"\nstopped; the same command continues ({work.folder.relative_to(WORK)})", file=sys.stderr)
         return INTERRUPTED
     return DONE

@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import one_problem
 from ..core.exit_codes import CANNOT_SAY, DONE, FAILED, worst
-from ..core.places import CLOSING_FILE
+from ..core.places import CLOSING_FILE, WORK, playbook
 from ..profiles.inventory_variables import site_on
 from ..profiles.known_issues import issue_changes
 from ..profiles.overrides import changed
 from ..profiles.upgrade_diff import NEW, catalogue_changes, changes_text, decide, rendered_changes
-from ..profiles.workspace import ROOT, house_for, inventory_path, resolved_profile
+from ..profiles.workspace import house_for, inventory_path, resolved_profile
 from ..report.archive import Kept, newest
 from ..report.compare.diff import compare
 from ..report.compare.text import compared_text
@@ -86,22 +86,22 @@ class Plays:
         self._inventory = str(inventory_path(name))
         self._more = list(given.words)
         self._variables = {"profile": given.profile, "overrides": overrides(given.set)}
-        if given.reports != ROOT / "reports":
+        if given.reports != WORK / "reports":
             self._variables["report_folder"] = str(given.reports.resolve())
 
     def site(self, version: str, *more: str) -> bool:
         """Run site.yml with a version; return whether it went well."""
         variables = json.dumps({**self._variables, "engine_version": version})
-        command = ["site.yml", "-i", self._inventory, *self._more, *more, "-e", variables]
+        command = [playbook("site.yml"), "-i", self._inventory, *self._more, *more, "-e", variables]
         words = ["ansible-playbook", *command]
         # What a run says last is what to do next, and that is for the comparison to say.
         environment = {**os.environ, CLOSING_FILE: os.devnull}
-        return subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode == 0
+        return subprocess.run(words, cwd=WORK, env=environment, check=False).returncode == 0
 
     def hosts(self) -> list[str]:
         """Return the names of the boxes. Raises DrafthouseError where the inventory cannot be read, or has none."""
         command = ["ansible", "all", "--list-hosts", "-i", self._inventory, *self._more]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=WORK, capture_output=True, text=True, check=False)
         names = [line.strip() for line in done.stdout.splitlines()[1:] if line.strip()]
         if done.returncode or not names:
             found = done.stderr.strip() or "an inventory without hosts"

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from .plain_text import printable, printable_lines, without_passwords
+from .typed import typed
 
 #: So many problems of one file are told one by one.
 FEW = 5
@@ -47,7 +48,7 @@ class Problem:
         head = [f"where: {printable(self.where)}"] if self.where else []
         facts = (("found", self.found), ("needed", self.needed), ("do", self.do))
         code = [f"code: {self.code}"] if self.code else []
-        return [*head, *(f"{word}: {printable_lines(text)}" for word, text in facts), *code]
+        return [*head, *(f"{word}: {printable_lines(typed(text))}" for word, text in facts), *code]
 
     def as_dict(self) -> dict[str, str]:
         """Return the problem as plain data, for results that travel as JSON."""

@@ -1,8 +1,8 @@
-"""What this clone pinned at first use: the commit of a branch on the hub, the digest of an image's tag.
+"""What was pinned at first use: the commit of a branch on the hub, the digest of an image's tag.
 
 The catalogue names commits and digests where they are known. Where it names something that can move (a branch, a tag,
-or `unresolved`), what it was at first use is written to `pins.json` in the clone, for all boxes, and holds from then
-on. Runs on the controller. Standard library only.
+or `unresolved`), what it was at first use is written to `pins.json`, for all boxes, and holds from then on. Runs on the
+controller. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .errors import DrafthouseError, Problem, one_problem
 from .forms import DIGEST
 from .kept_file import write_whole
 from .locks import held
+from .places import STATE
 
 FILE = "pins.json"
 VARIABLE = "DRAFTHOUSE_PINS"
@@ -53,9 +54,9 @@ def is_digest(text: object) -> bool:
     return isinstance(text, str) and DIGEST.fits(text)
 
 
-def pins_file(root: Path) -> Path:
-    """Return where the pins of the clone at ``root`` are kept."""
-    return Path(os.environ.get(VARIABLE) or root / FILE)
+def pins_file() -> Path:
+    """The file in which pins are kept."""
+    return Path(os.environ.get(VARIABLE) or STATE / FILE)
 
 
 def hub_key(repo: str, asked: str) -> str:

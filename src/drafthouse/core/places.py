@@ -1,69 +1,38 @@
-"""Where our data lies and where what a command makes goes: one folder in a clone, two for an installed wheel."""
+"""Where our data lies, where what a command makes goes, and what is kept: one folder in a clone, three for a wheel."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from .errors import one_problem
-from .plain_text import printable
 
 #: The library itself.
 CODE = Path(__file__).resolve().parents[1]
 
-#: The wheel carries catalogue, profiles, suites and templates as package data.
+#: The wheel carries what a clone has as package data: catalogue, profiles, suites, templates, playbooks, roles.
 INSTALLED = (CODE / "data").is_dir()
 #: The clone (src/drafthouse -> src -> clone), or the wheel's data.
 ROOT = CODE / "data" if INSTALLED else CODE.parents[1]
 #: Where reports/, build/ and relative paths of a site lie: the clone, or the folder that the command is typed in.
 WORK = Path.cwd() if INSTALLED else ROOT
+#: What must be found again from any folder (ledger, keys, pins): the clone, or for a wheel a folder in the home.
+STATE = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "drafthouse" if INSTALLED else ROOT
+#: The folder with site.yml. For a wheel a folder of links (cli/deployment.py), one for each place of installation:
+#: modules work in it, and what they start must outlive uvx's cache.
+PLAYS = STATE / "ansible" / hashlib.sha256(str(CODE).encode()).hexdigest()[:12] if INSTALLED else ROOT
+#: Caches, and the files that Ansible and uv need while they work.
+CACHES = STATE if INSTALLED else STATE / ".drafthouse"
 #: A variable of the environment: the file for a run's last lines, which are printed behind all that still follows.
 CLOSING_FILE = "DRAFTHOUSE_CLOSING_FILE"
-#: A variable of the environment: folders with profiles and catalogue entries of one's own, as PATH has its folders.
-PROFILES_VARIABLE = "DRAFTHOUSE_PROFILES"
 #: In the folder of a program beside the engine: what it reads at each look.
 ORDER = "order.json"
 
 
-def profile_folders(root: Path, named: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> list[Path]:
-    """The folders with profiles and catalogue entries, in the order in which they are read.
-
-    First the shipped one at ``root``, then those of an installed wheel's user, those that DRAFTHOUSE_PROFILES names,
-    and last ``named`` (an inventory's `drafthouse_profiles_dir`). A later profile takes the place of an earlier one of
-    the same name. Raises DrafthouseError for a folder that is named and not there.
-    """
-    given = os.environ if environ is None else environ
-    folders = [root / "profiles"]
-    if INSTALLED:
-        folders += [own_folder(root, given), WORK / "profiles"]
-    words = [(PROFILES_VARIABLE, word) for word in given.get(PROFILES_VARIABLE, "").split(os.pathsep) if word]
-    words += [("drafthouse_profiles_dir", word) for word in named]
-    for where, word in words:
-        folder = Path(word).expanduser()
-        if not (folder.is_absolute() and folder.is_dir()):
-            needed, do = "the absolute path of a folder with profiles", "correct it, or take it out"
-            raise one_problem("no-such-file", f"'{printable(word)}'", needed, do, where)
-        folders.append(folder)
-    unlike: dict[Path, Path] = {}
-    for folder in folders:
-        unlike.setdefault(folder.resolve(), folder)
-    return list(unlike.values())
-
-
-def own_folder(root: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """The folder to which `drafthouse new` and `model add` write: the clone's, or for a wheel one in the home."""
-    if not INSTALLED:
-        return root / "profiles"
-    given = os.environ if environ is None else environ
-    return Path(given.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "drafthouse" / "profiles"
-
-
-def own_models(root: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """The folder to which `drafthouse model add` writes a file for each entry."""
-    return own_folder(root, environ) / "catalog" / "local"
+def playbook(word: str) -> str:
+    """A word of a command line that is given in `WORK`: of ``site.yml`` the whole path where a wheel has it."""
+    return str(PLAYS / word) if INSTALLED and word.endswith(".yml") else word
 
 
 def phases(*names: str) -> tuple[str, ...]:
-    """Return the words for ansible-playbook that run these phases of site.yml alone."""
+    """The words for ansible-playbook that run these phases of site.yml alone."""
     return ("site.yml", "--tags", ",".join(names))

@@ -358,6 +358,7 @@ class EngineEntry(TypedDict):
     share_option: NotRequired[str]
     share_default: NotRequired[Annotated[float, {"low": 0, "high": 1}]]
     devices_option: NotRequired[str]
+    layer_split: NotRequired[bool]  # takes all devices unasked, some layers each: their memory adds up, not their speed
     copies_option: NotRequired[str]
     speculation: SpeculationForm
     methods: Annotated[dict[str, Method], {"names": NAME}]

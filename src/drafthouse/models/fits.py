@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..core.errors import did_you_mean, one_problem
 from ..profiles.draft_compat import may_draft
+from ..profiles.heads import builtin_head
 from ..profiles.memory_fit import GB, MIB, decode_limit, kv_bytes_per_token, read_for_a_token
 from ..profiles.model_names import find_model
 from ..profiles.sizes import Sizes
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from drafthouse.profiles.catalog import House
     from drafthouse.profiles.catalog_types import HardwareEntry, ModelEntry
     from drafthouse.profiles.profile_types import Profile
+    from drafthouse.profiles.resolved_types import ExpectedSpeed, Hardware
 
 #: Bits a weight in the precisions that people publish: the dtype itself, FP8, and 4 bits with their scales.
 PRECISIONS = {"BF16": 16.0, "FP8": 8.25, "4-bit": 4.5}
@@ -27,14 +30,16 @@ PRECISIONS = {"BF16": 16.0, "FP8": 8.25, "4-bit": 4.5}
 class Fitting:
     """A model on one kind of hardware; sizes in bytes. ``longest``: tokens of one sequence, 0 where it does not fit.
 
-    ``limit`` is tokens per second of one sequence that reading the weights allows; None where the bandwidth is not
-    known. ``smaller``: the precisions, in the order of `PRECISIONS`, in which the same model would fit.
+    ``sold``: the memory as people call the cards. ``limit`` is tokens per second of one sequence that reading the
+    weights allows; None where the bandwidth is not known. ``smaller``: the precisions, in the order of `PRECISIONS`,
+    in which the same model would fit.
     """
 
     hardware: str
     name: str
     devices: int
     memory: int
+    sold: str
     longest: int
     limit: float | None
     smaller: tuple[str, ...]
@@ -60,7 +65,7 @@ def fitting(model: ModelEntry, engine: EngineEntry, key: str, hardware: Hardware
     devices = split_over(model, engine, hardware)
     longest = _longest(model, engine, key, hardware, context)
     read = read_for_a_token(model)
-    bandwidth = hardware["bandwidth_gb_s"] * GB * devices
+    bandwidth = hardware["bandwidth_gb_s"] * GB * (1 if engine.get("layer_split") else devices)
     smaller = []
     for name, bits in PRECISIONS.items():
         size = round(model["parameters"] * bits / 8)
@@ -72,14 +77,23 @@ def fitting(model: ModelEntry, engine: EngineEntry, key: str, hardware: Hardware
         name=hardware["name"],
         devices=devices,
         memory=hardware["memory_mib"] * MIB * devices,
+        sold=sold_as(hardware, devices),
         longest=longest,
         limit=decode_limit(read, bandwidth) if bandwidth else None,
         smaller=tuple(smaller) if longest < context else (),
     )
 
 
+def sold_as(hardware: HardwareEntry, devices: int) -> str:
+    """The memory of ``devices`` cards as they are sold: ``24 GB``, ``2 x 24 GB``."""
+    card = f"{hardware.get('sold_gb') or round(hardware['memory_mib'] / 1024)} GB"
+    return card if devices == 1 else f"{devices} x {card}"
+
+
 def split_over(model: ModelEntry, engine: EngineEntry, hardware: HardwareEntry) -> int:
     """Return over how many devices a model is split: all, or the most that leave no head over and no group apart."""
+    if engine.get("layer_split"):
+        return hardware["devices"]
     if "devices_option" not in engine:
         return 1
     counts = [n for n in range(1, hardware["devices"] + 1) if hardware["devices"] % n == 0]
@@ -103,6 +117,15 @@ def _longest(model: ModelEntry, engine: EngineEntry, key: str, hardware: Hardwar
     return sizes.fit("baseline")["longest_context"]
 
 
+def hardware_named(word: str, hardware: Container[str]) -> str:
+    """A name of the catalogue's for what people call a card: ``3090`` and ``2x3090`` are rtx3090 and rtx3090x2."""
+    found = re.fullmatch(r"(?:(\d{1,2}) ?x ?)?(\w[\w-]*)", word.lower())
+    if word in hardware or found is None:
+        return word
+    times = f"x{found[1]}" if found[1] not in (None, "1") else ""
+    return next((name for name in (f"{found[2]}{times}", f"rtx{found[2]}{times}") if name in hardware), word)
+
+
 _AMOUNT = r"(\d{1,12}(?:\.\d{1,6})?)"
 
 
@@ -117,6 +140,36 @@ def kv_gb(model: ModelEntry, engine: EngineEntry, tokens: int) -> float:
     return kv_bytes_per_token(model, engine["kv_bytes_per_value"]) * tokens / GB
 
 
+def published(house: House, target: str) -> list[Profile]:
+    """The profiles of a target that carry an acceptance somebody measured (their `expect`)."""
+    of_target = [one for one in _right(house) if find_model(one["target"], house.models) == target]
+    return [profile for profile in of_target if "expect" in profile]
+
+
+def expected_there(house: House, profile: Profile, hardware: Hardware) -> ExpectedSpeed:
+    """The speed-up to expect for one user where a profile's models and method were on other hardware."""
+    engine, target = house.engines[profile["engine"]], _model(house, profile["target"])
+    speculation = profile["speculation"]
+    assert target  # of a profile in whose file nothing is wrong
+    draft, method = _model(house, speculation.get("draft", "")), engine["methods"][speculation["method"]]
+    serve = {engine["devices_option"]: split_over(target, engine, hardware)} if "devices_option" in engine else {}
+    sizes = Sizes(
+        engine=engine,
+        hardware=hardware,
+        target=target,
+        draft=draft,
+        builtin=None if draft else builtin_head(target, speculation["method"], method),
+        serve=serve,
+        method_options={},
+        tokens=int(speculation["num_speculative_tokens"]),
+    )
+    return sizes.expectation(profile.get("expect"), users=1, one_pass=method.get("one_pass", False))
+
+
+def _model(house: House, word: str) -> ModelEntry | None:
+    return house.models.get(find_model(word, house.models) or "")
+
+
 Draft = tuple["DraftKind", str, str]
 """What may draft: its kind, its name in the catalogue, and why."""
 
@@ -129,12 +182,14 @@ def drafts_for(house: House, target: str) -> list[Draft]:
     """
     model = house.models[target]
     shown: dict[str, Draft] = {}
-    for profile in _right(house):
-        draft = find_model(profile["speculation"].get("draft", ""), house.models)
-        expect = profile.get("expect")
-        if draft and expect and find_model(profile["target"], house.models) == target:
-            kind = house.models[draft]["kind"]
-            shown[draft] = (kind, draft, f"acceptance {expect['acceptance']:.2f}: {expect['source']}")
+    for profile in published(house, target):
+        if draft := find_model(profile["speculation"].get("draft", ""), house.models):
+            expect = profile["expect"]
+            shown[draft] = (
+                house.models[draft]["kind"],
+                draft,
+                f"acceptance {expect['acceptance']:.2f}: {expect['source']}",
+            )
     rows = [*shown.values()]
     if "builtin_head" in model:
         rows.append(("builtin", target, "the head inside the checkpoint: nothing to download"))

@@ -9,10 +9,10 @@ import yaml
 
 from ..core.errors import DrafthouseError, one_problem
 from ..core.files import replace_file
-from ..core.places import own_models
 from ..core.plain_text import printable
 from ..core.schema import Findings, check, check_text
 from ..profiles.catalog import House
+from ..profiles.own_folders import own_models
 from ..profiles.schemas import MODELS
 from .entry import Made
 

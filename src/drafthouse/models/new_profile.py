@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
@@ -11,15 +12,18 @@ import yaml
 
 from ..core.errors import DrafthouseError, did_you_mean, one_problem
 from ..profiles.draft_compat import usual_tokens
+from ..profiles.expected_speed import expected_words
 from ..profiles.heads import builtin_head, method_for_head
+from ..profiles.model_names import find_model
 from ..profiles.resolver import resolve
-from .fits import drafts_for, split_over
+from .fits import drafts_for, published, split_over
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import DraftKind, EngineEntry
     from drafthouse.profiles.catalog import House
     from drafthouse.profiles.catalog_types import ModelEntry
-    from drafthouse.profiles.profile_types import Profile, Unchecked
+    from drafthouse.profiles.profile_types import Expectation, Profile, Speculation, Unchecked
+    from drafthouse.profiles.resolved_types import ResolvedProfile
 
 #: Contexts that are tried, the longest that fits is taken; a longer one is seldom needed and takes memory from nobody.
 CONTEXTS = (32768, 16384, 8192, 4096, 2048)
@@ -55,23 +59,78 @@ class NewProfile:
 def new_profile(wish: Wish, house: House, site: Unchecked, suites: Mapping[str, Sequence[str]]) -> NewProfile:
     """Return the first choice that resolves on ``site``. Raises DrafthouseError with the last one's problems."""
     engine = house.engines[wish.engine]
+    if shipped := _shipped(wish, house):
+        made = _copy(shipped, wish, house)
+        with suppress(DrafthouseError):  # an entry of the user's own may have changed the model
+            _resolved(made, house, site, suites)
+            return made
     refused: DrafthouseError | None = None
     own = house.models[wish.target]["context"]
     contexts = [size for size in CONTEXTS if size <= own] or [own]
     for method, draft, reason in _choices(wish, house, engine):
         for context in contexts:
             made = _profile(replace(wish, method=method, draft=draft), house, engine, context, reason)
-            trial = replace(house, profiles={made.name: made.profile}, broken={})
             try:
-                resolve(trial, made.name, site, suites)
+                resolved = _resolved(made, house, site, suites)
             except DrafthouseError as error:
                 refused = _of_no_file(error, made.name)
                 if not any(problem.code == "gpu-memory-too-small" for problem in error.problems):
                     break
                 continue
-            return made
+            return _with_best_tokens(made, resolved, lambda other: _resolved(other, house, site, suites))
     assert refused  # there is a choice, and a context, for every wish
     raise refused
+
+
+def _resolved(made: NewProfile, house: House, site: Unchecked, suites: Mapping[str, Sequence[str]]) -> ResolvedProfile:
+    return resolve(replace(house, profiles={made.name: made.profile}, broken={}), made.name, site, suites)
+
+
+def _with_best_tokens(
+    made: NewProfile, resolved: ResolvedProfile, resolves: Callable[[NewProfile], ResolvedProfile]
+) -> NewProfile:
+    """The profile with the number of drafted tokens that its expectation says gains most, where that resolves too."""
+    best = resolved["expectation"]["best_tokens"]
+    if best is None:
+        return made
+    speculation: Speculation = {**made.profile["speculation"], "num_speculative_tokens": best}
+    profile: Profile = {**made.profile, "speculation": speculation}
+    try:
+        expected = resolves(replace(made, profile=profile))["expectation"]
+    except DrafthouseError:
+        return made
+    why = f"num_speculative_tokens: {best}, expected to gain most: {expected_words(expected)}"
+    return replace(made, profile=profile, why=(made.why[0], why, *made.why[2:]))
+
+
+def _shipped(wish: Wish, house: House) -> str | None:
+    """The profile that is there for the same model, card and engine, and for the method and draft where one is named.
+
+    Of several the one whose acceptance somebody published, with the highest.
+    """
+    best, highest = None, -1.0
+    for name, profile in house.profiles.items():
+        if name in house.broken or (profile["hardware"], profile["engine"]) != (wish.hardware, wish.engine):
+            continue
+        speculation = profile["speculation"]
+        alike = find_model(profile["target"], house.models) == wish.target
+        alike = alike and wish.method in (None, speculation["method"])
+        alike = alike and wish.draft in (None, find_model(speculation.get("draft", ""), house.models))
+        acceptance = profile.get("expect", {}).get("acceptance", 0.0)
+        if alike and acceptance > highest:
+            best, highest = name, acceptance
+    return best
+
+
+def _copy(shipped: str, wish: Wish, house: House) -> NewProfile:
+    """A profile with the values of one that is there."""
+    profile = house.profiles[shipped]
+    method = profile["speculation"]["method"]
+    name = wish.name or _name(replace(wish, method=method))
+    copied: Profile = {**profile, "title": f"{profile['title']} (from {shipped})", "verified": []}
+    return NewProfile(
+        name, copied, (f"{shipped} is for this model on this hardware: its values, and its reasons there",)
+    )
 
 
 def _of_no_file(error: DrafthouseError, name: str) -> DrafthouseError:
@@ -124,6 +183,7 @@ def _profile(wish: Wish, house: House, engine: EngineEntry, context: int, reason
     if option and hardware["devices"] > 1:
         serve[option] = split_over(target, engine, hardware)
     name = wish.name or _name(wish)
+    expect = _published_with(wish, house)
     profile = {
         "title": f"{target['name']} with {wish.method} in {engine['name']} on {hardware['name']}",
         "hardware": wish.hardware,
@@ -135,6 +195,7 @@ def _profile(wish: Wish, house: House, engine: EngineEntry, context: int, reason
             "num_speculative_tokens": tokens,
         },
         "serve": serve,
+        **({"expect": expect} if expect else {}),
         "experiment": {"suites": ["mixed", "gates"], "kinds": ["chat", "code"], "once": ["gates"], "rounds": 2},
         "verified": [],
     }
@@ -144,6 +205,17 @@ def _profile(wish: Wish, house: House, engine: EngineEntry, context: int, reason
         f"{engine['context_option']}: the longest of {', '.join(map(str, CONTEXTS))} that fits both arms",
     )
     return NewProfile(name, cast("Profile", profile), why)
+
+
+def _published_with(wish: Wish, house: House) -> Expectation | None:
+    """The highest acceptance that somebody published for this target with this draft, or this method without one."""
+    found: list[Expectation] = []
+    for profile in published(house, wish.target):
+        speculation = profile["speculation"]
+        alike = find_model(speculation.get("draft", ""), house.models) == wish.draft
+        if alike and (wish.draft or speculation["method"] == wish.method):
+            found.append(profile["expect"])
+    return max(found, key=lambda one: one["acceptance"], default=None)
 
 
 def _name(wish: Wish) -> str:

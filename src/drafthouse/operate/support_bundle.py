@@ -11,10 +11,12 @@ import subprocess
 import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.format import name_of
+from ..core.places import INSTALLED, ROOT
 from ..experiment.plan_text import plan_text
 from ..report.archive import DATED, folders
 
@@ -30,7 +32,6 @@ def contents(
     checks: Sequence[Mapping[str, str]],
     of_box: Mapping[str, str],
     reports: Path,
-    clone: Path,
 ) -> dict[str, str]:
     """Return all texts of a bundle by name; not redacted yet."""
     found = {
@@ -38,7 +39,7 @@ def contents(
         "resolved.json": _json({key: value for key, value in resolved.items() if key not in _LEFT_OUT}),
         "box.json": _json(resolved.get("box") or {}),
         "doctor.json": _json({"checks": list(checks)}),
-        "controller.txt": _controller(clone),
+        "controller.txt": _controller(),
         **of_box,
     }
     for arm, data in resolved["arms"].items():
@@ -55,18 +56,22 @@ def _json(data: object) -> str:
     return json.dumps(data, indent=1, sort_keys=True, default=str, ensure_ascii=False) + "\n"
 
 
-def _controller(clone: Path) -> str:
-    """Return versions of what ran the playbook; no name of a user, of a machine or of a folder."""
-    words = ["git", "-C", str(clone), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
-        commit = done.stdout.strip() or "no git"
-    except (OSError, subprocess.TimeoutExpired):
-        commit = "no git"
+def _controller() -> str:
+    """Versions of what ran the playbook; no name of a user, of a machine or of a folder."""
+    ours = f"drafthouse {metadata.version('drafthouse')}" if INSTALLED else f"clone {_commit()}"
     from ansible.release import __version__  # noqa: PLC0415 (the controller has it; nothing else of this file needs it)
 
     system = f"{platform.system()} {platform.machine()}"
-    return f"clone {commit}\nansible-core {__version__}\npython {platform.python_version()}\nsystem {system}\n"
+    return f"{ours}\nansible-core {__version__}\npython {platform.python_version()}\nsystem {system}\n"
+
+
+def _commit() -> str:
+    words = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return "no git"
+    return done.stdout.strip() or "no git"
 
 
 def write(folder: Path, host: str, texts: Mapping[str, str], redact: Callable[[str], str], now: float) -> Path:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from ..core.errors import DrafthouseError, Problem, did_you_mean, one_problem
 from ..core.forms import NAME, PROFILE_NAME
 from ..core.parsed_files import parsed_once
-from ..core.places import profile_folders
 from ..core.requirement_lines import hashes_by_pin, read_lock
 from ..core.schema import Findings
 from .catalog_files import checked, document, read_table
@@ -34,6 +33,7 @@ from .own_entries import (
     own_files,
     shown_path,
 )
+from .own_folders import profile_folders
 from .published import FILE as PUBLISHED_FILE
 from .published import NOTHING, check_published
 from .published_schema import PUBLISHED
@@ -102,7 +102,7 @@ def _profile_paths(folders: Sequence[Path]) -> dict[str, list[Path]]:
 def load_house(root: Path, named: Sequence[str] = ()) -> House:
     """Read and check the catalogue and the profiles of the clone at ``root``, and those of one's own beside them.
 
-    ``named`` are folders of one's own beside those that the environment names (`core.places.profile_folders`).
+    ``named`` are folders of one's own beside those that the environment names (`profile_folders`).
     Raises DrafthouseError with every problem of the shipped catalogue. What is wrong with a profile is kept in
     ``broken``, with an entry of the user's own in ``broken_models`` and its like: it must not stop another one.
     """

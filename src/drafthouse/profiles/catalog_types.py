@@ -32,6 +32,7 @@ class HardwareEntry(TypedDict):
     gpu_names: NotRequired[list[str]]
     vast_names: NotRequired[list[str]]
     memory_mib: Count
+    sold_gb: NotRequired[Count]
     system_mib: NotRequired[Count]
     bandwidth_gb_s: Annotated[float, {"low": 0.1}]
     tflops: NotRequired[Annotated[float, {"low": 0.01}]]

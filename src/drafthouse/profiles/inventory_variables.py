@@ -48,6 +48,9 @@ def variables_on(path: Path, host: str = "") -> dict[str, Any]:
     """
     try:
         from ansible import constants  # noqa: PLC0415 (half a second, and a wheel may have none)
+
+        # Before the next import, which makes one pattern of them.
+        constants.INVENTORY_IGNORE_PATTERNS.append(_NOT_ASKED)
         from ansible.errors import AnsibleError  # noqa: PLC0415
         from ansible.inventory.manager import InventoryManager  # noqa: PLC0415
         from ansible.template import Templar  # noqa: PLC0415
@@ -56,7 +59,6 @@ def variables_on(path: Path, host: str = "") -> dict[str, Any]:
         file = path / "group_vars" / "all.yml"
         return read_yaml(file, "the site's variables: a YAML mapping", "correct it there") or {}
 
-    constants.INVENTORY_IGNORE_PATTERNS.append(_NOT_ASKED)
     constants.INVENTORY_UNPARSED_WARNING = False
     loader = _loader()
     try:

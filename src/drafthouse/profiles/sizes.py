@@ -70,7 +70,14 @@ class Sizes:
     @property
     def devices(self) -> int:
         """How many devices the target is split over."""
+        if self.engine.get("layer_split"):
+            return self.hardware["devices"]
         return int(self.served("devices_option", 1))
+
+    @property
+    def at_once(self) -> int:
+        """How many of the devices work at once: of those with some layers each, one."""
+        return 1 if self.engine.get("layer_split") else self.devices
 
     @property
     def copies(self) -> int:
@@ -196,7 +203,7 @@ class Sizes:
         """Check the tensor-parallel sizes: whole heads on every device; a draft on one device or on all."""
         devices = self.devices
         where = f"serve.{self.engine.get('devices_option')}"
-        if devices < 1 or self.target["heads"] % devices:
+        if devices < 1 or (self.target["heads"] % devices and not self.engine.get("layer_split")):
             findings.add(
                 "tensor-parallel-size",
                 where,
@@ -220,7 +227,7 @@ class Sizes:
         ``one_pass``: all tokens of a draft come out of one pass of it.
         """
         k = self.tokens
-        bandwidth = self.hardware["bandwidth_gb_s"] * GB * self.devices
+        bandwidth = self.hardware["bandwidth_gb_s"] * GB * self.at_once
         read, drafting = read_for_a_token(self.target), 0
         if self.draft:
             drafting = int(self.draft.get("read_bytes") or self.draft["weight_bytes"])
@@ -249,6 +256,10 @@ class Sizes:
                 # What was measured for one user holds for one alone.
                 found["users"] = 1
                 found["speedup"], found["high"], found["low"] = (length / (1 + k * cost) for cost in costs)
+                found["best_tokens"] = max(
+                    range(1, (most_tokens(self.draft, self.builtin) or MOST_TOKENS) + 1),
+                    key=lambda tokens: mean_acceptance_length(acceptance, tokens) / (1 + tokens * costs[0]),
+                )
             else:
                 self._expect_by_load(found, acceptance, length, drafting, one_pass=one_pass)
         return found
@@ -278,7 +289,7 @@ class Sizes:
         """What a step of the target costs: of a mixture, the experts are what one token does not read by itself."""
         read, whole = read_for_a_token(self.target), self.target["weight_bytes"] - head_weight_bytes(self.target)
         parameters = self.target["parameters"] * min(1.0, read / whole)
-        peak = self.hardware.get("tflops", 0) * 1e12 * self.devices
+        peak = self.hardware.get("tflops", 0) * 1e12 * self.at_once
         experts = self.target.get("experts")
         if experts is None or read >= whole:
             return Target(read, parameters, bandwidth, peak)

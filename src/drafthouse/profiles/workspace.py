@@ -98,7 +98,7 @@ def _wrong_names(variables: Unchecked) -> Iterator[Problem]:
     for name in variables:
         if problem := removed("variable", name, "inventory"):
             yield problem
-        elif name.startswith("drafthouse_") and name not in known and not places.INSTALLED:
+        elif name.startswith("drafthouse_") and name not in known:
             do = did_you_mean(name, known)
             if nearest(name, known) is None:
                 do = _NAMES
@@ -111,7 +111,7 @@ def role_settings(root: Path = ROOT) -> dict[str, str]:
 
     That are those with a default which no playbook and no other role sets.
     """
-    # A wheel and a collection have neither.
+    # A collection has neither.
     tasks = [*root.glob("site.yml"), *root.glob("playbooks/tasks/*.yml"), *root.glob("roles/*/tasks/*.yml")]
     given = {name for file in tasks for name in re.findall(r"(?m)^ +(\w+):", file.read_text("utf-8"))}
     found: dict[str, str] = {}
@@ -164,7 +164,7 @@ def resolved_profile(
     for arm in resolved["arms"].values():
         arm["files"] = arm_files(templates, resolved, arm)
     resolved["extras"] = extra_files(templates, resolved)
-    _say_pinned(resolved, read_pins(pins_file(root)))
+    _say_pinned(resolved, read_pins(pins_file()))
     return resolved
 
 
@@ -323,7 +323,10 @@ def inventory_path(name: str, root: Path = ROOT) -> Path:
     if "," in name:
         return Path(name)
     named = root / "inventory" / name
-    found = named if named.exists() else Path(name).expanduser()
+    own = Path(name).expanduser()
+    # Of an installed wheel the names are its own, and what lies in the user's folder goes before them.
+    named, own = (own, named) if places.INSTALLED else (named, own)
+    found = named if named.exists() else own
     if not found.exists():
         known = sorted(path.name for path in (root / "inventory").iterdir() if path.is_dir())
         needed, do = f"a path, or one of: {', '.join(known)}", did_you_mean(named.name, known)

@@ -9,6 +9,7 @@ from ..analysis.words import CANNOT_SAY, INVALID
 from ..core.format import clock
 from ..core.plain_text import printable
 from ..core.shell import shell_words
+from ..core.typed import typed
 from .connection import Connection, connection_lines
 from .headline import headline_of
 
@@ -39,7 +40,7 @@ def closing_lines(
         verdict += f"   (measured {clock(report['date'])}; ARGS='-e remeasure=true' measures again)"
     lines = [*reached, verdict, f"next: {command}"]
     # With three slashes and in ASCII, so that terminals make a link of it whatever the clone's folder is called.
-    return "\n".join([*lines, *([f"report: {page.resolve().as_uri()}"] if page else [])])
+    return typed("\n".join(lines)) + (f"\nreport: {page.resolve().as_uri()}" if page else "")
 
 
 def _next(report: Report, resolved: Run, inventory: str, *, destroyed: bool) -> str:

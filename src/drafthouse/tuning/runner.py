@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import one_problem
-from ..core.places import phases
+from ..core.places import WORK, phases, playbook
 from ..core.procfs import command_of
-from ..profiles.workspace import ROOT
 from .prompt_split import TuneAsk, TunePrompts
 from .tries import KILL_S
 from .types import FAILED, FINAL, OK, SPECULATIVE, STOPPED, TOO_LATE, Facts, Outcome, Task, TrialResult
@@ -103,11 +102,11 @@ class Plays:
 
         Ctrl-C ends them too, and is raised on.
         """
-        words = [self._program, *playbooks, "-i", self._inventory, *self._more, "-e", f"@{variables}"]
-        environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+        words = [self._program, *map(playbook, playbooks), "-i", self._inventory, *self._more, "-e", f"@{variables}"]
+        environment = {**os.environ, "ANSIBLE_NOCOLOR": "1"}
         # A session of its own: Ctrl-C at the terminal must reach us alone, and a kill everything below it.
         process = subprocess.Popen(
-            words, cwd=ROOT, env=environment, start_new_session=True, text=True, errors="replace",
+            words, cwd=WORK, env=environment, start_new_session=True, text=True, errors="replace",
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         self._pid_file.write_text(f"{process.pid}\n", "utf-8")

@@ -136,7 +136,9 @@ class _Reach:
         if not right:
             return None, why
         first = min(right, key=lambda number: (abs(number - first), number))
-        return Family(_label(method, draft), tuple(right), first, overrides), ""
+        # The profile's acceptance is that of its own draft.
+        peak = self.resolved["expectation"]["best_tokens"] if own else None
+        return Family(_label(method, draft), tuple(right), first, overrides, peak), ""
 
     def _tokens(self, method: str, draft: str | None, own: bool) -> tuple[list[int], int]:
         """Return the K that may be tried, ascending, and the one to begin with."""

@@ -52,13 +52,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Family:
-    """Candidates that differ in K alone. ``first`` is the K to begin with."""
+    """Candidates that differ in K alone. ``first`` is the K to begin with, ``peak`` the one expected to gain most."""
 
     id: str
     tokens: tuple[int, ...]
     """Every K that may be tried, ascending."""
     first: int
     overrides: Unchecked = field(default_factory=dict, compare=False)
+    peak: int | None = None
 
     def candidate(self, tokens: int, settings: Settings = ()) -> Candidate:
         """Return the candidate with K = ``tokens``."""
@@ -68,9 +69,9 @@ class Family:
         return Candidate(self.id, tokens, settings, overrides)
 
     def row(self) -> list[Candidate]:
-        """Return the first K, and the powers of two that may be tried, those nearest to it first."""
+        """The first K, and the powers of two that may be tried, those nearest to the expected peak first."""
         powers = [k for k in self.tokens if k & (k - 1) == 0 and k != self.first]
-        powers.sort(key=lambda k: (abs(math.log(k / self.first)), k))
+        powers.sort(key=lambda k: (abs(math.log(k / (self.peak or self.first))), k))
         return [self.candidate(k) for k in (self.first, *powers)]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from drafthouse.cli import main as program
+from drafthouse.cli.completion import SHELLS
 from drafthouse.cli.main import VERBS, main, module_of
 from drafthouse.cli.parser import coloured, project, run
 from drafthouse.cli.plays import PLAYS
@@ -92,9 +92,10 @@ def test_a_wrong_word_is_answered_with_the_nearest(words: list[str], do: str) ->
     assert do in error.value.problems[0].do
 
 
-def test_a_wheel_says_which_verbs_need_a_clone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "INSTALLED", True)
-    with pytest.raises(NotHere, match="a clone of Drafthouse"):
+def test_a_wheel_without_ansible_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("drafthouse.cli.deployment.INSTALLED", True)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    with pytest.raises(NotHere, match=r"drafthouse\[deploy\]"):
         main(["tune", "x"])
 
 
@@ -110,20 +111,33 @@ def test_a_verb_loads_no_other_and_no_library_that_it_does_not_need() -> None:
     assert done.stdout.endswith("[]\n")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_a_shell_completes_verbs_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_completes_verbs_options_and_names(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
-    assert all(word in script for word in [*VERBS, "--max-concurrency", "num-prompts", "max-price"])
+    assert all(word in script for word in [*VERBS, "max-concurrency", "num-prompts", "max-price"])
+    assert all(name in script for name in ("rtx6000-qwen-eagle3", "rtx5090x2", "qwen3-8b"))
 
 
 @pytest.mark.processes
-def test_bash_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        (["tra"], "translate"),
+        (["plan", "rtx4090-gptoss"], "rtx4090-gptoss20b-peagle"),
+        (["fits", "qwen3-coder-30b"], "qwen3-coder-30b-a3b"),
+        (["new", "--gpu", "dgx"], "dgx-spark"),
+    ],
+)
+def test_bash_completes(typed: list[str], completed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "bash"]) == 0
     (tmp_path / "completion").write_text(capsys.readouterr().out)
-    line = "COMP_WORDS=(drafthouse tra); COMP_CWORD=1; _shtab_drafthouse; echo ${COMPREPLY[@]}"
+    line = (
+        f"COMP_WORDS=(drafthouse {' '.join(typed)}); COMP_CWORD={len(typed)}; _shtab_drafthouse; echo ${{COMPREPLY[@]}}"
+    )
     line = f"source {tmp_path}/completion; {line}"
-    assert subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False).stdout == "translate\n"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert completed in done.stdout.split(), done.stdout + done.stderr
 
 
 def test_colours_are_for_terminals_of_those_who_want_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def test_plan_and_report_say_what_is_not_pinned_yet_and_then_what_it_was_pinned_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRAFTHOUSE_PINS", str(tmp_path / "pins.json"))
-    assert pins_file(ROOT) == tmp_path / "pins.json"
+    assert pins_file() == tmp_path / "pins.json"
     before = resolved("rtx6000-llama31-medusa")
     assert "unpinned: nebius/MEDUSA-Llama-3.1-8B-Instruct at unresolved; the first run pins" in plan_text(before)
     assert "v0.32.0, a tag; the first pull pins its digest" in plan_text(before)
@@ -276,7 +276,7 @@ def test_a_nightly_images_tag_may_move(tmp_path: Path) -> None:
     before = file.read_text()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-        patch.setattr(image_action, "pins_file", lambda root: file)
+        patch.setattr(image_action, "pins_file", lambda: file)
         patch.setattr(action, "_asked", module, raising=False)
         found = action.run(task_vars={"drafthouse_profile": nightly})
     assert not found.get("failed")

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from drafthouse.core.places import PROFILES_VARIABLE, ROOT
+from drafthouse.core.places import ROOT
 from drafthouse.core.schema import Findings, check
 from drafthouse.profiles.catalog import profile_files
+from drafthouse.profiles.own_folders import PROFILES_VARIABLE
 from drafthouse.profiles.schemas import MODELS
 from tests.gpu import level1, models
 from tests.gpu.level1 import cost_of, per_token, problems, profile, theory

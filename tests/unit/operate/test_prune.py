@@ -187,7 +187,7 @@ def test_the_script_removes_only_when_told(models: Path) -> None:
     before = files(models)
     said = script("--models-dir", str(models))
     assert "forgotten" in said
-    assert "make prune YES=1" in said
+    assert "drafthouse prune --remove" in said
     assert files(models) == before
     # No profile uses any of these.
     assert "removed 0.00 GB" in script("--models-dir", str(models), "--remove")

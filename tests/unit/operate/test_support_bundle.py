@@ -17,7 +17,7 @@ import pytest
 from drafthouse.core.redact import known_secrets, redactor
 from drafthouse.operate.support_bundle import contents, write
 from drafthouse.operate.support_facts import BYTES, LINES, gather, key_files, tail
-from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 
 pytestmark = pytest.mark.processes
 
@@ -146,9 +146,7 @@ def bundle(home: Path, root: Path, resolved: Any, tmp_path: Path) -> Path:
     checks = [{"name": "API key", "status": "fail", "found": f"401 to {CONTROLLER_KEY}", "needed": "x", "do": "y"}]
     keys = put(tmp_path / "state/keys/p", f"{CONTROLLER_KEY}\n", 0o600)
     redact = redactor(known_secrets(ENVIRON, [keys, *key_files(user=tmp_path)]))
-    return write(
-        tmp_path / "support", "box", contents(resolved, "box", checks, of_box, reports, ROOT), redact, 1_800_000_000
-    )
+    return write(tmp_path / "support", "box", contents(resolved, "box", checks, of_box, reports), redact, 1_800_000_000)
 
 
 def test_no_planted_secret_is_in_the_bundle(bundle: Path) -> None:

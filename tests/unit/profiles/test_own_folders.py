@@ -15,8 +15,8 @@ import yaml
 
 from drafthouse.cli.profile_arguments import inventory_of
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.core.places import PROFILES_VARIABLE, profile_folders
 from drafthouse.profiles.catalog import load_house, profile_files
+from drafthouse.profiles.own_folders import PROFILES_VARIABLE, profile_folders
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import (
     ROOT,
@@ -107,8 +107,8 @@ def test_what_is_named_and_no_folder_is_refused_by_who_named_it(word: str) -> No
 def test_an_installed_wheel_reads_the_home_and_the_folder_of_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drafthouse.core.places.INSTALLED", True)
-    monkeypatch.setattr("drafthouse.core.places.WORK", tmp_path)
+    monkeypatch.setattr("drafthouse.profiles.own_folders.INSTALLED", True)
+    monkeypatch.setattr("drafthouse.profiles.own_folders.WORK", tmp_path)
     found = profile_folders(ROOT, [], {"XDG_CONFIG_HOME": "/home/me/.config"})
     assert found == [ROOT / "profiles", Path("/home/me/.config/drafthouse/profiles"), tmp_path / "profiles"]
 

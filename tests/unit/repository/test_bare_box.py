@@ -65,5 +65,5 @@ def test_a_bare_box_can_import_it(module: Path) -> None:
 
 
 def test_the_watch_over_a_deadline_brings_little_along() -> None:
-    """It is the first of ours on a rented box, over whatever line that has: the module itself, and five files."""
-    assert len(reached_from(MODULES / "deadline.py")) <= 1 + 5
+    """It is the first of ours on a rented box, over whatever line that has: the module itself, and seven files."""
+    assert len(reached_from(MODULES / "deadline.py")) <= 1 + 7

@@ -10,16 +10,19 @@ import pytest
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
-from drafthouse.core.places import own_models
+from drafthouse.profiles.own_folders import own_models
 from drafthouse.profiles.workspace import ROOT
 
-PARTS = ("benchmarks/mixed.yml", "inventory/local/group_vars/all.yml", "profiles/mine.yml", "templates/a/b.j2")
+PARTS = (
+    *("benchmarks/mixed.yml", "inventory/local/group_vars/all.yml", "playbooks/tasks/a.yml", "profiles/mine.yml"),
+    *("roles/a/tasks/main.yml", "templates/a/b.j2"),
+)
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """Return a folder that is built as the clone is, with one file of each part."""
-    for name in ("pyproject.toml", ".gitignore", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", ".gitignore", "README.md", "LICENSE", "ansible.cfg", "site.yml"):
         shutil.copy(ROOT / name, tmp_path)
     names = ["src/drafthouse/__init__.py", "profiles/catalog/models.yml", *PARTS]
     for path in [*(tmp_path / name for name in names), own_models(tmp_path) / "my-model.yml"]:

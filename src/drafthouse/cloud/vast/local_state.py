@@ -1,7 +1,7 @@
 """What the controller keeps of rentals, so that the same command gives the same server when the box is gone.
 
-``rentals/`` of the clone, or the folder that DRAFTHOUSE_STATE names: the ledger of what was rented, and the API key of
-each profile's rented server. Nobody but its owner may look into it.
+``rentals/`` of the clone, for a wheel of ~/.local/state/drafthouse, or the folder that DRAFTHOUSE_STATE names: the
+ledger of what was rented, and the API key of each profile's rented server. Nobody but its owner may look into it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...core.errors import one_problem
-from ...profiles.workspace import ROOT
+from ...core.places import STATE
 
 _KEY_LENGTH = 40
 _SHORTEST_KEY = 16
 _LETTERS = string.ascii_letters + string.digits
 
 
-def state_folder(environ: Mapping[str, str] | None = None, root: Path = ROOT) -> Path:
+def state_folder(environ: Mapping[str, str] | None = None, root: Path = STATE) -> Path:
     """Return the folder, which is made if it is not there, for its owner alone. Raises DrafthouseError."""
     named = (os.environ if environ is None else environ).get("DRAFTHOUSE_STATE")
     folder = Path(named).expanduser() if named else root / "rentals"

@@ -10,6 +10,7 @@ from ...core.errors import Problem
 from ...core.exit_codes import DONE, FAILED, WARNED
 from ...core.format import count
 from ...core.plain_text import printable
+from ...core.typed import typed
 
 if TYPE_CHECKING:
     from drafthouse.operate.doctor.types import DoctorFacts
@@ -45,7 +46,8 @@ class Finding:
         parts = [self.found]
         if self.status in (WARN, FAIL):
             parts += [f"{word}: {text}" for word, text in (("needed", self.needed), ("do", self.do)) if text]
-        return printable(f"{_SHOWN[self.status]:<8}  {self.name:<{_NAME_WIDTH}}  {' '.join('; '.join(parts).split())}")
+        text = " ".join(typed("; ".join(parts)).split())
+        return printable(f"{_SHOWN[self.status]:<8}  {self.name:<{_NAME_WIDTH}}  {text}")
 
 
 if TYPE_CHECKING:

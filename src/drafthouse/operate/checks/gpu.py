@@ -53,7 +53,7 @@ def gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
             "indices or UUIDs as nvidia-smi -L lists them, each GPU once",
             "correct drafthouse_gpus in the inventory, which takes precedence over CUDA_VISIBLE_DEVICES of the box",
         )
-    needed = f"{hardware['devices']} x {hardware['name']}"
+    needed = hardware["name"]
     if not box["gpus"]:
         return _no_gpu(box, needed)
     seen = ", ".join(f"{one['name']} ({one['memory_mib']:,} MiB)" for one in box["gpus"])

@@ -147,7 +147,7 @@ def test_fewer_are_chosen_than_the_profile_needs() -> None:
     two = box(gpus=[gpu] * 2, gpu_choice=choice, disk=room, writable={}, shared_memory=8 * GIB)
     (problem,) = preflight_problems(resolved, two)
     assert problem.found.endswith(", chosen by CUDA_VISIBLE_DEVICES")
-    assert problem.needed.startswith("4 x ")
+    assert problem.needed.startswith("four ")
 
 
 def test_what_a_link_into_the_hubs_cache_brings_needs_no_room(resolved: Any) -> None:

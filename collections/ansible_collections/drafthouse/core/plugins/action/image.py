@@ -8,7 +8,6 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ..module_utils.core.pins import Pins, image_of, pins_file, read_pins, remember
-from ..module_utils.profiles.workspace import ROOT
 from ..plugin_utils.action import Action
 from ..plugin_utils.words import Answer, TaskVars
 
@@ -25,7 +24,7 @@ class ActionModule(Action):
         """Compare, pull what is missing, compare again, and write down what was pulled first."""
         self._variables = variables
         name, again = str(self._task.args["name"]), boolean(self._variables.get("repin") or False)
-        pins = read_pins(pins_file(ROOT))
+        pins = read_pins(pins_file())
         fact = self._variables.get("drafthouse_profile")
         if not isinstance(fact, Mapping):  # an inventory's name of a profile, which nobody has resolved
             fact = {}
@@ -45,7 +44,7 @@ class ActionModule(Action):
         if found.get("failed") or "@" in name or not found["digest"]:
             return found
         if not moving:
-            remember(pins_file(ROOT), Pins(images={name: found["digest"]}, ids={name: found["id"]}), again)
+            remember(pins_file(), Pins(images={name: found["digest"]}, ids={name: found["id"]}), again)
         if fact and name == image_of(fact):
             found["ansible_facts"] = {"drafthouse_profile": {**fact, "image_digest": found["digest"]}}
         return found

@@ -11,7 +11,7 @@ from ansible.utils.color import ANSIBLE_COLOR
 
 from ..module_utils.analysis.words import CANNOT_SAY, INVALID, PAYS
 from ..module_utils.cloud.vast.run_and_destroy import RUN_FILE
-from ..module_utils.core.places import CLOSING_FILE
+from ..module_utils.core.places import CLOSING_FILE, WORK
 from ..module_utils.core.shell import shell_words
 from ..module_utils.core.table import terminal_columns
 from ..module_utils.experiment.kept_rounds import end_measuring
@@ -75,7 +75,7 @@ class ActionModule(KeptResultsAction):
             changed, directory, page = False, "reports (not written)", None
         else:
             written = write_report(
-                ROOT / self._task.args["folder"], *arms, kept, ROOT / "templates", host, stock, ladder
+                WORK / self._task.args["folder"], *arms, kept, ROOT / "templates", host, stock, ladder
             )
             report, changed = written.report, written.changed
             directory, page = os.path.relpath(written.path), written.path / "report.html"

@@ -7,11 +7,12 @@ import time
 from pathlib import Path
 
 from ..module_utils.cloud.vast.local_state import state_folder
+from ..module_utils.core.places import WORK
 from ..module_utils.core.redact import known_secrets, redactor
 from ..module_utils.operate.support_bundle import contents, write
 from ..module_utils.operate.support_facts import key_files
 from ..module_utils.profiles.resolved_types import Run
-from ..module_utils.profiles.workspace import ROOT, resolved_profile
+from ..module_utils.profiles.workspace import resolved_profile
 from ..plugin_utils.action import Action
 from ..plugin_utils.words import Answer, TaskVars
 
@@ -30,12 +31,12 @@ class ActionModule(Action):
         if answer.get("failed") or self._task.check_mode:
             return dict(answer)
         host = str(variables.get("inventory_hostname", "box"))
-        reports = ROOT / str(given.get("reports") or "reports")
+        reports = WORK / str(given.get("reports") or "reports")
         # The plan counts the prompts, which are in no fact.
         suites = resolved_profile(resolved["profile"], resolved["site"], resolved["overrides"])["suites"]
         whole: Run = {**resolved, "suites": suites}
-        texts = contents(whole, host, given.get("checks") or [], answer["texts"], reports, ROOT)
+        texts = contents(whole, host, given.get("checks") or [], answer["texts"], reports)
         redact = redactor(known_secrets(os.environ, [*key_files(), *sorted((state_folder() / "keys").glob("*"))]))
-        path: Path = write(ROOT / str(given["folder"]), host, texts, redact, time.time())
+        path: Path = write(WORK / str(given["folder"]), host, texts, redact, time.time())
         said = f"support bundle of {host}: {path} ({len(texts)} files; look into it before you hand it on)"
         return {"changed": True, "path": str(path), "drafthouse_verdict": said}

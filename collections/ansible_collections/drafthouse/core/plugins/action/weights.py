@@ -13,7 +13,6 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ..module_utils.core.pins import Pins, hub_key, pins_file, remember
 from ..module_utils.profiles.recipe_versions import NEEDS_ENGINE
 from ..module_utils.profiles.resolved_types import WeightItem
-from ..module_utils.profiles.workspace import ROOT
 from ..plugin_utils.following import FollowingAction
 from ..plugin_utils.words import Answer, Arguments, TaskVars
 
@@ -46,7 +45,7 @@ class ActionModule(FollowingAction):
             if item["source"] == "hub" and item["id"] in commits and item["details"]["revision"] != commits[item["id"]]
         ]
         new = {hub_key(item["details"]["repo"], item["details"]["revision"]): commits[item["id"]] for item in moving}
-        remember(pins_file(ROOT), Pins(hub=new), boolean(arguments.get("repin") or False))
+        remember(pins_file(), Pins(hub=new), boolean(arguments.get("repin") or False))
         if moving and (fact := variables.get("drafthouse_profile")):
             of = {item["id"] for item in moving}
             weights = [

@@ -1,0 +1,32 @@
+"""Print where the playbooks and what is kept lie, one path: for ansible-playbook, a backup, a look.
+
+Examples:
+  drafthouse where                  (site.yml)
+  drafthouse where config           (its ansible.cfg, which ansible-playbook needs too)
+  drafthouse where state            (the folder of the ledger of rentals, of API keys and pins)
+
+For example: ANSIBLE_CONFIG="$(drafthouse where config)" ansible-playbook "$(drafthouse where)" -i box -e profile=NAME
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.exit_codes import DONE
+from ..core.places import PLAYS, STATE
+from .deployment import ansible_config
+from .parser import Parser, parser_of
+
+
+def options() -> Parser:
+    """The parser."""
+    parser = parser_of(__doc__, "where")
+    parser.add_argument("what", nargs="?", choices=("site", "config", "state"), default="site", help="what to find")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the path."""
+    what = options().parse_args(argv).what
+    print({"config": ansible_config(), "site": PLAYS / "site.yml", "state": STATE}[what])
+    return DONE
