@@ -34,12 +34,12 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 93_959,
-    "Python tokens": 521_206,
-    "Python test lines": 85_668,
+    "product lines": 94_196,
+    "Python tokens": 521_810,
+    "Python test lines": 85_707,
     "untyped mappings": 161,
-    "comprehensions": 2_621,
-    "conditional expressions": 1_955,
+    "comprehensions": 2_628,
+    "conditional expressions": 1_956,
     "statements holding three or more of the two": 58,
     "functions of more than 15 branches": 55,
     "functions of more than 60 lines": 11,

@@ -94,6 +94,9 @@ def refusal(word: str) -> Problem:
     known = sorted({*profiles(), *(name for targets in groups().values() for name in targets)})
     near = nearest(word, known)
     do = f"make {near} (make help shows them all)" if near else "make help"
+    begin = [f"make {name}" for name in known if name.startswith(f"{word}-")]
+    if len(begin) > 1:
+        do = f"one of: {', '.join(begin)}"
     return Problem("no-such-target", f"no target or profile '{word}'", "one that make help shows", do)
 
 

@@ -16,6 +16,7 @@ AFTER_THE_DEMO: dict[str, tuple[int, ...]] = {
     "drafthouse export rtx6000-qwen-eagle3 --to kubernetes": (DONE,),
     "drafthouse fits gpt-oss-120b": (DONE,),
     "drafthouse drafts gpt-oss-120b": (DONE,),
+    "drafthouse models --gpu 2x3090": (DONE,),
     "drafthouse new --target qwen3-32b --gpu h100 --print": (DONE,),
     "drafthouse completion zsh": (DONE,),
     "drafthouse where config": (DONE,),

@@ -33,6 +33,7 @@ GROUPS = {
         "init": Verb("write an inventory of your own: a folder with your box", plays=False),
         "profiles": Verb("list the profiles", plays=False),
         "plan": Verb("show memory, downloads and expected speed-up of a profile", plays=False),
+        "models": Verb("list the models of the catalogue, or those that fit a card", plays=False),
         "model": Verb("add any model of the Hub, or a folder, to the catalogue", plays=False),
         "fits": Verb("show which GPUs a model fits on, and the speed limit there", plays=False),
         "drafts": Verb("list the drafts for a model", plays=False),

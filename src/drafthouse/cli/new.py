@@ -26,6 +26,8 @@ from ..profiles.workspace import ROOT, house_for, load_suites, site_of_inventory
 from .parser import Parser, parser_of
 from .profile_arguments import add_entries
 
+_LISTED = {"--target": "drafthouse models lists the models", "--gpu": "drafthouse fits MODEL lists the GPUs"}
+
 
 def options() -> Parser:
     """Return the parser."""
@@ -44,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Choose, resolve, write."""
     given = options().parse_args(argv)
     house = house_for()
-    word = given.target or _asked("--target", "target (drafthouse model add adds one)")
+    word = given.target or _asked("--target", "target (drafthouse models lists them, drafthouse model add adds one)")
     add_entries(word, given.draft, house)
     target = model_named(word, house, "--target")
     hardware = given.gpu or _asked("--gpu", f"GPU ({', '.join(sorted(house.hardware))})")
@@ -76,4 +78,4 @@ def _asked(option: str, question: str) -> str:
     """Return what a person at a terminal answers. Raises DrafthouseError where nobody is there."""
     if sys.stdin.isatty() and (answer := input(f"{question}: ").strip()):
         return answer
-    raise one_problem("missing-option", f"no {option}", "the options listed by drafthouse new --help", "add it")
+    raise one_problem("missing-option", f"no {option}", "a name", _LISTED[option])

@@ -67,7 +67,8 @@ class Parser(argparse.ArgumentParser):
         missing = message.removeprefix("the following arguments are required: ")
         if missing == message:
             raise one_problem("invalid-option", message.removeprefix("argument "), needed, "correct it")
-        do = "drafthouse profiles lists the profiles" if "profile" in missing else "add it"
+        lists = {"profile": "drafthouse profiles lists the profiles", "MODEL": "drafthouse models lists the models"}
+        do = next((says for word, says in lists.items() if word in missing), "add it")
         by_make = [_MAKE[word] for word in missing.split(", ") if word in _MAKE]
         if by_make and not INSTALLED:
             do += f"; with make: {' '.join(by_make)}"

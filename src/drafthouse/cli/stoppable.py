@@ -23,7 +23,7 @@ from pathlib import Path
 from ..core.errors import one_problem
 from ..core.exit_codes import INTERRUPTED
 from ..core.foreground import LOOK_S, Stop, run_until_stopped
-from ..core.places import CLOSING_FILE, playbook
+from ..core.places import CLOSING_FILE, PLAYS
 from .parser import Parser, parser_of
 from .say import say
 
@@ -46,7 +46,7 @@ def playbook_of(command: Sequence[str], name: str, *more: str) -> list[str]:
     places = [place for place, word in enumerate(command) if word.endswith(".yml") and command[place - 1] not in _TAKES]
     first = places[0] if places else 1
     rest = [word for place, word in enumerate(command) if place > first and place not in places]
-    return [*command[:first], playbook(f"playbooks/{name}"), *rest, *more]
+    return [*command[:first], str(PLAYS / "playbooks" / name), *rest, *more]
 
 
 # Options whose value may well be a YAML file.

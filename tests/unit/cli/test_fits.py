@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from drafthouse.cli import drafts, fits
+from drafthouse.cli import drafts, fits, models
 from drafthouse.core.errors import DrafthouseError
 
 
@@ -82,3 +82,15 @@ def test_drafts_say_what_they_are_expected_to_gain_on_a_card(capsys: pytest.Capt
     assert "about 1.7\u00d7 (1.4 to 2.0) for one user, until about" in " ".join(capsys.readouterr().out.split())
     with pytest.raises(DrafthouseError, match="rtx6000"):
         drafts.main(["qwen3-32b", "--gpu", "rtx600"])
+
+
+def test_the_models_of_the_catalogue_are_listed_and_those_that_fit_a_card(capsys: pytest.CaptureFixture[str]) -> None:
+    assert models.main([]) == 0
+    assert "qwen3-32b-eagle3" in capsys.readouterr().out  # a head only beside the model that it drafts for
+    assert models.main(["--gpu", "3090", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    names = {row["name"] for row in told["models"]}
+    assert "qwen38-27b-q4" in names
+    assert not names & {"qwen3-32b", "qwen3-32b-eagle3"}
+    with pytest.raises(DrafthouseError):
+        models.main(["--gpu", "h10"])

@@ -56,6 +56,11 @@ def made(*typed: str) -> subprocess.CompletedProcess[str]:
     [
         ("rtx6000-qwen-eagle", "do: make rtx6000-qwen-eagle3 (make help shows them all)"),
         ("rtx6000-qwen", "do: make rtx6000-qwen-eagle3 (make help shows them all)"),
+        (
+            "rtx4090",
+            "do: one of: make rtx4090-gptoss20b-peagle, make rtx4090-llama32-draft1b, "
+            "make rtx4090-llama32-llamacpp-draft1b",
+        ),
         ("dmeo", "do: make demo (make help shows them all)"),
         ("qqqqqq", "do: make help"),
     ],

@@ -121,6 +121,18 @@ CASES: dict[str, tuple[Case, dict[str, Any]]] = {
         Case("vllm", "0.11.0", *EAGLE, target="openai/gpt-oss-120b", draft="nvidia/gpt-oss-120b-Eagle3", hardware=TWO,
             settings={TP: 2}),
         {"version": "0.12.0"}),
+    "vllm-eagle3-head-of-2048": (
+        Case("vllm", "0.24.0", *EAGLE, draft="yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", settings={"--max-model-len": 4096}),
+        {"settings": {"--max-model-len": 2048}}),
+    "vllm-mtp-second-vocabulary": (
+        vllm(*MTP, target="RedHatAI/Qwen3.8-27B-INT4", hardware={"memory_mib": 24576}),
+        {"hardware": {"memory_mib": 32153}}),
+    "vllm-dflash2-greedy-drafts": (
+        vllm(*DFLASH, draft="z-lab/Qwen3.8-27B-DFlash2", settings={"--dtype": "bfloat16"}),
+        {"settings": {"--dtype": "bfloat16", "--speculative-config draft_sample_method": "probabilistic"}}),
+    "vllm-dflash-qwen36-moe": (vllm(*DFLASH, target="Qwen/Qwen3.6-35B-A3B"), {"settings": {RUNNER: "0"}}),
+    "vllm-mtp-graph-capture": (Case("vllm", "0.25.1", *MTP, settings={RUNNER: "1"}), {"settings": {RUNNER: "0"}}),
+    "vllm-glm53-mtp": (vllm(*MTP, target="zai-org/GLM-5.3-FP8"), {"target": "zai-org/GLM-5.3-Flash"}),
     "sglang-eagle-for-eagle3": (sglang("0.5.15", draft="an-org/a-head-EAGLE3"),
         {"method": "eagle3", "settings": {ALGORITHM: "EAGLE3"}}),
     "sglang-glm45-air-mtp": (sglang("0.5.10", target="zai-org/GLM-4.5-Air-FP8"), {"version": "0.5.11"}),
@@ -146,6 +158,15 @@ CASES: dict[str, tuple[Case, dict[str, Any]]] = {
         {"settings": {}}),
     "llamacpp-mtp-parallel": (llamacpp("draft-mtp", "builtin", "2026.8.10229", settings={"--parallel": 2}),
         {"version": "2026.8.10566"}),
+    "llamacpp-dflash-split-tensor": (llamacpp("draft-dflash", "head", settings={"--split-mode": "tensor"}),
+        {"settings": {"--split-mode": "layer"}}),
+    "llamacpp-mtp-split-tensor": (
+        llamacpp("draft-mtp", "builtin", "2026.5.9294", settings={"--split-mode": "tensor"}),
+        {"version": "2026.6.9538"}),
+    "llamacpp-glm45-air-split-tensor": (
+        llamacpp("ngram-simple", "lookup", target="zai-org/GLM-4.5-Air", settings={"--split-mode": "tensor"}),
+        {"settings": {"--split-mode": "layer"}}),
+    "llamacpp-block-of-eight": (llamacpp("draft-dflash", "head", tokens=8), {"tokens": 7}),
     "llamacpp-mtp-vision": (llamacpp("draft-mtp", "builtin", "2026.6.9713", settings={"--mmproj": "/m/mmproj.gguf"}),
         {"version": "2026.7.9873"}),
     "llamacpp-eagle3-split-tensor": (llamacpp("draft-eagle3", "head", settings={"--split-mode": "tensor"}),
@@ -192,7 +213,7 @@ def setup_of(case: Case) -> Setup:
 
 def test_every_row_has_its_two_plans() -> None:
     assert set(CASES) == set(house().issues)
-    assert len(CASES) == 46
+    assert len(CASES) == 56
     assert len(WHOLE) >= 17
 
 

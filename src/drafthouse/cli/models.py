@@ -1,0 +1,70 @@
+"""List the models of the catalogue: targets and what may draft for them, or only those that fit a card.
+
+Examples:
+  drafthouse models
+  drafthouse models --gpu 2x3090
+
+Another model is added with `drafthouse model add`. Memory is that of `drafthouse fits`, for a context of 8,192 tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..core.exit_codes import DONE
+from ..core.table import table
+from ..models.fits import drafts_for, engine_for, fitting
+from ..profiles.catalog import House
+from ..profiles.memory_fit import GB
+from ..profiles.workspace import house_for
+from .fits import chosen
+from .parser import Parser, parser_of, print_json
+
+if TYPE_CHECKING:
+    from drafthouse.profiles.catalog_types import HardwareEntry
+
+_CONTEXT = 8192
+
+
+def options() -> Parser:
+    """The parser."""
+    parser = parser_of(__doc__, "models")
+    parser.add_argument("--gpu", help="only targets that fit: hardware of the catalogue (rtx6000, 2x3090), or 24GB")
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table."""
+    given = options().parse_args(argv)
+    house = house_for()
+    cards = chosen(given.gpu, house) if given.gpu else {}
+    rows = [(name, *_facts(house, name)) for name, model in sorted(house.models.items()) if model["kind"] != "head"]
+    rows = [row for row in rows if _fits(house, row[0], cards)]
+    if given.json:
+        names = ("name", "model", "gb", "context", "drafts")
+        print_json("models", {"models": [dict(zip(names, row, strict=True)) for row in rows]})
+        return DONE
+    cells = [
+        [name, model, f"{gb:.1f} GB", f"{context:,}", ", ".join(drafts)] for name, model, gb, context, drafts in rows
+    ]
+    print(table(["name", "model", "weights", "context", "drafts"], cells))
+    print("\nnext: drafthouse fits NAME, or drafthouse new --target NAME --gpu CARD; any other: drafthouse model add")
+    return DONE
+
+
+def _facts(house: House, name: str) -> tuple[str, float, int, list[str]]:
+    """Repository or name, weights in GB, context in tokens, and the best drafts of a model."""
+    model = house.models[name]
+    drafts = ["its own head" if kind == "builtin" else draft for kind, draft, _ in drafts_for(house, name)[:2]]
+    return model["name"], round(model["weight_bytes"] / GB, 1), model["context"], drafts
+
+
+def _fits(house: House, name: str, cards: dict[str, HardwareEntry]) -> bool:
+    """Whether a model fits one of the cards; all do where none is named."""
+    model = house.models[name]
+    engine, context = engine_for(house, model), min(_CONTEXT, model["context"])
+    return not cards or any(
+        fitting(model, engine, key, card, context).longest >= context for key, card in cards.items()
+    )
