@@ -39,15 +39,17 @@ Nav = list["str | dict[str, str | Nav]"]
 def navigation(index: str) -> Nav:
     """Return the site's navigation, from the text of docs/README.md: its path, then its reference."""
     path, _, reference = index.partition("\n## Reference\n")
-    inside: Nav = [{"Reference": _sections(reference)}]
+    inside: Nav = [{"Reference": [{title: [*pages]} for title, pages in _sections(reference)]}]
     about: Nav = [{"About": [f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")]}]
-    return ["README.md", {"All pages": "docs/README.md"}, *_sections(path), *inside, *about]
+    steps: Nav = [{title: [*pages]} for title, pages in _sections(path)]
+    return ["README.md", {"All pages": "docs/README.md"}, *steps, *inside, *about]
 
 
-def _sections(text: str) -> Nav:
+def _sections(text: str) -> list[tuple[str, list[str]]]:
+    """The sections of docs/README.md with their pages."""
     _, *parts = _SECTION.split(text)
     return [
-        {title: [f"docs/{page}" for page in _PAGE.findall(pages)]}
+        (title, [f"docs/{page}" for page in _PAGE.findall(pages)])
         for title, pages in zip(parts[::2], parts[1::2], strict=True)
     ]
 
@@ -93,12 +95,32 @@ def built(to: Path, uv: str, words: Sequence[str] = ()) -> None:
         raise one_problem("program-failed", found, "pages whose links lead somewhere", "correct the pages", "mkdocs")
 
 
+def for_models(to: Path) -> None:
+    """Put each page's Markdown beside its HTML, and `llms.txt`, which lists them (https://llmstxt.org)."""
+    pages = sorted(path for pattern in _PAGES for path in ROOT.glob(pattern))
+    _copied(pages, to)
+    lines = [
+        "# Drafthouse",
+        "",
+        "> Add speculative decoding to an LLM server on an NVIDIA GPU, and measure whether it pays.",
+    ]
+    for section, of_section in _sections((ROOT / "docs" / "README.md").read_text("utf-8")):
+        lines += ["", f"## {section}", ""]
+        lines += [f"- [{_title(ROOT / page)}]({page})" for page in of_section]
+    (to / "llms.txt").write_text("\n".join([*lines, ""]), "utf-8")
+
+
+def _title(page: Path) -> str:
+    return page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+
+
 def main() -> int:
     """Build it, and say where it lies."""
     parser = parser_of(__doc__)
     parser.add_argument("--to", type=Path, default=ROOT / "build" / "site", help="folder of the site")
     given = parser.parse_args()
     built(given.to, str(ROOT / ".venv" / "bin" / "uv"))
+    for_models(given.to)
     print((given.to.resolve() / "index.html").as_uri())
     return DONE
 

@@ -34,9 +34,9 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 94_196,
-    "Python tokens": 521_810,
-    "Python test lines": 85_707,
+    "product lines": 94_225,
+    "Python tokens": 522_016,
+    "Python test lines": 85_726,
     "untyped mappings": 161,
     "comprehensions": 2_628,
     "conditional expressions": 1_956,

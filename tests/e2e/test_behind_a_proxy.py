@@ -1,4 +1,4 @@
-"""docs/inventories.md, "Behind a proxy": a clone and its box where only a proxy and a package index answer."""
+"""docs/proxy.md: a clone and its box where only a proxy and a package index answer."""
 
 from __future__ import annotations
 

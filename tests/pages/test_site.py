@@ -54,7 +54,16 @@ class Links(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     loaded().built(folder, UV)
+    loaded().for_models(folder)
     return folder
+
+
+def test_a_model_finds_every_page_as_markdown(site: Path) -> None:
+    listed = [line for line in (site / "llms.txt").read_text("utf-8").splitlines() if line.startswith("- [")]
+    assert len(listed) > 30
+    for line in listed:
+        page = line.partition("](")[2].rstrip(")")
+        assert (site / page).read_text("utf-8") == (ROOT / page).read_text("utf-8")
 
 
 def test_every_link_and_anchor_of_the_site_leads_somewhere(site: Path) -> None:

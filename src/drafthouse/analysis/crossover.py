@@ -1,7 +1,7 @@
 """Up to which load speculation pays: the crossover of a ladder, for each kind of work.
 
 Every level of the load has the verdict's estimator (`speedup.py`): only rounds in which both arms were measured well
-count, and all prompts are anchors, for every round asks them again. docs/crossover.md has the rule.
+count, and all prompts are anchors, for every round asks them again. docs/ladder.md has the rule.
 
 - A gain is **claimed** only by a bound of which all levels together pass the threshold by chance in 5 % of the ladders
   at most, and by `level_speedup.is_claimed`. The ladder as a whole `pays` where a level is claimed.

@@ -146,8 +146,7 @@ def _nothing(given: argparse.Namespace) -> str:
         [
             f"no log on {where}: nothing has been served there",
             *(
-                f"other boxes: drafthouse logs --inventory {name} (one of: {', '.join(others)}, or a path); "
-                f"with make: INVENTORY={name}"
+                f"other boxes: drafthouse logs --inventory {name} (one of: {', '.join(others)}, or a path)"
                 for name in others[:1]
             ),
         ]

@@ -13,13 +13,21 @@ _VERBS = (
 _TARGET = re.compile(r"\bmake ([a-z0-9.-]*[a-z0-9])((?: [A-Z_]+=(?:'[^']*'|[^\s,;)']+))*)")
 _SETTING = re.compile(r" ([A-Z_]+)=(?:'([^']*)'|(\S+))")
 #: Settings that stand for a word of their own, or for an option without a value.
-_PLAIN = {"PROFILE": "{}", "ENGINE_VERSION": "{}", "ARGS": "{}", "YES": "--yes", "LIST": "--list"}
+_PLAIN = {
+    "PROFILE": "{}",
+    "ENGINE_VERSION": "{}",
+    "ARGS": "{}",
+    "YES": "--yes",
+    "LIST": "--list",
+    "OUTSIDE": "--from {}",
+}
 
 
 def typed(text: str, *, installed: bool = INSTALLED) -> str:
     """``text`` with each target of make as a verb, where a wheel is ``installed``: what is no target of ours stays."""
     if not installed:
         return text
+    text = re.sub(r"\bmake (NAME|with the profile's name)", r"drafthouse run \1", text)
     return re.sub(r"\bARGS='([^']*)'", r"-- \1", _TARGET.sub(_as_verb, text))
 
 

@@ -19,6 +19,8 @@ from drafthouse.core.typed import typed
             "drafthouse run cpu-x --inventory /tmp/a -- -e remeasure=true   (again)",
         ),
         ("(ARGS='-e remeasure=true' measures again)", "(-- -e remeasure=true measures again)"),
+        ("serve one first: make NAME", "serve one first: drafthouse run NAME"),
+        ("make doctor OUTSIDE=near", "drafthouse doctor --from near"),
         ("make one at the console, or make it again", "make one at the console, or make it again"),
     ],
 )
