@@ -19,14 +19,14 @@ _STYLE = """
 
 
 def layers() -> list[list[str]]:
-    """Return the rooms from the top down, those side by side in one list."""
+    """The rooms from the top down, those side by side in one list."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     (rows,) = (one["layers"] for one in contracts if one["type"] == "layers")
     return [[word.strip() for word in row.split("|")] for row in rows if row != "__main__"]
 
 
 def purposes() -> dict[str, str]:
-    """Return what each room is for, from the table of docs/architecture.md."""
+    """What each room is for, from the table of docs/architecture.md."""
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     return {
         name: re.sub(r" \(.*?\]\(.+?\)\)|`", "", says)
@@ -35,7 +35,7 @@ def purposes() -> dict[str, str]:
 
 
 def imports(rooms: list[str]) -> dict[str, set[str]]:
-    """Return which rooms each room imports from."""
+    """Which rooms each room imports from."""
     found: dict[str, set[str]] = {room: set() for room in rooms}
     for room in rooms:
         for path in (_LIBRARY / room).rglob("*.py"):
@@ -46,7 +46,7 @@ def imports(rooms: list[str]) -> dict[str, set[str]]:
 
 
 def drawn(edges: dict[str, set[str]]) -> list[tuple[str, str]]:
-    """Return the imports that no way over other rooms says already: `report -> core` goes without saying."""
+    """The imports that no way over other rooms says already: `report -> core` goes without saying."""
 
     def below(room: str) -> set[str]:
         return edges[room].union(*(below(one) for one in edges[room]), set())
@@ -57,7 +57,7 @@ def drawn(edges: dict[str, set[str]]) -> list[tuple[str, str]]:
 
 
 def svg() -> str:
-    """Return the picture."""
+    """The picture."""
     rows, says = layers(), purposes()
     edges = imports([room for row in rows for room in row])
     place: dict[str, tuple[float, float, float]] = {}
@@ -88,7 +88,7 @@ def svg() -> str:
 
 
 def _way(upper: tuple[float, float, float], lower: tuple[float, float, float]) -> str:
-    """Return the path between two boxes (x, y, width): straight to the next row, else around those between."""
+    """The path between two boxes (x, y, width): straight to the next row, else around those between."""
     (x1, y1, width1), (x2, y2, width2) = upper, lower
     if y2 - y1 <= _ROW:
         return f"M{x1 + width1 / 2:.0f} {y1 + _BOX} L{x2 + width2 / 2:.0f} {y2}"
@@ -100,7 +100,7 @@ def _way(upper: tuple[float, float, float], lower: tuple[float, float, float]) -
 
 
 def _anchor(x: float, y: float, width: float, left: bool) -> str:
-    """Return where a way around others meets a box: its outer side, or its middle where others stand on both sides."""
+    """Where a way around others meets a box: its outer side, or its middle where others stand on both sides."""
     outer = x if left else x + width
     at_the_rim = abs(outer - (_SIDE if left else _WIDTH - _SIDE)) < 1
     return f"{outer if at_the_rim else x + width / 2:.0f} {y + _BOX / 2:.0f}"

@@ -76,7 +76,7 @@ def pages() -> Iterator[tuple[Path, str]]:
 
 
 def schemas() -> dict[str, Schema]:
-    """Return the JSON schemas that profiles and the files of the catalogue name in their first line."""
+    """The JSON schemas that profiles and the files of the catalogue name in their first line."""
     written: dict[str, tuple[str, Shape]] = {
         "profile": ("A profile: profiles/*.yml", PROFILE),
         "hardware": ("Hardware: profiles/catalog/hardware.yml", HARDWARE),
@@ -107,7 +107,7 @@ def _specs(role: Path) -> dict[str, Any]:
 
 
 def role_page(role: Path) -> str:
-    """Return a role's README: what it does, and every variable it takes."""
+    """A role's README: what it does, and every variable it takes."""
     specs = _specs(role)
     lines = [
         f"# {role.name}",
@@ -132,12 +132,12 @@ def role_page(role: Path) -> str:
 
 
 def _code(text: str) -> str:
-    """Return Ansible's ``C(code)`` as Markdown."""
+    """Ansible's ``C(code)`` as Markdown."""
     return re.sub(r"C\(([^()]*)\)", r"`\1`", text)
 
 
 def roles_page(roles: list[Path]) -> str:
-    """Return the list of all roles."""
+    """The list of all roles."""
     lines = ["# Roles", "", _WRITTEN.format(source="each role's meta/argument_specs.yml"), ""]
     lines += ["| role | what it does |", "|---|---|"]
     for role in roles:
@@ -148,7 +148,7 @@ def roles_page(roles: list[Path]) -> str:
 
 
 def profiles_page() -> str:
-    """Return the table of profiles with what `make plan` says of each."""
+    """The table of profiles with what `make plan` says of each."""
     house = load_house(ROOT)
     lines = [
         "# Profiles",
@@ -174,7 +174,7 @@ def profiles_page() -> str:
 
 
 def errors_page() -> str:
-    """Return the table of all codes."""
+    """The table of all codes."""
     lines = [
         "# Error codes",
         "",
@@ -190,7 +190,7 @@ def errors_page() -> str:
 
 
 def proof_page() -> str:
-    """Return the table of what was proven of each profile, how, and what was not."""
+    """The table of what was proven of each profile, how, and what was not."""
     house = load_house(ROOT)
     checked = json.loads((ROOT / "tests/real_engines/proofs.json").read_text("utf-8"))
     lines = [
@@ -245,7 +245,7 @@ def proof_page() -> str:
 
 
 def _served(evidence: Sequence[Proven]) -> tuple[str, str]:
-    """Return what runs on GPUs have shown of a profile, and what they have not."""
+    """What runs on GPUs have shown of a profile, and what they have not."""
     links = [
         f"{one.facts['verdict']} on {one.where}, {one.facts['engine_version']}"
         f" ([evidence](../evidence/{one.folder.name}/report.json))"
@@ -255,7 +255,7 @@ def _served(evidence: Sequence[Proven]) -> tuple[str, str]:
 
 
 def _lane_lines(evidence: Sequence[Proven]) -> list[str]:
-    """Return on which GPUs `make test-gpu` has run its own levels."""
+    """On which GPUs `make test-gpu` has run its own levels."""
     ran = [one for one in evidence if one.facts["profile"] == LANE]
     lines = [
         f"- levels {', '.join(map(str, one.facts['levels']))} on {one.where}, driver {one.facts['driver']}"
@@ -274,7 +274,7 @@ _ON_THE_GPU = "speed, acceptance, memory and kernels on that GPU; the real weigh
 
 
 def _proof(resolved: Mapping[str, Any], proof: Proof | None, checked: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what was proven of a profile and how, and what was not."""
+    """What was proven of a profile and how, and what was not."""
     name = resolved["profile"]
     if resolved["hardware"]["kind"] == "cpu" and resolved["verified"]:
         return "served: real A/B, both arms, report", "the gain on a GPU"

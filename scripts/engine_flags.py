@@ -93,7 +93,7 @@ def _options() -> argparse.Namespace:
 
 
 def of_argparse(rows: Iterable[tuple[list[str], object, str]]) -> FlagList:
-    """Return the flags of a parser's actions: their spellings, how many values each takes, the kind of action."""
+    """The flags of a parser's actions: their spellings, how many values each takes, the kind of action."""
     found = _nothing()
     for spellings, count, kind in rows:
         names = [one.removeprefix("--") for one in spellings if one.startswith("--")]
@@ -107,7 +107,7 @@ def of_argparse(rows: Iterable[tuple[list[str], object, str]]) -> FlagList:
 
 
 def of_help(text: str) -> FlagList:
-    """Return the flags that a help text names, one entry a line: its spellings, then what it takes, then words."""
+    """The flags that a help text names, one entry a line: its spellings, then what it takes, then words."""
     found = _nothing()
     for line in text.splitlines():
         if not re.match(r"-{1,2}[A-Za-z]", line) or "argument has been removed" in line:
@@ -130,7 +130,7 @@ def of_help(text: str) -> FlagList:
 
 
 def _text(version: str, flags: FlagList) -> str:
-    """Return a list as a person would write it, for `git diff` to show what a version changed."""
+    """A list as a person would write it, for `git diff` to show what a version changed."""
     lines = [f"  {version}:", f"    source: {json.dumps(flags['source'])}"]
     for kind in KINDS:
         names = textwrap.fill(

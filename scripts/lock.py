@@ -53,7 +53,7 @@ class Lock:
 
 
 def locks() -> list[Lock]:
-    """Return every lock of the clone."""
+    """Every lock of the clone."""
     folders = ("roles/engine/files/locks", "tests/real_engines/locks")
     parsers = sorted(path.relative_to(ROOT) for path in (ROOT / "tests/fleet/locks").glob("*.in"))
     complete = sorted(path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).glob("*.in"))
@@ -73,7 +73,7 @@ def locks() -> list[Lock]:
 
 
 def written(lock: Lock) -> str:
-    """Return the text of ``lock``, made anew. Raises DrafthouseError with uv's last words."""
+    """The text of ``lock``, made anew. Raises DrafthouseError with uv's last words."""
     lines = (ROOT / lock.source).read_text("utf-8").splitlines()
     if lock.resolved:
         lines = _resolved(lock)
@@ -82,7 +82,7 @@ def written(lock: Lock) -> str:
 
 
 def _resolved(lock: Lock) -> list[str]:
-    """Return the lock's versions without hashes; uv keeps those that the lock has already."""
+    """The lock's versions without hashes; uv keeps those that the lock has already."""
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / lock.path.name
         if lock.path.exists():
@@ -94,7 +94,7 @@ def _resolved(lock: Lock) -> list[str]:
 
 
 def _hashes(lock: Lock, pins: Iterable[str]) -> Hashes:
-    """Return the sha256 of the files that each of ``pins`` may be installed from, by name and version."""
+    """The sha256 of the files that each of ``pins`` may be installed from, by name and version."""
     with tempfile.TemporaryDirectory() as folder:
         given, found = Path(folder) / "pins.txt", Path(folder) / "pylock.toml"
         given.write_text("\n".join(pins), "utf-8")

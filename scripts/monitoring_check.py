@@ -65,7 +65,7 @@ def rendered() -> Iterator[tuple[str, File]]:
 
 @functools.cache
 def seen() -> dict[Watched, set[str]]:
-    """Return what there is to watch on some box, and whose it is."""
+    """What there is to watch on some box, and whose it is."""
     # Some engine shows its counters in newer versions than the profiles run.
     found = {Watched(name, node=True, gpu=True, gateway=True, log="its log"): {"every part"} for name in SERIES}
     for name in load_house(ROOT).profiles:

@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def sbom(epoch: str | None = None) -> str:
-    """Return the SBOM as JSON, checked against CycloneDX's own schema; ``epoch``: seconds since 1970 for its time.
+    """The SBOM as JSON, checked against CycloneDX's own schema; ``epoch``: seconds since 1970 for its time.
 
     Raises DrafthouseError where the schema does not allow what was written.
     """
@@ -121,7 +121,7 @@ def _hashes(digests: set[str]) -> list[HashType]:
 
 
 def _licenses(name: str, version: str) -> list[Any]:
-    """Return the licence that a package states, where this environment has that very version; else nothing."""
+    """The licence that a package states, where this environment has that very version; else nothing."""
     try:
         said = metadata.metadata(name)
     except metadata.PackageNotFoundError:
@@ -163,7 +163,7 @@ def engines(house: House) -> Iterator[Component]:
 
 
 def _image_purl(repository: str, version: str) -> PackageURL:
-    """Return an image's package URL; its registry is a qualifier there, and Docker's own where none is named."""
+    """An image's package URL; its registry is a qualifier there, and Docker's own where none is named."""
     registry, _, rest = repository.partition("/")
     if "." not in registry and ":" not in registry:
         registry, rest = "docker.io", repository

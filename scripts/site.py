@@ -37,7 +37,7 @@ Nav = list["str | dict[str, str | Nav]"]
 
 
 def navigation(index: str) -> Nav:
-    """Return the site's navigation, from the text of docs/README.md: its path, then its reference."""
+    """The site's navigation, from the text of docs/README.md: its path, then its reference."""
     path, _, reference = index.partition("\n## Reference\n")
     inside: Nav = [{"Reference": [{title: [*pages]} for title, pages in _sections(reference)]}]
     about: Nav = [{"About": [f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")]}]

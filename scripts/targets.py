@@ -36,7 +36,7 @@ _COLUMNS = ("hardware", "target", "method", "engine")
 
 
 def groups() -> dict[str, dict[str, str]]:
-    """Return the groups of targets in the order of the Makefile, each with what its targets do."""
+    """The groups of targets in the order of the Makefile, each with what its targets do."""
     found: dict[str, dict[str, str]] = {}
     for line in (ROOT / "Makefile").read_text("utf-8").splitlines():
         if head := _GROUP.fullmatch(line):
@@ -68,7 +68,7 @@ def profiles() -> dict[str, dict[str, str]]:
 
 
 def help_text(width: int = sys.maxsize) -> str:
-    """Return what `make help` prints, its words wrapped at ``width`` letters."""
+    """What `make help` prints, its words wrapped at ``width`` letters."""
 
     def wrapped(name: str, says: str) -> list[str]:
         return textwrap.wrap(
@@ -86,7 +86,7 @@ def help_text(width: int = sys.maxsize) -> str:
 
 
 def refusal(word: str) -> Problem:
-    """Return why ``word`` is no target, with the nearest one."""
+    """Why ``word`` is no target, with the nearest one."""
     if "/" in word:
         return Problem("no-such-file", f"no file {word}", "an existing file", "correct the path")
     if gone := removed("target", word) or removed("profile", word) or removed("make variable", word.removesuffix("=")):

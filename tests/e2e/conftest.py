@@ -69,7 +69,7 @@ def quick(seconds: float, least_s: float, times: float = 6) -> bool:
 
 
 def what_runs(folder: Path) -> list[str]:
-    """Return the command lines of what runs out of a folder: they have its name in them."""
+    """The command lines of what runs out of a folder: they have its name in them."""
     return [line for line in (" ".join(words) for _, words in commands()) if str(folder) in line]
 
 

@@ -40,7 +40,7 @@ def site(home: Path, port: int) -> Iterator[dict[str, Any]]:
 
 
 def command(site: dict[str, Any], target: Path, *settings: str) -> list[str]:
-    """Return the command; the profile goes into a folder of the test's own."""
+    """The command; the profile goes into a folder of the test's own."""
     return [
         sys.executable, str(ROOT / "scripts" / "drafthouse"), "tune", NAME, "--inventory", "local", "--to", str(target),
         "--budget", f"{BUDGET_S}s", *(word for setting in settings for word in ("--set", setting)),

@@ -64,7 +64,7 @@ class State:
     running: Counter[str] = field(default_factory=Counter)
 
     def counters(self) -> str:
-        """Return vLLM's counters of speculation; without drafting they do not exist."""
+        """VLLM's counters of speculation; without drafting they do not exist."""
         drafted = self.options.drafted
         lines = [f'vllm:request_success_total{{model_name="answering"}} {len(self.asked)}']
         labels = 'engine="0",model_name="answering"'
@@ -94,7 +94,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def instance(schema: Mapping[str, Any]) -> Any:
-    """Return a small value of a schema's form; of what a schema can say it knows what our suites use."""
+    """A small value of a schema's form; of what a schema can say it knows what our suites use."""
     if "enum" in schema:
         return schema["enum"][0]
     kind = schema.get("type", "object")
@@ -106,7 +106,7 @@ def instance(schema: Mapping[str, Any]) -> Any:
 
 
 def answer(request: Mapping[str, Any], options: Options, turn: int, other: bool = False) -> Said:
-    """Return the right answer to a request; free text is made of words that follow from the prompt.
+    """The right answer to a request; free text is made of words that follow from the prompt.
 
     ``other`` is the answer to another prompt, whatever this one asks for.
     """
@@ -132,7 +132,7 @@ def answer(request: Mapping[str, Any], options: Options, turn: int, other: bool 
 
 
 def application(state: State) -> web.Application:
-    """Return the server's pages."""
+    """The server's pages."""
     options = state.options
 
     async def chat(request: web.Request) -> web.StreamResponse:

@@ -135,7 +135,7 @@ def break_answer(documents: list[Document], request: Mapping[str, Any], fault: s
 
 
 def application(upstream: str, fault: str) -> web.Application:
-    """Return the proxy's pages."""
+    """The proxy's pages."""
 
     async def chat(request: web.Request) -> web.StreamResponse:
         asked, headers = await request.json(), {"Authorization": request.headers.get("Authorization", "")}

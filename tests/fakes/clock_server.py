@@ -83,7 +83,7 @@ class State:
     held: list[Callable[[float], None]] = field(default_factory=list)
 
     def metrics(self) -> str:
-        """Return the counters as the engine of that dialect writes them."""
+        """The counters as the engine of that dialect writes them."""
         clock = self.clock
         accepted = min(clock.tokens_per_chunk - 1, clock.drafted)
         values = {

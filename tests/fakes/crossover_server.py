@@ -37,13 +37,13 @@ class Law(Clock):
     seed: int = 0
 
     def tpot_ms(self, running: int, age_s: float) -> float:
-        """Return the time per token with so many requests under way, ``age_s`` seconds after the start."""
+        """The time per token with so many requests under way, ``age_s`` seconds after the start."""
         drifted = 1 + self.drift * min(1.0, age_s / self.drift_s)
         return (self.fixed_ms + self.each_ms * running) * drifted
 
 
 def known_crossover(baseline: Law, speculative: Law, threshold: float) -> float:
-    """Return the load at which baseline / speculative is ``threshold``: two straight lines, one equation."""
+    """The load at which baseline / speculative is ``threshold``: two straight lines, one equation."""
     return (baseline.fixed_ms - threshold * speculative.fixed_ms) / (threshold * speculative.each_ms - baseline.each_ms)
 
 
@@ -59,7 +59,7 @@ class Work(State):
     output_tokens: int = 0
 
     def metrics(self) -> str:
-        """Return the counters: those of speculation, and vLLM's of its work."""
+        """The counters: those of speculation, and vLLM's of its work."""
         labels = '{engine="0",model_name="clock"}'
         finished = '{engine="0",finished_reason="length",model_name="clock"}'
         lines = [

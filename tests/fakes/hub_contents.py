@@ -127,19 +127,19 @@ class Begun:
 
 
 def as_content(data: Content | bytes) -> Content:
-    """Return ``data`` as what the server serves."""
+    """``data`` as what the server serves."""
     return Given(data) if isinstance(data, bytes) else data
 
 
 def data_of(content: Content | bytes) -> bytes:
-    """Return all bytes of a file; for small ones."""
+    """All bytes of a file; for small ones."""
     content = as_content(content)
     return b"".join(bytes(piece) for piece in content.pieces(0, content.size))
 
 
 @functools.cache
 def sha256_of(content: Content) -> str:
-    """Return the sha256 by which LFS knows the file."""
+    """The sha256 by which LFS knows the file."""
     digest = hashlib.sha256()
     for piece in content.pieces(0, len(content.start) if isinstance(content, Begun) else content.size):
         digest.update(piece)
@@ -147,12 +147,12 @@ def sha256_of(content: Content) -> str:
 
 
 def git_sha1_of(data: bytes) -> str:
-    """Return the id of the git blob that holds ``data``."""
+    """The id of the git blob that holds ``data``."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def pointer_of(content: Content) -> bytes:
-    """Return the text that git holds in place of a file in LFS."""
+    """The text that git holds in place of a file in LFS."""
     return b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %d\n" % (
         sha256_of(content).encode(),
         content.size,
@@ -165,7 +165,7 @@ def in_lfs(name: str, content: Content) -> bool:
 
 
 def entry_of(name: str, content: Content | bytes, xet_hash: str | None = None) -> dict[str, object]:
-    """Return the file's line in the listing of ``/tree``."""
+    """The file's line in the listing of ``/tree``."""
     content = as_content(content)
     if not in_lfs(name, content):
         return {"type": "file", "path": name, "size": content.size, "oid": git_sha1_of(data_of(content))}
@@ -176,6 +176,6 @@ def entry_of(name: str, content: Content | bytes, xet_hash: str | None = None) -
 
 
 def etag_of(name: str, content: Content | bytes) -> str:
-    """Return what the hub calls the file's content: its sha256 in LFS, otherwise the git blob's id."""
+    """What the hub calls the file's content: its sha256 in LFS, otherwise the git blob's id."""
     content = as_content(content)
     return sha256_of(content) if in_lfs(name, content) else git_sha1_of(data_of(content))

@@ -283,7 +283,7 @@ class _Api(_Handler):
 
 
 def _sibling(entry: Mapping[str, object]) -> dict[str, object]:
-    """Return a file's line in the model's info, asked for with ``blobs=true``."""
+    """A file's line in the model's info, asked for with ``blobs=true``."""
     line = {"rfilename": entry["path"], "size": entry["size"], "blobId": entry["oid"]}
     if isinstance(lfs := entry.get("lfs"), dict):
         line["lfs"] = {"sha256": lfs["oid"], "size": lfs["size"], "pointerSize": lfs["pointerSize"]}

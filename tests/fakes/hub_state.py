@@ -67,7 +67,7 @@ class Hub:
     _due: float = 0  # when the next byte may go, where ``rate`` limits
 
     def at(self, revision: str) -> tuple[str, Mapping[str, Content | bytes]] | None:
-        """Return the commit that a revision is, and its files."""
+        """The commit that a revision is, and its files."""
         commit = self.refs.get(revision, revision)
         files = {COMMIT: self.files, **self.commits}.get(commit)
         return None if files is None else (commit, files)
@@ -96,7 +96,7 @@ class Hub:
             self.sent_of[name] += count
 
     def state(self) -> dict[str, object]:
-        """Return what was counted, as plain data."""
+        """What was counted, as plain data."""
         with self.lock:
             return {
                 "sent": self.sent,

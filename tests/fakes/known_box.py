@@ -31,7 +31,7 @@ TOKENS = 96
 
 
 def drafting(acceptance: float, cost: float, best: float = 1.0) -> Callable[[int], float]:
-    """Return speed by K as Leviathan, Kalman and Matias 2023 (theorem 3.8) have it, times ``best``."""
+    """Speed by K as Leviathan, Kalman and Matias 2023 (theorem 3.8) have it, times ``best``."""
 
     def speed(tokens: int) -> float:
         return best * sum(acceptance**i for i in range(tokens + 1)) / (1 + cost * tokens)
@@ -40,7 +40,7 @@ def drafting(acceptance: float, cost: float, best: float = 1.0) -> Callable[[int
 
 
 def peak(at: int, height: float = 2.0, fall: float = 0.06) -> Callable[[int], float]:
-    """Return a speed by K with a clear peak: each K further away is slower by ``fall``."""
+    """A speed by K with a clear peak: each K further away is slower by ``fall``."""
     return lambda tokens: height * (1 - fall) ** abs(tokens - at)
 
 
@@ -51,14 +51,14 @@ def space(
     options: tuple[tuple[str, tuple[object, ...]], ...] = (),
     prompts: int = 40,
 ) -> Space:
-    """Return a space with the profile's own family `draft`, and others by name and largest K."""
+    """A space with the profile's own family `draft`, and others by name and largest K."""
     all_families = [Family("draft", tuple(range(1, most + 1)), own)]
     all_families += [Family(name, tuple(range(1, k + 1)), min(4, k)) for name, k in (families or {}).items()]
     return Space(tuple(all_families), prompts, 20, 1.0, 4, options)
 
 
 def _answer(prompt: str, word: str) -> Answer:
-    """Return an answer as the outputs gate reads one: twelve tokens."""
+    """An answer as the outputs gate reads one: twelve tokens."""
     text = "".join(f"{word}{number:02d} " for number in range(12))
     return {"group": "final", "prompt_id": prompt, "status": "ok", "temperature": 0, "text": text, "output_tokens": 12,
             "pieces": [len(text) // 12] * 12, "reasoning_text": "", "tool_calls": None}  # fmt: skip

@@ -28,31 +28,31 @@ Spoil = Callable[[list[int], float], list[int]]
 
 @cache
 def logits(last: int) -> tuple[float, ...]:
-    """Return the logits after a token; garbage is the least likely of all."""
+    """The logits after a token; garbage is the least likely of all."""
     chance = random.Random(last)
     return (-12.0, *(chance.gauss(0.0, 2.5) for _ in range(VOCABULARY - 1)))
 
 
 @cache
 def logprobs(last: int) -> tuple[float, ...]:
-    """Return the log-probabilities after a token, in nats."""
+    """The log-probabilities after a token, in nats."""
     total = math.log(math.fsum(math.exp(one) for one in logits(last)))
     return tuple(one - total for one in logits(last))
 
 
 def word(token: int) -> str:
-    """Return a token's text."""
+    """A token's text."""
     return "!" if token == GARBAGE else f" {'bcdfghjklmnprstvz'[token % 17]}{'aeiou'[token % 5]}{token:02d}"
 
 
 def prompt_ids(messages: Sequence[Any]) -> list[int]:
-    """Return the token ids of a prompt."""
+    """The token ids of a prompt."""
     chance = random.Random(json.dumps(messages))
     return [chance.randrange(1, VOCABULARY) for _ in range(5)]
 
 
 def decode(prompt: Sequence[int], tokens: int, temperature: float, chance: random.Random) -> list[int]:
-    """Return what the model says: the likeliest token at temperature 0, a drawn one above it."""
+    """What the model says: the likeliest token at temperature 0, a drawn one above it."""
     found: list[int] = []
     last = prompt[-1]
     for _ in range(tokens):
@@ -66,7 +66,7 @@ def decode(prompt: Sequence[int], tokens: int, temperature: float, chance: rando
 
 
 def application(arm: str, spoil: Spoil, with_ids: bool, asked: list[dict[str, Any]]) -> web.Application:
-    """Return the server's pages; every request for scores is noted in ``asked``."""
+    """The server's pages; every request for scores is noted in ``asked``."""
 
     async def chat(request: web.Request) -> web.StreamResponse:
         body = await request.json()

@@ -76,7 +76,7 @@ class SteadyRunning(Running):
     """A steady server that runs."""
 
     def lateness(self) -> dict[str, Any]:
-        """Return by how much its chunks were late (ms), first ones and further ones, and its CPU seconds."""
+        """By how much its chunks were late (ms), first ones and further ones, and its CPU seconds."""
         found: dict[str, Any] = self.get("/lateness")
         return found
 

@@ -54,7 +54,7 @@ async def _let_go(step: threading.Semaphore) -> None:
 
 
 def application(state: Stepping) -> web.Application:
-    """Return the server's pages."""
+    """The server's pages."""
 
     @web.middleware
     async def note(request: web.Request, handler: Any) -> web.StreamResponse:

@@ -44,7 +44,7 @@ class State:
     drafts: int = 0
 
     def page(self) -> str:
-        """Return the counters; a line is there from its first increment on, as with labelled counters."""
+        """The counters; a line is there from its first increment on, as with labelled counters."""
         options, labels = self.options, 'engine_type="trtllm",model_name="fake"'
         lines = [f'trtllm_request_success_total{{{labels},finished_reason="end_id"}} {float(self.requests)}']
         if not self.requests:
@@ -65,7 +65,7 @@ class State:
 
 
 def application(state: State) -> web.Application:
-    """Return the server's pages."""
+    """The server's pages."""
 
     @web.middleware
     async def note(request: web.Request, handler: Any) -> web.StreamResponse:

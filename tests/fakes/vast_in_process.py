@@ -69,7 +69,7 @@ class LateMarket(Market):
         return instance
 
     def listed(self, owner: str) -> list[Instance]:
-        """Return what the list shows by now."""
+        """What the list shows by now."""
         return [one for one in super().listed(owner) if one.row.get("_appears", 0.0) <= self.mono]
 
 
@@ -96,11 +96,11 @@ class Account:
     # --- the controller ------------------------------------------------------------------------------
 
     def client(self) -> VastClient:
-        """Return a client of the account that waits by these clocks."""
+        """A client of the account that waits by these clocks."""
         return VastClient(KEY, URL, sleep=self.sleep, transport=self.transport)
 
     def clock(self) -> float:
-        """Return the controller's wall clock."""
+        """The controller's wall clock."""
         return self.wall
 
     def sleep(self, seconds: float) -> None:
@@ -199,7 +199,7 @@ class Account:
     # --- the truth -----------------------------------------------------------------------------------
 
     def billing(self) -> dict[int, str]:
-        """Return what bills and was rented here: label by number."""
+        """What bills and was rented here: label by number."""
         rows = self.market.instances.items()
         return {number: str(one.row["label"]) for number, one in rows if number not in self.vast.others}
 
@@ -217,7 +217,7 @@ class Account:
 
 
 def _lessened(kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a list of instances that is not whole."""
+    """A list of instances that is not whole."""
     if kind == "partial":
         return {**data, "success": False, "instances": [], "next_token": None}
     if kind == "short":

@@ -79,7 +79,7 @@ class Instance:
 
 
 def offer(number: int, **values: Any) -> dict[str, Any]:
-    """Return an offer of one H100 NVL that nothing is wrong with, but for ``values``."""
+    """An offer of one H100 NVL that nothing is wrong with, but for ``values``."""
     gpus = int(values.get("num_gpus", 1))
     row = {
         "id": number, "ask_contract_id": number, "bundle_id": number + 5000, "machine_id": number % 1000 + 40000,
@@ -103,12 +103,12 @@ def offer(number: int, **values: Any) -> dict[str, Any]:
 
 
 def driver_number(version: str) -> int:
-    """Return 580095005 for 580.95.05, as the API counts drivers."""
+    """580095005 for 580.95.05, as the API counts drivers."""
     return int("".join(part.zfill(3) for part in version.split(".")))
 
 
 def usual_offers() -> list[dict[str, Any]]:
-    """Return the market of the tests: a few right ones, and for each filter one that is cheaper and wrong."""
+    """The market of the tests: a few right ones, and for each filter one that is cheaper and wrong."""
     wrong: list[dict[str, Any]] = [
         {"cpu_arch": "arm64"}, {"verification": "unverified"}, {"reliability": 0.71}, {"direct_port_count": 0},
         {"cuda_max_good": 12.4}, {"driver_version": "535.86.05"}, {"disk_space": 60.0}, {"inet_down": 45.0},
@@ -133,7 +133,7 @@ def usual_offers() -> list[dict[str, Any]]:
 
 
 def priced(row: Mapping[str, Any], storage: float, kind: str = "on-demand") -> dict[str, Any]:
-    """Return an offer with its prices for so many GB of disk, as a search shows them."""
+    """An offer with its prices for so many GB of disk, as a search shows them."""
     disk = float(row["storage_cost"]) * storage / HOURS_OF_MONTH
     base = float(row["min_bid"] if kind == "bid" else row["dph_base"])
     total = base + disk
@@ -144,7 +144,7 @@ def priced(row: Mapping[str, Any], storage: float, kind: str = "on-demand") -> d
 
 
 def _wanted(name: str, value: Any, like: Any) -> Any:
-    """Return a query's value as the column has it: the command line sends every number as text."""
+    """A query's value as the column has it: the command line sends every number as text."""
     if isinstance(value, list):
         return [_wanted(name, one, like) for one in value]
     if isinstance(like, bool) and isinstance(value, str):
@@ -198,7 +198,7 @@ class Market:
     # --- offers --------------------------------------------------------------------------------------
 
     def search(self, query: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return what a search finds: filtered, priced, ordered, and cut off."""
+        """What a search finds: filtered, priced, ordered, and cut off."""
         options = ("type", "order", "limit", "allocated_storage", "disable_bundling", "verified")
         kind, storage = query.get("type", "on-demand"), float(query.get("allocated_storage") or 5)
         if kind not in ("on-demand", "ondemand", "bid", "reserved"):
@@ -281,7 +281,7 @@ class Market:
         }  # fmt: skip
 
     def look(self, instance: Instance) -> dict[str, Any]:
-        """Return what the API shows of an instance, and let it go on a step."""
+        """What the API shows of an instance, and let it go on a step."""
         row, life = instance.row, instance.life
         instance.looks += 1
         if row["intended_status"] == "stopped":
@@ -303,7 +303,7 @@ class Market:
         return self.on_create is None or not instance.body or instance.ready.is_set()
 
     def listed(self, owner: str) -> list[Instance]:
-        """Return the owner's instances, those that the list does not have yet left out."""
+        """The owner's instances, those that the list does not have yet left out."""
         found = []
         for instance in sorted(self.instances.values(), key=lambda one: int(one.row["id"])):
             instance.listed += 1
@@ -322,11 +322,11 @@ class Market:
         return instance
 
     def serving(self) -> list[int]:
-        """Return which instances are billed for their GPU, too: those that nobody asked to be stopped."""
+        """Which instances are billed for their GPU, too: those that nobody asked to be stopped."""
         return [number for number in self.billing() if self.instances[number].row["intended_status"] != "stopped"]
 
     def billing(self) -> list[int]:
-        """Return which instances cost money now: all that are not destroyed, as a stopped one's disk is billed."""
+        """Which instances cost money now: all that are not destroyed, as a stopped one's disk is billed."""
         return sorted(self.instances)
 
 

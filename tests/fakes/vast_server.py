@@ -155,7 +155,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 return ready.status, ready.text, {"Content-Type": "text/plain"}
 
     def _owner(self, route: str, number: int, key: str | None) -> str:
-        """Return the account that may do this with ``key``; a container's own key is good for that container only."""
+        """The account that may do this with ``key``; a container's own key is good for that container only."""
         market = self.vast.market
         if key in market.keys:
             return str(key)

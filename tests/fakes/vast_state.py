@@ -78,12 +78,12 @@ class Running:
         return {number: row for number, row in self.instances.items() if number not in self.others}
 
     def billing(self) -> list[int]:
-        """Return the numbers of all instances that cost money, everybody's."""
+        """The numbers of all instances that cost money, everybody's."""
         with self.lock:
             return self.market.billing()
 
     def count(self, route: str) -> int:
-        """Return how often a route was asked for."""
+        """How often a route was asked for."""
         return sum(one.route == route for one in self.asked)
 
     def take_fault(self, route: str) -> Fault | None:

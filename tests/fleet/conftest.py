@@ -28,7 +28,7 @@ _TARGET = "smollm2-135m-12h"
 
 
 def _profile(name: str, **serve: Any) -> dict[str, Any]:
-    """Return a profile over two hosts: as little as a verdict needs."""
+    """A profile over two hosts: as little as a verdict needs."""
     return {
         "title": f"SmolLM2-135M over two hosts, {name}",
         "hardware": "cpu-small",
@@ -65,7 +65,7 @@ PROFILES = {
 
 @pytest.fixture(scope="session")
 def widened() -> Path:
-    """Return the small model with 12 heads over 4, which two hosts can share; its own logits are the same."""
+    """The small model with 12 heads over 4, which two hosts can share; its own logits are the same."""
     engine = engine_home("vllm")
     plain, wider = (ROOT / ".cache" / "engines" / f"smollm2-135m-{name}" for name in ("hf", "12h"))
     if not (wider / "done").exists():

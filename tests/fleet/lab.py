@@ -223,12 +223,12 @@ class Lab:
         return all(self.ready(box) == 200 for box in self.boxes) and not any(one["fails"] for one in json.loads(counts))
 
     def ready(self, box: Node) -> int:
-        """Return what a box's own gateway says at /ready."""
+        """What a box's own gateway says at /ready."""
         words = ["curl", "--silent", "--insecure", "--output", "/dev/null", "--write-out", "%{http_code}"]
         return int(box.run(*words, f"https://127.0.0.1:{GATEWAY_PORT}/ready"))
 
     def engine_pid(self, box: Node) -> int:
-        """Return the process of a box's engine, as its supervisor knows it."""
+        """The process of a box's engine, as its supervisor knows it."""
         from drafthouse.serving.supervisor import Supervisor
 
         return int(Supervisor(self.home(box) / "supervisor").programs()["speculative"]["pid"])

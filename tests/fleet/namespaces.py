@@ -30,7 +30,7 @@ class Host:
     pid: int
 
     def enter(self, **environment: str) -> str:
-        """Return the shell's words before a command that runs there."""
+        """The shell's words before a command that runs there."""
         words = ["nsenter", "-t", str(self.pid), "-n", "-m", "-u", "-p", "-i", "--", "env"]
         return shlex.join([*words, *(f"{name}={value}" for name, value in environment.items())])
 
@@ -89,7 +89,7 @@ def hosts(number: int) -> Iterator[list[Host]]:
 
 
 def _inside(pid: int) -> int:
-    """Return the process that sleeps in the new namespaces, below the one that made them."""
+    """The process that sleeps in the new namespaces, below the one that made them."""
     end = time.monotonic() + _START_S
     while time.monotonic() < end:
         below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -36,13 +36,13 @@ _ENGINE = "echo the engine begins; exec sleep infinity"
 
 
 def rays(host: Host) -> list[str]:
-    """Return Ray's own processes on a host; what has ended counts for nothing, though its first process reaps none."""
+    """Ray's own processes on a host; what has ended counts for nothing, though its first process reaps none."""
     found = [line.split() for line in host.run("ps", "-eo", "stat,comm", "--no-headers").stdout.splitlines()]
     return [comm for state, comm, *_ in found if comm in ("raylet", "gcs_server") and not state.startswith("Z")]
 
 
 def resolved(pair: Pair, home: Path, **more: Any) -> ResolvedProfile:
-    """Return the profile as it is resolved for these hosts, with Ray."""
+    """The profile as it is resolved for these hosts, with Ray."""
     site: dict[str, Any] = {
         **site_of_inventory("local"),
         "home": str(home),
@@ -55,7 +55,7 @@ def resolved(pair: Pair, home: Path, **more: Any) -> ResolvedProfile:
 
 @pytest.fixture(scope="module")
 def environment(pair: Pair) -> Path:
-    """Return the engine's environment with Ray in it, made where the hosts' own is linked from."""
+    """The engine's environment with Ray in it, made where the hosts' own is linked from."""
     return environment_of(resolved(pair, KEPT.parent))
 
 

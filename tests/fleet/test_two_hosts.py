@@ -25,7 +25,7 @@ PROFILES = ("two-hosts-tp", "two-hosts-dp")
 
 
 def engines(pair: Pair, place: int) -> list[int]:
-    """Return the processes of the engine on a host, its workers too, as this machine counts them."""
+    """The processes of the engine on a host, its workers too, as this machine counts them."""
     namespace = Path(f"/proc/{pair.hosts[place].pid}/ns/pid").stat().st_ino
     found = []
     for pid, words in commands():

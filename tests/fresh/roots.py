@@ -51,7 +51,7 @@ class CannotMake(Exception):
 
 
 def missing() -> str | None:
-    """Return what keeps this machine from making fresh roots, or None."""
+    """What keeps this machine from making fresh roots, or None."""
     if os.geteuid() != 0:
         return "fresh roots need root (mounts, chroot)"
     for program in ("debootstrap", "setpriv", "unshare", "chroot"):
@@ -61,7 +61,7 @@ def missing() -> str | None:
 
 
 def root_of(release: str) -> Path:
-    """Return the folder of a fresh root, made unless it is there. Raises CannotMake with the reason."""
+    """The folder of a fresh root, made unless it is there. Raises CannotMake with the reason."""
     folder = KEPT / release
     if (folder / "etc/alice").exists():
         return folder
@@ -159,11 +159,11 @@ class Visit:
         return _followed(command, {**os.environ, **layers}, timeout)
 
     def packages(self) -> str:
-        """Return the packages of the root with their versions."""
+        """The packages of the root with their versions."""
         return self.run(["dpkg-query", "-W"], user="root").output
 
     def written(self) -> Iterator[str]:
-        """Return the paths of all files that commands have left, from the root's own `/`."""
+        """The paths of all files that commands have left, from the root's own `/`."""
         for folder, _, names in os.walk(self.upper):
             for name in names:
                 yield "/" + str(Path(folder, name).relative_to(self.upper))

@@ -83,7 +83,7 @@ def _asked(around: Surroundings) -> dict[str, Any]:
 
 
 def _outside(fresh: Visit, place: str) -> list[str]:
-    """Return what was written outside of the clone by the user's commands, but for what may be."""
+    """What was written outside of the clone by the user's commands, but for what may be."""
     own = (f"{place}/", *ALLOWED)
     return sorted(path for path in fresh.written() if not path.startswith(own))
 

@@ -201,7 +201,7 @@ class Workspace:
     # --- bad input ------------------------------------------------------------------------------------------------
 
     def case(self, rng: random.Random, kind: str) -> Case:
-        """Return a case of one class."""
+        """A case of one class."""
         made: Case = getattr(self, f"_case_{kind}")(rng)
         return made
 

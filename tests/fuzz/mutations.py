@@ -322,7 +322,7 @@ def _line_structure(rng: random.Random, data: bytes) -> bytes:
 
 
 def mutated(rng: random.Random, form: str, data: bytes) -> tuple[str, bytes]:
-    """Return the name of a change, and the changed content of a good file."""
+    """The name of a change, and the changed content of a good file."""
     if form != TEXT and data.strip() and rng.random() < 0.5:
         return "structure", _line_structure(rng, data) if form == LINES else _structure(rng, form, data)
     names = [name for name in _BYTES if form != TEXT or name in _OF_TEXT]

@@ -44,7 +44,7 @@ class Broken:
 
 
 def what_is_wrong(case: Case, ended: Ended) -> str | None:
-    """Return what is wrong with the way a case ended; None where it ended as it should."""
+    """What is wrong with the way a case ended; None where it ended as it should."""
     if ended.raised:
         return "traceback: " + ended.raised.strip().splitlines()[-1][:200]
     if "Traceback (most recent call last)" in ended.text:
@@ -63,7 +63,7 @@ def what_is_wrong(case: Case, ended: Ended) -> str | None:
 
 
 def _wrong_words(case: Case, ended: Ended) -> str | None:
-    """Return what a refusal does not say: where, found, needed, do, code."""
+    """What a refusal does not say: where, found, needed, do, code."""
     if "ansible: " in ended.out or "usage: " in ended.err:
         return None  # their own words
     if case.main.__module__ in ("drafthouse.cli.judge", "drafthouse.cli.report") and "invalid" in ended.out:
@@ -90,7 +90,7 @@ def _wrong_words(case: Case, ended: Ended) -> str | None:
 
 
 def kinds_of(cases: int, slow: float = 1.0) -> list[str]:
-    """Return the class of each case: as many of each as its share says, ``slow`` of them where they take long."""
+    """The class of each case: as many of each as its share says, ``slow`` of them where they take long."""
     shares = {kind: share * (slow if kind in SLOW else 1.0) for kind, share in SHARES.items()}
     whole = sum(shares.values())
     kinds = [kind for kind, share in shares.items() for _ in range(max(1, round(cases * share / whole)))]

@@ -53,7 +53,7 @@ class Chosen:
 
 
 def choose(box: Box, hardware: Mapping[str, HardwareEntry], articles: Sequence[str] = ()) -> Chosen:
-    """Return the levels that ``box`` can run; none without a GPU.
+    """The levels that ``box`` can run; none without a GPU.
 
     ``articles``: the catalogue's hardware for which a profile has an article's own pairing.
     """
@@ -103,7 +103,7 @@ def choose(box: Box, hardware: Mapping[str, HardwareEntry], articles: Sequence[s
 
 
 def hardware_of(name: str, hardware: Mapping[str, HardwareEntry]) -> str:
-    """Return the catalogue's entry of one card by nvidia-smi's name of it; '' where there is none."""
+    """The catalogue's entry of one card by nvidia-smi's name of it; '' where there is none."""
     return next(
         (
             key
@@ -117,7 +117,7 @@ def hardware_of(name: str, hardware: Mapping[str, HardwareEntry]) -> str:
 
 
 def look(models_dir: Path, luggage: Path) -> Box:
-    """Return what this box has."""
+    """What this box has."""
     gpus = [gpu for _, gpu in sorted(listed_gpus().items())]
     return {
         "kind": "recorded",
@@ -138,7 +138,7 @@ def look(models_dir: Path, luggage: Path) -> Box:
 
 
 def _packages() -> bool:
-    """Return whether pip reaches an index, whichever it is set up with."""
+    """Whether pip reaches an index, whichever it is set up with."""
     command = [
         sys.executable,
         "-m",
@@ -165,7 +165,7 @@ def _answers(url: str) -> bool:
 
 
 def _vllm() -> str:
-    """Return the version of a vLLM that the box's own Python has."""
+    """The version of a vLLM that the box's own Python has."""
     code = "import importlib.metadata as m; print(m.version('vllm'))"
     for python in filter(None, (shutil.which("python3"), sys.executable)):
         done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)

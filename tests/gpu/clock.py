@@ -26,7 +26,7 @@ class Clock:
     began_s: float = field(default_factory=time.monotonic)
 
     def left_s(self) -> float:
-        """Return the seconds left, never below 0."""
+        """The seconds left, never below 0."""
         if self.whole_s is None:
             return float("inf")
         return max(0.0, self.began_s + self.whole_s - time.monotonic())

@@ -58,5 +58,5 @@ class Keeper:
             print(error, flush=True)
 
     def proven(self) -> Proven:
-        """Return the evidence as it is read back. Raises DrafthouseError where it is refused."""
+        """The evidence as it is read back. Raises DrafthouseError where it is refused."""
         return read(self.folder)

@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def commands(chosen: Chosen, levels: Sequence[int]) -> list[list[str]]:
-    """Return the runs of levels 2 and 3: through the commands that everybody has."""
+    """The runs of levels 2 and 3: through the commands that everybody has."""
     drafthouse = [sys.executable, str(ROOT / "scripts" / "drafthouse")]
     house = load_house(ROOT)
     found = []

@@ -52,7 +52,7 @@ class Load(TypedDict):
 
 
 def masked(text: str) -> str:
-    """Return an answer without UUIDs, serial numbers and bus addresses: a number in turn stands for each UUID."""
+    """An answer without UUIDs, serial numbers and bus addresses: a number in turn stands for each UUID."""
     known: dict[str, str] = {}
 
     def number(found: re.Match[str]) -> str:
@@ -62,7 +62,7 @@ def masked(text: str) -> str:
 
 
 def smi_fixtures() -> dict[str, Json]:
-    """Return real answers of nvidia-smi, as our readers ask for them, with what they read out of them."""
+    """Real answers of nvidia-smi, as our readers ask for them, with what they read out of them."""
     found: dict[str, Json] = {}
     for name, fields in {"box": GPU_FIELDS, "driver": ("name", "driver_version"), "state": STATE}.items():
         found[f"smi-{name}"] = _fixture(fields, query(*fields))
@@ -112,7 +112,7 @@ def parser_problems() -> list[str]:
 
 
 def nvml_fixture() -> Json:
-    """Return what NVML tells of the GPUs now, UUIDs masked."""
+    """What NVML tells of the GPUs now, UUIDs masked."""
     nvml = open_nvml()
     facts: list[GpuFacts] = nvml.facts()
     nvml.close()
@@ -120,12 +120,12 @@ def nvml_fixture() -> Json:
 
 
 def state() -> list[dict[str, str]]:
-    """Return what must not change, a row a GPU."""
+    """What must not change, a row a GPU."""
     return rows(query(*STATE), *STATE)
 
 
 def compiled(folder: Path, nvcc: str, capability: str) -> Path:
-    """Return the program that puts a load on the GPU. Raises DrafthouseError."""
+    """The program that puts a load on the GPU. Raises DrafthouseError."""
     folder.mkdir(parents=True, exist_ok=True)
     program, source = folder / "load", Path(__file__).with_name("load.cu")
     number = capability.replace(".", "")
@@ -137,7 +137,7 @@ def compiled(folder: Path, nvcc: str, capability: str) -> Path:
 
 
 def torch_load(folder: Path, python: str) -> Path:
-    """Return the same program by way of PyTorch, for a box without nvcc."""
+    """The same program by way of PyTorch, for a box without nvcc."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "load"
     program.write_text(f'#!/bin/sh\nexec {python} {Path(__file__).with_name("torch_load.py")} "$@"\n')
@@ -186,7 +186,7 @@ def measure(program: Path, catalogue_gb_s: float | None) -> Load:
 
 
 def load_problems(load: Load) -> list[str]:
-    """Return what a load showed that cannot be right. Pure."""
+    """What a load showed that cannot be right. Pure."""
     wrong = []
     catalogue, counter = load["catalogue_gb_s"], load["counter_j"]
     if catalogue and not _BANDWIDTH[0] <= load["bandwidth_gb_s"] / catalogue <= _BANDWIDTH[1]:
@@ -204,7 +204,7 @@ def load_problems(load: Load) -> list[str]:
 
 
 def state_problems(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return what of the GPUs is not as it was. Pure."""
+    """What of the GPUs is not as it was. Pure."""
     if len(before) != len(after):
         return [f"{len(before)} GPUs before, {len(after)} after"]
     return [

@@ -65,18 +65,18 @@ class Run(TypedDict):
 
 
 def theory(acceptance: float, tokens: int, cost: float) -> float:
-    """Return (1 - a^(K+1)) / ((1 - a)(1 + K·c)): the speed-up of K drafted tokens that cost c target steps each."""
+    """(1 - a^(K+1)) / ((1 - a)(1 + K·c)): the speed-up of K drafted tokens that cost c target steps each."""
     steps = tokens + 1 if acceptance >= 1 else (1 - acceptance ** (tokens + 1)) / (1 - acceptance)
     return steps / (1 + tokens * cost)
 
 
 def cost_of(speedup: float, acceptance: float, tokens: int) -> float:
-    """Return c, for which `theory` gives this speed-up."""
+    """C, for which `theory` gives this speed-up."""
     return (theory(acceptance, tokens, 0.0) / speedup - 1) / tokens
 
 
 def per_token(acceptance_rate: float, tokens: int) -> float:
-    """Return a, the chance of each drafted token, of which the share ``acceptance_rate`` of all K is accepted."""
+    """A, the chance of each drafted token, of which the share ``acceptance_rate`` of all K is accepted."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -95,7 +95,7 @@ def profile(
     on_gpu: bool = True,
     output_tokens: int = 128,
 ) -> str:
-    """Return the text of a profile of the lane: a draft model, or n-gram lookup on copying.
+    """The text of a profile of the lane: a draft model, or n-gram lookup on copying.
 
     ``levels``: those of a load sweep, for which the server has as many slots as the highest.
     """
@@ -175,7 +175,7 @@ def stop(place: Place) -> None:
 
 
 def figures(kept: Kept, cost: float | None = None) -> Run:
-    """Return the figures of a run; ``cost`` of a drafted token predicts its speed-up. Pure."""
+    """The figures of a run; ``cost`` of a drafted token predicts its speed-up. Pure."""
     method = kept.resolved["method"]
     tokens = method["num_speculative_tokens"]
     speedup = kept.report["verdict"]["speedup"]
@@ -202,7 +202,7 @@ def figures(kept: Kept, cost: float | None = None) -> Run:
 
 
 def _tpot_error(requests: Sequence[Mapping[str, object]]) -> float | None:
-    """Return how far the client's TPOT is from the engine's own timings, by the median request."""
+    """How far the client's TPOT is from the engine's own timings, by the median request."""
     pairs = []
     for one in requests:
         timings, ours = one.get("timings"), one.get("tpot_ms")
@@ -219,7 +219,7 @@ def _joules(kept: Kept, arm: str) -> float | None:
 
 
 def problems(runs: Sequence[Run], *, on_gpu: bool = True) -> list[str]:
-    """Return what does not agree: memory, speed by theory, both clocks; energy that was not read. Pure."""
+    """What does not agree: memory, speed by theory, both clocks; energy that was not read. Pure."""
     wrong = []
     for one in runs:
         where = f"{one['profile']}, K={one['tokens']}"

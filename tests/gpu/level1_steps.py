@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the name of its profile."""
+        """The name of its profile."""
         return f"gpu-lane-{self.kind.lower().replace('_', '')}-k{self.tokens}-{self.what}"
 
 
@@ -111,6 +111,6 @@ def _one(
 
 
 def as_json(found: Level1) -> dict[str, Json]:
-    """Return what the evidence keeps of it."""
+    """What the evidence keeps of it."""
     data: dict[str, Json] = json.loads(json.dumps(found))
     return data

@@ -82,7 +82,7 @@ class Live(Sweep):
 
 
 def settings() -> list[str]:
-    """Return the words with which site.yml leaves the speculative arm serving, and a watchdog beside it."""
+    """The words with which site.yml leaves the speculative arm serving, and a watchdog beside it."""
     return ["-e", "serve_arm=speculative", "-e", json.dumps({"drafthouse_watchdog": WATCHDOG})]
 
 
@@ -100,7 +100,7 @@ def ask(kept: Kept, place: Place, clock: Clock) -> Live:
 
 
 def sweep_of(kept: Kept) -> Sweep:
-    """Return the part of `Live` that the report has: levels and crossover of its one category. Pure."""
+    """The part of `Live` that the report has: levels and crossover of its one category. Pure."""
     load = kept.report["load"]
     if not load:
         return {"levels": [], "crossover": None, "pays_until": None}
@@ -121,7 +121,7 @@ def sweep_of(kept: Kept) -> Sweep:
 
 
 def problems(live: Live, *, on_gpu: bool = True) -> list[str]:
-    """Return what of a served server is not as it has to be. Pure.
+    """What of a served server is not as it has to be. Pure.
 
     What a drafted token costs in four seconds of a machine that does other work too may be anything: of a CPU only the
     acceptance rate that the watchdog read is looked at.
@@ -178,7 +178,7 @@ def _watched(place: Place, order: Order, kind: str, clock: Clock) -> Seen:
 
 
 def _acceptance(folder: Path) -> float | None:
-    """Return the acceptance rate of the last traffic that the watchdog weighed.
+    """The acceptance rate of the last traffic that the watchdog weighed.
 
     From its state, which it saves every 20 s: a `hold` is written to the journal once in five minutes.
     """
@@ -198,7 +198,7 @@ def _send(place: Place, order: Order, temperature: float, clock: Clock) -> None:
 
 
 def _lines(journal: Path) -> list[Line]:
-    """Return the journal's whole lines: the last may still be written."""
+    """The journal's whole lines: the last may still be written."""
     if not journal.is_file():
         return []
     text = journal.read_text("utf-8")

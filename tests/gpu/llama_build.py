@@ -89,7 +89,7 @@ class Built:
 
 
 def is_kept(name: str) -> bool:
-    """Return whether a file goes into the luggage; ``name`` is relative to llama.cpp's root, with slashes."""
+    """Whether a file goes into the luggage; ``name`` is relative to llama.cpp's root, with slashes."""
     if name.startswith(tuple(f"{folder}/" for folder in DROPPED)) or name.endswith(SUFFIXES):
         return False
     head, _, rest = name.removeprefix("ggml/src/").partition("/")
@@ -99,7 +99,7 @@ def is_kept(name: str) -> bool:
 
 
 def settings(capability: str | None) -> dict[str, str]:
-    """Return CMake's settings: ``capability`` as nvidia-smi tells it (``9.0``), None for the CPU."""
+    """CMake's settings: ``capability`` as nvidia-smi tells it (``9.0``), None for the CPU."""
     if capability is None:
         return {**_SETTINGS, "GGML_CUDA": "OFF"}
     return {**_SETTINGS, **_CUDA, "CMAKE_CUDA_ARCHITECTURES": f"{capability.replace('.', '')}-real"}
@@ -129,7 +129,7 @@ def build(source: Path, folder: Path, capability: str | None, programs: Path, nv
 
 
 def _of_box(nvcc: str) -> dict[str, str]:
-    """Return the settings with paths of this box, which stay out of the evidence."""
+    """The settings with paths of this box, which stay out of the evidence."""
     if not nvcc:
         return {}
     # CMake leaves out of the program where nvcc itself looks for libraries, and not every box has told ld.so of it.

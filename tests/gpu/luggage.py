@@ -188,7 +188,7 @@ def fetch_wheels(pins: Sequence[str], python: str, folder: Path) -> None:
 
 
 def stored(wheel: bytes) -> bytes:
-    """Return a wheel without compression, and CMake's without what no build of ours reads."""
+    """A wheel without compression, and CMake's without what no build of ours reads."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(wheel)) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as new:
         names = [info for info in old.infolist() if not info.is_dir()]
@@ -203,7 +203,7 @@ def stored(wheel: bytes) -> bytes:
 
 
 def _fetched(folder: Path, lines: Sequence[str], more: Sequence[str]) -> list[Path]:
-    """Return files that pip has fetched by hash into ``folder``."""
+    """Files that pip has fetched by hash into ``folder``."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(lines))
         file.flush()

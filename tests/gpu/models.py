@@ -46,7 +46,7 @@ class Shape:
         return self.hidden // self.heads
 
     def parameters(self, blocks: int) -> int:
-        """Return how many values a model of so many blocks has."""
+        """How many values a model of so many blocks has."""
         attention = 2 * self.hidden**2 + 2 * self.hidden * self.kv_heads * self.head
         block = attention + 3 * self.hidden * self.feed + 2 * self.hidden
         return blocks * block + 2 * self.vocabulary * self.hidden + self.hidden
@@ -134,7 +134,7 @@ def _add_tokenizer(writer: Any, vocabulary: int) -> None:
 
 
 def _letters() -> list[str]:
-    """Return GPT-2's letter for each byte: what can be seen stands for itself, the rest from U+0100 on."""
+    """GPT-2's letter for each byte: what can be seen stands for itself, the rest from U+0100 on."""
     seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(256, 512))
     return [chr(byte if byte in seen else next(others)) for byte in range(256)]

@@ -44,7 +44,7 @@ def gateway(home: Path, server: LlamaServer) -> Iterator[Gateway]:
 
 
 def peak_mb(pid: int) -> float:
-    """Return the most resident memory since the peak was last forgotten (proc(5): clear_refs)."""
+    """The most resident memory since the peak was last forgotten (proc(5): clear_refs)."""
     (line,) = [one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one.startswith("VmHWM")]
     return int(line.split()[1]) / 1000
 

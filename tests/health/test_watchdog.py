@@ -49,13 +49,13 @@ GRAMMAR = 'root ::= (" red" | " blue")+'
 
 
 def copying(number: int) -> dict[str, Any]:
-    """Return a request whose answer stands in its prompt."""
+    """A request whose answer stands in its prompt."""
     text = f"Repeat this text word by word, nothing else ({number}):\n{PARAGRAPH}\n{PARAGRAPH}"
     return {"messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": 64}
 
 
 def tossing(number: int) -> dict[str, Any]:
-    """Return a request whose answer is a coin that is tossed."""
+    """A request whose answer is a coin that is tossed."""
     sampling = {"temperature": 4.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": number}
     messages = [{"role": "user", "content": f"Say red or blue, again and again ({number})."}]
     return {"messages": messages, "max_tokens": 96, "grammar": GRAMMAR, **sampling}
@@ -91,7 +91,7 @@ class Clients:
             time.sleep(random.Random(count).uniform(0.0, 0.3))
 
     def ask(self, body: dict[str, Any]) -> str:
-        """Return what went wrong with one request, '' where nothing did."""
+        """What went wrong with one request, '' where nothing did."""
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=300, context=self.trust)
         try:
             headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}

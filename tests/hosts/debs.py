@@ -31,7 +31,7 @@ class Deb:
     files: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
     def control(self) -> str:
-        """Return the package's control file."""
+        """The package's control file."""
         lines = [f"Package: {self.name}", f"Version: {self.version}", "Architecture: all", f"Maintainer: {MAINTAINER}"]
         lines += [f"{key}: {value}" for key, value in self.relations.items()]
         return "\n".join([*lines, f"Description: {self.name}, made by a test", ""])
@@ -53,7 +53,7 @@ class Signer:
         return subprocess.run(command, input=data, capture_output=True, timeout=180, check=True).stdout
 
     def clear(self, text: bytes) -> bytes:
-        """Return the text with its signature around it, as an InRelease file is."""
+        """The text with its signature around it, as an InRelease file is."""
         return self._gpg("--digest-algo", "SHA512", "--clearsign", data=text)
 
     def end(self) -> None:

@@ -37,7 +37,7 @@ class Cost:
 
     @property
     def each(self) -> float:
-        """Return the controller's CPU seconds for each box."""
+        """The controller's CPU seconds for each box."""
         return self.cpu_seconds / self.boxes
 
 
@@ -68,7 +68,7 @@ def copies(lab: Lab, many: int, reports: Path) -> Iterator[list[Host]]:
 def measured(
     lab: Lab, boxes: Sequence[Host], reports: Path, sizes: Sequence[int], say: Callable[[str], None] = print
 ) -> list[Cost]:
-    """Return what converged runs of so many of the boxes cost, each after a run that may still change something."""
+    """What converged runs of so many of the boxes cost, each after a run that may still change something."""
     inventory = lab.inventory(boxes, like="vastai")
 
     def site(many: int) -> Ended:

@@ -208,7 +208,7 @@ class Host:
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_S, check=False)
 
     def logs(self) -> str:
-        """Return what the host's PID 1 has printed."""
+        """What the host's PID 1 has printed."""
         text: bytes = self.container.logs(tail=200)
         return text.decode(errors="replace")
 
@@ -220,7 +220,7 @@ class Host:
         self.lab.hosts.pop(self.name, None)
 
     def backend(self, kind: str = "ssh") -> Any:
-        """Return testinfra's view of the host, through ``ssh`` or ``paramiko``."""
+        """Testinfra's view of the host, through ``ssh`` or ``paramiko``."""
         return testinfra.get_host(
             f"{kind}://{self.user}@{self.ip4}:{self.port}",
             ssh_config=str(self.lab.ssh_config),
@@ -499,7 +499,7 @@ class Lab:
 
 
 def play_words(playbook: str, inventory: Path, *words: str, **variables: Any) -> tuple[list[str], dict[str, str]]:
-    """Return the command that runs a playbook, and its environment; it is to be run in the clone's root."""
+    """The command that runs a playbook, and its environment; it is to be run in the clone's root."""
     command = [
         str(BIN / "ansible-playbook"),
         *playbook.split(),
@@ -519,7 +519,7 @@ def play_words(playbook: str, inventory: Path, *words: str, **variables: Any) ->
 
 
 def cgroup_binds() -> list[str]:
-    """Return the binds through which systemd in a host makes its groups below its own container's."""
+    """The binds through which systemd in a host makes its groups below its own container's."""
     if (CGROUPS / "cgroup.controllers").exists():
         return [f"{CGROUPS}:{CGROUPS}:rw"]
     mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines()]
@@ -527,7 +527,7 @@ def cgroup_binds() -> list[str]:
 
 
 def cgroup_tmpfs() -> dict[str, str]:
-    """Return what the hierarchies of cgroup v1 hang from.
+    """What the hierarchies of cgroup v1 hang from.
 
     It is the host's own: systemd makes folders in it and then remounts it read-only, for whoever else shares it.
     """
@@ -535,7 +535,7 @@ def cgroup_tmpfs() -> dict[str, str]:
 
 
 def engine(say: Say = print) -> Any:
-    """Return a client of this machine's container engine, which is started where none runs. Raises DrafthouseError."""
+    """A client of this machine's container engine, which is started where none runs. Raises DrafthouseError."""
     if client := _reached():
         return client
     if os.geteuid() != 0 or not shutil.which("dockerd"):
@@ -614,7 +614,7 @@ def _alive(process: str) -> bool:
 
 
 def _packed(files: Mapping[str, bytes]) -> bytes:
-    """Return files of root's, with the folders above them, as a tar."""
+    """Files of root's, with the folders above them, as a tar."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name, content in files.items():

@@ -65,7 +65,7 @@ class Images:
         self._machine: dict[str, dict[str, bytes]] = {}
 
     def image(self, kind: str, release: str = "trixie") -> str:
-        """Return the tag of a kind of image, which is built unless it is there. Raises DrafthouseError."""
+        """The tag of a kind of image, which is built unless it is there. Raises DrafthouseError."""
         known = (*_STANDS_ON, "base")
         if kind not in known or release not in RELEASES:
             raise DrafthouseError(
@@ -83,14 +83,14 @@ class Images:
         return self._tags[kind, release]
 
     def engine(self, release: str = "trixie") -> str:
-        """Return the tag of the image of the real llama.cpp server: ``drafthouse-test/llama-server:<version>``."""
+        """The tag of the image of the real llama.cpp server: ``drafthouse-test/llama-server:<version>``."""
         made = self.image("llama-server", release)
         name = f"{REPOSITORY}/llama-server:{engine_version()}"
         self.client.images.get(made).tag(name)
         return name
 
     def engine_tar(self, release: str = "trixie") -> Path:
-        """Return the engine's image as a file that another container engine loads, kept from run to run."""
+        """The engine's image as a file that another container engine loads, kept from run to run."""
         name = self.engine(release)
         file = CACHE / f"llama-server-{self._tags['llama-server', release].rpartition('-')[2]}.tar"
         with _alone():
@@ -175,7 +175,7 @@ class Images:
                         self.client.images.remove(other, noprune=False)
 
     def _root(self, release: str) -> str:
-        """Return the tag of a Debian without anything of ours: from a registry, or by debootstrap."""
+        """The tag of a Debian without anything of ours: from a registry, or by debootstrap."""
         archive = debian_archive()
         wanted = _hash(b"root 2", {}, {"archive": archive.main if archive else ""})
         tag = f"{REPOSITORY}/root:{release}-{wanted}"
@@ -238,12 +238,12 @@ class Images:
 
 
 def engine_version() -> str:
-    """Return the version of xllamacpp that the engine catalogue pins."""
+    """The version of xllamacpp that the engine catalogue pins."""
     return str(table("engines")["llamacpp"]["default_version"])
 
 
 def _hash(recipe: bytes, files: Mapping[str, bytes], arguments: Mapping[str, str]) -> str:
-    """Return a short hash of everything an image is made of."""
+    """A short hash of everything an image is made of."""
     digest = hashlib.sha256(recipe)
     for name, content in sorted(files.items()):
         digest.update(f"\0{name}\0".encode() + content)
@@ -253,7 +253,7 @@ def _hash(recipe: bytes, files: Mapping[str, bytes], arguments: Mapping[str, str
 
 
 def _context(files: Mapping[str, bytes]) -> io.BytesIO:
-    """Return a build's context as a tar file; scripts are those that begin with ``#!``."""
+    """A build's context as a tar file; scripts are those that begin with ``#!``."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name, content in sorted(files.items()):

@@ -35,7 +35,7 @@ class Archive:
 
 @functools.cache
 def _asked(*argv: str) -> str:
-    """Return what a program prints, or nothing where it is missing or fails. Asked once: pip takes a second."""
+    """What a program prints, or nothing where it is missing or fails. Asked once: pip takes a second."""
     if not shutil.which(argv[0]):
         return ""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
@@ -43,7 +43,7 @@ def _asked(*argv: str) -> str:
 
 
 def debian_archive() -> Archive | None:
-    """Return the archive of this machine's apt, or None where the machine is not Debian."""
+    """The archive of this machine's apt, or None where the machine is not Debian."""
     try:
         release = Path("/etc/os-release").read_text("utf-8")
     except OSError:
@@ -70,17 +70,17 @@ def apt_settings() -> str:
 
 
 def own_authorities() -> dict[str, bytes]:
-    """Return the certificate authorities that this machine's administrator added, by file name."""
+    """The certificate authorities that this machine's administrator added, by file name."""
     return {path.name: path.read_bytes() for path in sorted(_OWN_CAS.rglob("*.crt"))}
 
 
 def _remote(value: str) -> str:
-    """Return the addresses in a setting of pip that another machine can use too."""
+    """The addresses in a setting of pip that another machine can use too."""
     return " ".join(word for word in value.split() if word.startswith(("http://", "https://")))
 
 
 def environment() -> dict[str, str]:
-    """Return the variables that a login on a box needs to reach package indexes as this machine does."""
+    """The variables that a login on a box needs to reach package indexes as this machine does."""
     found = {}
     for name in _PROXIES:
         for spelling in (name, name.upper()):
@@ -104,7 +104,7 @@ def environment() -> dict[str, str]:
 
 
 def nameservers() -> list[str]:
-    """Return the name servers that something else than this machine can ask, too."""
+    """The name servers that something else than this machine can ask, too."""
     for path in (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf")):
         if not path.exists():
             continue
@@ -116,7 +116,7 @@ def nameservers() -> list[str]:
 
 
 def machine_files(release: str) -> dict[str, bytes]:
-    """Return the files, by their path in an image, that let it reach packages as this machine does."""
+    """The files, by their path in an image, that let it reach packages as this machine does."""
     files = {f"usr/local/share/ca-certificates/{name}": content for name, content in own_authorities().items()}
     if settings := apt_settings():
         files["etc/apt/apt.conf.d/90machine"] = settings.encode()

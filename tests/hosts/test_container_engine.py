@@ -455,7 +455,7 @@ def signers() -> Iterator[tuple[Signer, Signer]]:
 
 
 def package(name: str, version: str, depends: str, files: dict[str, str]) -> bytes:
-    """Return a package: the three members of a .deb in ar's format (deb(5))."""
+    """A package: the three members of a .deb in ar's format (deb(5))."""
     control = f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: Test <test@example.org>\n"
     control += f"Depends: {depends}\nDescription: made for Drafthouse's tests\n"
     members = {

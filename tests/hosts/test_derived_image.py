@@ -30,7 +30,7 @@ PROGRAMS = ("sh", "cat", "echo", "printf", "sleep")
 
 
 def _tiny_root(busybox: str, uv: str) -> bytes:
-    """Return a root with busybox and our `uv`, as a tar."""
+    """A root with busybox and our `uv`, as a tar."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:
         tar.add(busybox, "bin/busybox")

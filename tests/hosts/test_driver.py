@@ -182,7 +182,7 @@ class Shelf:
     stranger: Signer
 
     def of(self, name: str) -> dict[str, str]:
-        """Return the role's variables for one of the repositories."""
+        """The role's variables for one of the repositories."""
         return {
             "nvidia_driver_repository_url": f"{self.url}/{name}",
             "nvidia_driver_repository_key": f"{self.url}/{name}/key.pub",

@@ -148,7 +148,7 @@ class Scene:
         return found
 
     def settled(self, wanted: Mapping[Probe, bool] = EXPECTED) -> dict[Probe, bool]:
-        """Return the probes as soon as they are as wanted, or what they are after a while."""
+        """The probes as soon as they are as wanted, or what they are after a while."""
         end = time.monotonic() + 120
         while (found := self.probes()) != wanted and time.monotonic() < end:
             time.sleep(0.5)
@@ -159,7 +159,7 @@ class Scene:
         self.box.exec("sh", "-c", OWN_RULES)
 
     def own_rules(self) -> list[str]:
-        """Return the owner's rules in the order in which they stand."""
+        """The owner's rules in the order in which they stand."""
         return [line for line in self.saved().splitlines() if "MINE" in line or "198.51.100." in line]
 
     def knocked_while_it_restarts(self) -> int:
@@ -174,12 +174,12 @@ class Scene:
             return int(knocking.result().stdout)
 
     def saved(self) -> str:
-        """Return all rules of the box, both families."""
+        """All rules of the box, both families."""
         return self.box.exec("sh", "-c", "iptables-save; ip6tables-save").stdout
 
 
 def counted(saved: str) -> str:
-    """Return `iptables-save` without what changes by itself: counters and the time."""
+    """`iptables-save` without what changes by itself: counters and the time."""
     return re.sub(r"^#.*\n|\[\d+:\d+\]", "", saved, flags=re.MULTILINE)
 
 
@@ -203,7 +203,7 @@ def playbook(folder: Path) -> Path:
 
 
 def tiny_image() -> bytes:
-    """Return an image that has nothing but links into a mounted /usr."""
+    """An image that has nothing but links into a mounted /usr."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name in _LINKS:

@@ -77,7 +77,7 @@ def first(role: Role) -> Ended:
 
 
 def presented(done: Ended) -> tuple[str, bytes]:
-    """Return the port that a run named, and the certificate that is presented there."""
+    """The port that a run named, and the certificate that is presented there."""
     port = done.output.partition("https://127.0.0.1:")[2].split("/")[0]
     loose = ssl.create_default_context()
     loose.check_hostname, loose.verify_mode = False, ssl.CERT_NONE

@@ -41,7 +41,7 @@ def docker(*words: str, given: bytes = b"") -> str:
 
 
 def registry_program() -> str:
-    """Return Debian's registry: the installed one, or its package's, unpacked into .cache; skip where it is not had."""
+    """Debian's registry: the installed one, or its package's, unpacked into .cache; skip where it is not had."""
     kept = ROOT / ".cache" / "tools" / "docker-registry"
     path = f"/usr/bin:{kept}/usr/bin"
     if not shutil.which("docker-registry", path=path):

@@ -108,14 +108,14 @@ class Job:
         return self.lab.play(playbook, self.inventory, **{**self.variables, **more})
 
     def state(self) -> dict[str, str]:
-        """Return everything of ours on the box that a run leaves behind."""
+        """Everything of ours on the box that a run leaves behind."""
         found: dict[str, str] = json.loads(
             self.box.run("python3", "-", *self.setting.folders, stdin=STATE, timeout=300).stdout
         )
         return found
 
     def jobs(self) -> list[str]:
-        """Return the long steps that still run on the box."""
+        """The long steps that still run on the box."""
         return self.box.exec("pgrep", "-af", r"AnsiballZ_[a-z_]+\.py$", check=False).stdout.splitlines()
 
     @contextlib.contextmanager
@@ -146,7 +146,7 @@ class Undisturbed:
 
 
 def descendants(pid: int) -> set[int]:
-    """Return the processes below ``pid``."""
+    """The processes below ``pid``."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -166,7 +166,7 @@ def end(pids: set[int]) -> None:
 
 
 def task_of(log: Path) -> str:
-    """Return the last task that a run had shown: one that had begun and changed nothing yet may not be."""
+    """The last task that a run had shown: one that had begun and changed nothing yet may not be."""
     tasks = re.findall(r"^TASK \[(.*)\]", log.read_text("utf-8", "replace"), re.MULTILINE)
     return tasks[-1] if tasks else "before the first task"
 
@@ -258,7 +258,7 @@ def kill_and_converge(
 
 
 def moments(count: int, seconds: float) -> list[float]:
-    """Return random moments of a run that takes ``seconds``, the same ones each time."""
+    """Random moments of a run that takes ``seconds``, the same ones each time."""
     numbers = random.Random(SEED)
     return [numbers.uniform(0.05, 0.9) * seconds for _ in range(count)]
 
@@ -308,7 +308,7 @@ def test_the_runs_after_ten_kills_converge(
 
 
 def holder(job: Job, lock: str) -> int:
-    """Return the process that holds one of our locks on the box, 0 where nobody does."""
+    """The process that holds one of our locks on the box, 0 where nobody does."""
     script = 'flock -n "$1" true || cat "$1"'
     said = job.box.exec("sh", "-c", script, "-", f"{job.setting.home}/{lock}", check=False).stdout
     return int(said) if said.strip().isdigit() else 0

@@ -108,7 +108,7 @@ class Box:
         return found
 
     def firing(self) -> dict[str, Mapping[str, Any]]:
-        """Return the annotations of what fires, by its name."""
+        """The annotations of what fires, by its name."""
         found = self.get("alerts")["alerts"]
         return {a["labels"]["alertname"]: a["annotations"] for a in found if a["state"] == "firing"}
 

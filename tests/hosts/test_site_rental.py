@@ -92,7 +92,7 @@ def site(lab: Lab, box: Host, reports: Path, secret: Canaries) -> Play:
 
 
 def processes(box: Host, pattern: str) -> dict[int, str]:
-    """Return the processes whose command line matches, looked at past sshd."""
+    """The processes whose command line matches, looked at past sshd."""
     lines = box.exec("pgrep", "-af", pattern, check=False).stdout.splitlines()
     return {int(line.split()[0]): line for line in lines}
 

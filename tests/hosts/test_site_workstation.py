@@ -99,12 +99,12 @@ def site(lab: Lab, box: Host, variables: dict[str, Any], reports: Path) -> Play:
 
 
 def state(box: Host) -> list[str]:
-    """Return what lies on the box, line by line."""
+    """What lies on the box, line by line."""
     return box.run("bash", "-s", stdin=LOOK, timeout=900).stdout.splitlines()
 
 
 def different(before: list[str], after: list[str]) -> list[str]:
-    """Return the lines that only one of the two has."""
+    """The lines that only one of the two has."""
     one, other = set(before), set(after)
     return [f"- {line}" for line in before if line not in other] + [f"+ {line}" for line in after if line not in one]
 
@@ -172,7 +172,7 @@ def inspected(box: Host, name: str = SERVED) -> dict[str, Any]:
 
 
 def running(box: Host) -> list[str]:
-    """Return the names of our containers that run."""
+    """The names of our containers that run."""
     words = ["docker", "ps", "--filter", "label=drafthouse.arm", "--format", "{{.Names}}"]
     return box.run(*words).stdout.split()
 

@@ -24,7 +24,7 @@ TRIES = 5  # a busy neighbour only ever takes time: the best try is the client's
 
 
 def as_sent(record: list[dict[str, Any]]) -> tuple[float, float]:
-    """Return the server's own median time to the first token and from token to token, in ms."""
+    """The server's own median time to the first token and from token to token, in ms."""
     first = [one["sent_s"][0] - one["received_s"] for one in record]
     further = [(one["sent_s"][-1] - one["sent_s"][0]) / (len(one["sent_s"]) - 1) for one in record]
     return 1000 * median(first), 1000 * median(further)

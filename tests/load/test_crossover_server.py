@@ -27,7 +27,7 @@ SPECULATIVE: Any = {**QUICK, "fixed_ms": 3.0, "each_ms": 0.42, "drafted": 3}
 
 
 def asks(level: int) -> list[Ask]:
-    """Return twice as many requests as run at once, and every prompt at least once."""
+    """Twice as many requests as run at once, and every prompt at least once."""
     return [
         Ask("s", KIND, KIND, f"p{n % PROMPTS}", [{"role": "user", "content": f"prompt {n}"}], TOKENS)
         for n in range(max(PROMPTS, 2 * level))
@@ -35,7 +35,7 @@ def asks(level: int) -> list[Ask]:
 
 
 async def measured(arm: str, base_url: str, level: int, number: int) -> Any:
-    """Return one step of a ladder, as the ladder writes it."""
+    """One step of a ladder, as the ladder writes it."""
     endpoint = Endpoint(arm, base_url, "clock")
     async with open_session(60) as session:
         before = await read_counters(session, endpoint)
@@ -72,7 +72,7 @@ TRIES = 5
 
 
 def wrong(ladder: Any, true: float) -> list[str]:
-    """Return what is not as the law of the servers has it."""
+    """What is not as the law of the servers has it."""
     found = fill(ladder)[KIND]
     bad = sorted({step["status"] for step in ladder["steps"]} - {"ok"})
     if found["word"] != "pays" or found["pays_until"] is None:

@@ -43,7 +43,7 @@ class Read:
     server: dict[str, Any]
 
     def kept(self) -> bool:
-        """Return whether the server itself kept its clock: a third of what the client may be off."""
+        """Whether the server itself kept its clock: a third of what the client may be off."""
         first_ms, further_ms = float(self.server["first"]["median_ms"]), float(self.server["further"]["p90_ms"])
         return first_ms <= 0.01 * TTFT_MS and further_ms <= INTERVAL_MS / 2
 

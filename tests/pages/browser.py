@@ -28,7 +28,7 @@ PHONE, TABLET, WIDE = (390, 844), (768, 1024), (1280, 900)
 
 
 def chromium() -> str | None:
-    """Return the browser's program, None where there is none."""
+    """The browser's program, None where there is none."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -100,13 +100,13 @@ class Page:
         await asyncio.wait_for(self._loaded.wait(), ANSWER_S)
 
     async def run(self, script: str) -> Any:
-        """Return the value of a JavaScript expression; a promise is waited for."""
+        """The value of a JavaScript expression; a promise is waited for."""
         done = await self.send("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
 
     async def axe(self) -> list[str]:
-        """Return what axe finds wrong with the page, a line for each rule with the first elements."""
+        """What axe finds wrong with the page, a line for each rule with the first elements."""
         await self.run(AXE.read_text("utf-8") + "; 0")
         found = await self.run(
             "axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v => "

@@ -26,7 +26,7 @@ OPTIONS = {"strict": True, "noEmit": True, "skipLibCheck": True, "module": "esne
 
 
 def compiled(boards: Mapping[str, dict[str, Any]], folder: Path) -> dict[str, list[str]]:
-    """Return what the compiler finds wrong with each board."""
+    """What the compiler finds wrong with each board."""
     if not (COMPILER.is_file() and shutil.which("node")):
         pytest.skip("no TypeScript and Grafana's types (make test-pages installs them, or npm ci --prefix tests/pages)")
     (folder / "node_modules").symlink_to(HERE / "node_modules")

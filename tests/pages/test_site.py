@@ -21,7 +21,7 @@ THEIRS = {"404.html"}
 
 
 def loaded() -> Any:
-    """Return the script as a module; its folder is no package."""
+    """The script as a module; its folder is no package."""
     spec = spec_from_file_location("docs_site", ROOT / "scripts" / "site.py")
     assert spec
     assert spec.loader

@@ -37,7 +37,7 @@ SERVER_MODULES = ("vllm.entrypoints.launchers.launcher", "vllm.entrypoints.opena
 
 
 def substitute(value: Any, folders: dict[str, str]) -> Any:
-    """Return plain data with every text that is a model's path replaced by its folder here."""
+    """Plain data with every text that is a model's path replaced by its folder here."""
     if isinstance(value, str):
         return folders.get(value, value)
     if isinstance(value, list):
@@ -48,7 +48,7 @@ def substitute(value: Any, folders: dict[str, str]) -> Any:
 
 
 def substitute_word(word: str, folders: dict[str, str]) -> str:
-    """Return one word of a command line with a model's path replaced: alone, behind ``=``, inside JSON."""
+    """One word of a command line with a model's path replaced: alone, behind ``=``, inside JSON."""
     if word in folders:
         return folders[word]
     flag, equals, value = word.partition("=")
@@ -102,7 +102,7 @@ def write_models(configs: dict[str, Any], added_tokens: list[str], root: Path) -
 
 
 def reason(error: BaseException, printed: str, folders: dict[str, str]) -> str:
-    """Return an error's text in one line, with the command's own paths: argparse prints, the rest raises."""
+    """An error's text in one line, with the command's own paths: argparse prints, the rest raises."""
     text = _words(error, printed)
     for path, folder in folders.items():
         text = text.replace(folder, path)
@@ -120,7 +120,7 @@ def _words(error: BaseException, printed: str) -> str:
 
 
 def parse(argv: list[str]) -> Any:
-    """Return what `vllm serve` makes of its command line, by its own parser and checks."""
+    """What `vllm serve` makes of its command line, by its own parser and checks."""
     serve = importlib.import_module("vllm.entrypoints.cli.serve")
     parser = flexible_parser()(prog="vllm")
     command = serve.ServeSubcommand()
@@ -134,7 +134,7 @@ def parse(argv: list[str]) -> Any:
 
 
 def flexible_parser() -> Any:
-    """Return vLLM's FlexibleArgumentParser, from where this version keeps it."""
+    """VLLM's FlexibleArgumentParser, from where this version keeps it."""
     try:
         return importlib.import_module("vllm.utils.argparse_utils").FlexibleArgumentParser
     except ImportError:  # 0.9.2 has one file of all utilities
@@ -168,7 +168,7 @@ def require_known_keys(settings: Any) -> None:
 
 
 def check(command: dict[str, Any], root: Path) -> dict[str, str]:
-    """Return one command's verdicts."""
+    """One command's verdicts."""
     verdict = {"name": command["name"], "parser": "ok", "engine_config": "not tried: the parser refused"}
     argv = list(command["argv"])
     if "serve" not in argv:

@@ -71,7 +71,7 @@ def without_torch() -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return SGLang's own parser of its server's flags."""
+    """SGLang's own parser of its server's flags."""
     without_torch()
     add = importlib.import_module("sglang.srt.arg_groups.arg_utils").add_cli_args_from_dataclass
     struct = importlib.import_module("msgspec").Struct
@@ -108,7 +108,7 @@ def by_hand(source: Path) -> Iterator[tuple[str, bool]]:
 
 
 def names(module: str, constant: str) -> list[str] | None:
-    """Return the words of a flag; None for any, where they stand behind PyTorch (0.5.20 and 0.5.21)."""
+    """The words of a flag; None for any, where they stand behind PyTorch (0.5.20 and 0.5.21)."""
     try:
         return ["auto", *getattr(importlib.import_module(f"sglang.srt.{module}"), constant)]
     except ImportError:

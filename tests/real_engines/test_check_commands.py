@@ -39,7 +39,7 @@ Verdict = dict[str, str]
 
 
 def gpu_profiles() -> list[str]:
-    """Return vLLM's profiles that cannot be served here. Those for CPU are served for real in this lane."""
+    """VLLM's profiles that cannot be served here. Those for CPU are served for real in this lane."""
     house = load_house(ROOT)
     return [
         name
@@ -49,14 +49,14 @@ def gpu_profiles() -> list[str]:
 
 
 def exec_words(script: str) -> list[str]:
-    """Return the words of the command that a rendered serve.sh runs, split by the shell itself."""
+    """The words of the command that a rendered serve.sh runs, split by the shell itself."""
     (_, command) = script.split("\nexec ", 1)
     words = ["bash", "-c", f"printf '%s\\0' {command}"]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\0")[:-1]
 
 
 def rendered(profile: str, arm: str, version: str | None = None) -> Command:
-    """Return the arm's command as it is rendered for ``version``.
+    """The arm's command as it is rendered for ``version``.
 
     DrafthouseError where the profile is refused for it.
     """
@@ -92,7 +92,7 @@ Check = Callable[[list[Command]], list[Verdict]]
 
 @functools.cache
 def checker(version: str, home: Path | None = None) -> Check:
-    """Return a function that passes commands through the parser and engine configuration of a version.
+    """A function that passes commands through the parser and engine configuration of a version.
 
     One process checks all that is asked of it: to import vLLM takes longer than most of the commands.
     """
@@ -131,7 +131,7 @@ def changed(command: Command, name: str, edit: Callable[[list[str]], list[str]])
 
 
 def without(argv: list[str], flag: str) -> list[str]:
-    """Return a command's words without a flag and its value."""
+    """A command's words without a flag and its value."""
     place = argv.index(flag)
     return argv[:place] + argv[place + 2 :]
 
@@ -149,7 +149,7 @@ def with_speculation(command: Command, name: str, **keys: object) -> Command:
 
 
 def proof(version: str) -> dict[str, Any]:
-    """Return what ``version`` says of every profile: ok, not tried and why, or what the resolver refuses it with."""
+    """What ``version`` says of every profile: ok, not tried and why, or what the resolver refuses it with."""
     found: dict[str, Any] = {}
     commands: list[Command] = []
     for profile in gpu_profiles():

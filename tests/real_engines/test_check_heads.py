@@ -140,7 +140,7 @@ def made_house() -> House:
 
 
 def commands(case: str) -> list[Command]:
-    """Return the commands of both arms, as they are resolved for the pinned version."""
+    """The commands of both arms, as they are resolved for the pinned version."""
     target, method, draft, tokens, options = CASES[case]
     house = made_house()
     spec: Any = {
@@ -197,7 +197,7 @@ def test_what_the_resolver_refuses_vllm_refuses_too(check: Check) -> None:
 
 
 def refused() -> list[tuple[Command, str]]:
-    """Return commands that the resolver would not render, and what vLLM says of each."""
+    """Commands that the resolver would not render, and what vLLM says of each."""
     qwen, deepseek, peagle = (commands(case)[1] for case in ("qwen mtp", "deepseek mtp", "peagle"))
     return [
         (with_speculation(deepseek, "half a pass", num_speculative_tokens=3), "must be divisible by n_predict=2"),

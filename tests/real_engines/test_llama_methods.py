@@ -28,7 +28,7 @@ VALUES: Any = {"int": 1, "float": 0.5}
 
 
 def flags_of(method: str, version: str) -> list[str]:
-    """Return the words of a method with each of its options that the version has."""
+    """The words of a method with each of its options that the version has."""
     options = {
         name: TEXTS.get(name, VALUES.get(option["type"]))
         for name, option in ENGINE["methods"][method].get("options", {}).items()

@@ -16,7 +16,7 @@ LLAMA = json.loads((HERE / "model_configs" / "Meta-Llama-3-8B-Instruct.json").re
 
 
 def said(version: str, *commands: tuple[str, ...], environment: dict[str, str] | None = None) -> list[str]:
-    """Return what is said of `vllm serve` with each command's words, all asked of one process."""
+    """What is said of `vllm serve` with each command's words, all asked of one process."""
     given = [
         {"name": str(number), "argv": ["vllm", "serve", "/m/target", "--max-model-len", "512", *words]}
         | {"model_configs": {"/m/target": LLAMA}, "environment": environment or {}}

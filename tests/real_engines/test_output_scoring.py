@@ -90,7 +90,7 @@ def behind(fault: str, base_url: str, temperature: float = COLD, seed: int = 0) 
 
 
 def judged(base_url: str, own: Data, step: Data) -> Data:
-    """Return the verdict over a speculative step, after the baseline has scored both."""
+    """The verdict over a speculative step, after the baseline has scored both."""
     scores: Any = resolved_profile("cpu-smollm2-vllm-ngram", site_of_inventory("local"))["scores"]
     engine: Any = {"id": "vllm", "version": "0.32.0", "runtime": "process"}
     scoring = score_answers(Endpoint("baseline", base_url, "smol"), [step, own], scores["tokens"])

@@ -68,7 +68,7 @@ def heads(tmp_path_factory: pytest.TempPathFactory, target: Path) -> dict[str, P
 
 
 def speculation(kind: str, target: Path, head: Path) -> tuple[str, dict[str, Any]]:
-    """Return what is served and how it speculates: the head inside a target comes with it."""
+    """What is served and how it speculates: the head inside a target comes with it."""
     settings: dict[str, Any] = {"method": kind, "num_speculative_tokens": KINDS[kind][1]}
     return (str(head), settings) if kind == "mtp" else (str(target), settings | {"model": str(head)})
 

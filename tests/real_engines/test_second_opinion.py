@@ -52,7 +52,7 @@ def made(name: str, packages: list[str], alone: list[str]) -> Path:
 
 
 def vllm_home() -> Path:
-    """Return an environment with the engine's packages and pandas: the engine's own stays as the catalogue says."""
+    """An environment with the engine's packages and pandas: the engine's own stays as the catalogue says."""
     home, engine = made("vllm", [], PANDAS), engine_home("vllm")
     (packages,) = engine.glob("lib/python3*/site-packages")
     (own,) = home.glob("lib/python3*/site-packages")

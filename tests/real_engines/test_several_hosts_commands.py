@@ -15,7 +15,7 @@ SHAPES = {"split": {"tensor_parallel_size": 2}, "copies": {"data_parallel_size":
 
 
 def placed(shape: str, rank: int, arm: str, version: str) -> Command:
-    """Return the command of a host's arm, without the program that the head's stands behind."""
+    """The command of a host's arm, without the program that the head's stands behind."""
     span = {
         "replica": "one",
         "rank": rank,

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.processes
 
 
 def verdicts(version: str, commands: dict[str, list[str]]) -> dict[str, str]:
-    """Return what the parser of a version says of each command's words."""
+    """What the parser of a version says of each command's words."""
     asked = [{"name": name, "argv": words} for name, words in commands.items()]
     words = [str(check_home(version, "sglang") / "bin" / "python"), str(HERE / "sglang_parser.py")]
     done = subprocess.run(words, input=json.dumps(asked), capture_output=True, text=True, check=False)

@@ -14,7 +14,7 @@ PROGRAM = Path(sys.executable).with_name("ansible-playbook")
 
 
 def refusals(**variables: object) -> list[str]:
-    """Return what the first phase says is wrong of these settings, the names first."""
+    """What the first phase says is wrong of these settings, the names first."""
     words = [str(PROGRAM), "site.yml", "-i", "inventory/local", "--tags", "preflight", "-e", json.dumps(variables)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode != 0) == ("code: invalid-setting" in done.stdout), done.stdout + done.stderr

@@ -19,7 +19,7 @@ Wording = Callable[[int], str]
 async def measured(
     arm: str, base_url: str, level: int, number: int, *, prompts: int, tokens: int, wording: Wording
 ) -> Any:
-    """Return one step of a ladder with what it drafted; ``wording`` says what the n-th prompt is."""
+    """One step of a ladder with what it drafted; ``wording`` says what the n-th prompt is."""
     endpoint = Endpoint(arm, base_url, "clock")
     words: list[Any] = [[{"role": "user", "content": wording(n)}] for n in range(prompts)]
     asks = [
@@ -40,13 +40,13 @@ async def measured(
 
 
 def crossed(levels: Sequence[int], steps: Sequence[Any]) -> Any:
-    """Return the ladder of these steps, with where it crosses."""
+    """The ladder of these steps, with where it crosses."""
     ladder = make_ladder(levels, steps)
     return ladder | {"crossover": fill(ladder)}
 
 
 def traffic_of(ladder: Any, tokens: int) -> Counts:
-    """Return what the speculative arm of a ladder drafted; ``tokens`` is K."""
+    """What the speculative arm of a ladder drafted; ``tokens`` is K."""
     steps = [step for step in ladder["steps"] if step["arm"] == "speculative"]
     drafted, accepted, drafts = (
         sum(step[f"spec_decode_{name}"] for step in steps) for name in ("draft_tokens", "accepted_tokens", "num_drafts")
@@ -55,7 +55,7 @@ def traffic_of(ladder: Any, tokens: int) -> Counts:
 
 
 def crosses_at(points: Sequence[Point], counts: Counts, threshold: float) -> float | None:
-    """Return the load up to which traffic with these counts gains ``threshold``, and above which it does not.
+    """The load up to which traffic with these counts gains ``threshold``, and above which it does not.
 
     0 where it does not at the lowest load that was measured, None where it still does at the highest.
     """

@@ -251,7 +251,7 @@ def make_pair(
 
 
 def broken(whole: Any, *path: Any, value: Any) -> Any:
-    """Return a document with one thing in it changed, or without it where the value is None."""
+    """A document with one thing in it changed, or without it where the value is None."""
     data = copy.deepcopy(whole)
     place: Any = data
     for step in path[:-1]:

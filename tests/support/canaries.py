@@ -36,7 +36,7 @@ _ARCHIVES = (b"\x1f\x8b", b"PK\x03\x04")
 
 
 def canary(prefix: str = "", letters: str = LETTERS, count: int = 32) -> str:
-    """Return a value that no file of this machine has."""
+    """A value that no file of this machine has."""
     return prefix + "".join(secrets.choice(letters) for _ in range(count))
 
 
@@ -53,7 +53,7 @@ def environment(canaries: Canaries, **more: str) -> Iterator[None]:
 
 
 def left_behind(canaries: Canaries, clone: Path, searched: Path | None = None) -> list[tuple[str, Path, int]]:
-    """Return what of them stands where no run may leave any: the clone, Ansible's and the tools' homes, /tmp.
+    """What of them stands where no run may leave any: the clone, Ansible's and the tools' homes, /tmp.
 
     ``searched`` is left out: whoever asks has looked there.
     """
@@ -64,7 +64,7 @@ def left_behind(canaries: Canaries, clone: Path, searched: Path | None = None) -
 
 
 def forms(value: str) -> set[bytes]:
-    """Return what is looked for of a value."""
+    """What is looked for of a value."""
     raw = value.encode()
     found = {raw, raw.hex().encode(), raw.hex().upper().encode(), urllib.parse.quote(value, safe="").encode()}
     for before in range(3):
@@ -89,7 +89,7 @@ class Canaries:
         self._forms[name] = forms(value)
 
     def within(self, data: bytes) -> set[str]:
-        """Return the names of those that stand in it, in what is compressed in it too."""
+        """The names of those that stand in it, in what is compressed in it too."""
         found = {name for name, wanted in self._forms.items() if any(form in data for form in wanted)}
         if data.startswith(_ARCHIVES):
             for part in _unpacked(data):
@@ -148,7 +148,7 @@ class Watched:
         return self
 
     def looked(self) -> int:
-        """Return how often it has looked through until now."""
+        """How often it has looked through until now."""
         return int.from_bytes(self._shared[:8], "little")
 
     def also(self, name: str, value: str) -> None:
@@ -198,7 +198,7 @@ class Watched:
 
 
 def _read(end: int) -> bytes | None:
-    """Return what stands in a pipe: None where nothing does, nothing where it is closed."""
+    """What stands in a pipe: None where nothing does, nothing where it is closed."""
     try:
         return os.read(end, 65536)
     except BlockingIOError:

@@ -17,7 +17,7 @@ FOLDER = Path("profiles", "catalog")
 
 @functools.cache
 def table(name: str) -> Any:
-    """Return ``hardware``, ``models`` or ``engines`` by key; an engine that is like another has what it says itself."""
+    """``hardware``, ``models`` or ``engines`` by key; an engine that is like another has what it says itself."""
     if name == "engines":
         return {path.stem: _read(path) for path in sorted((ROOT / FOLDER / name).glob("*.yml"))}
     return _read(ROOT / FOLDER / f"{name}.yml")

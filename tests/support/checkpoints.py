@@ -12,12 +12,12 @@ _BYTES = {"BF16": 2, "U8": 1, "I32": 4, "F32": 4, "F8_E4M3": 1}
 
 
 def tensor(*shape: int, dtype: str = "BF16") -> TensorKind:
-    """Return one tensor of that shape."""
+    """One tensor of that shape."""
     return TensorKind(dtype, shape, prod(shape) * _BYTES[dtype])
 
 
 def llama_like(config: Mapping[str, Any], *, mtp: bool = False) -> dict[str, TensorKind]:
-    """Return the tensors of a dense Llama, Qwen2 or Qwen3 in BF16; with ``mtp`` a head of Qwen's kind too."""
+    """The tensors of a dense Llama, Qwen2 or Qwen3 in BF16; with ``mtp`` a head of Qwen's kind too."""
     tensors = dict(_layers(config))
     hidden, vocab = config["hidden_size"], config["vocab_size"]
     tensors["model.embed_tokens.weight"] = tensor(vocab, hidden)

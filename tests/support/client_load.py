@@ -40,7 +40,7 @@ class Used:
 
 
 def two_cores() -> tuple[int, int] | None:
-    """Return a core for the server and one for the client, or None where there is only one."""
+    """A core for the server and one for the client, or None where there is only one."""
     cores = sorted(os.sched_getaffinity(0))
     return (cores[0], cores[-1]) if len(cores) > 1 else None
 
@@ -82,7 +82,7 @@ def pinned(words: Sequence[str], core: int, timeout_s: float = 300.0) -> Used:
 
 
 def peak_mb(pid: int) -> float:
-    """Return the most memory (MB) that a process has held, 0 where it is gone.
+    """The most memory (MB) that a process has held, 0 where it is gone.
 
     Not ru_maxrss: that one begins with what the tests' own process held when it forked.
     """
@@ -116,7 +116,7 @@ def ours(base_url: str, load: Load, folder: Path, core: int) -> tuple[dict[str, 
 
 
 def off(read: float, true: float) -> float:
-    """Return the relative error in percent."""
+    """The relative error in percent."""
     return 100 * abs(read - true) / true
 
 

@@ -10,7 +10,7 @@ import yaml
 
 
 def plain_compose(content: str) -> dict[str, Any]:
-    """Return the one service of a compose.yaml, with what Compose makes of its values: $$ is $, and $x a variable."""
+    """The one service of a compose.yaml, with what Compose makes of its values: $$ is $, and $x a variable."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, str):
@@ -26,7 +26,7 @@ def plain_compose(content: str) -> dict[str, Any]:
 
 
 def engine_words_of(service: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what Compose asks of Docker's API for a service; a key that is not known here is an error."""
+    """What Compose asks of Docker's API for a service; a key that is not known here is an error."""
     left = dict(service)
     config: dict[str, Any] = {"Image": left.pop("image"), "Labels": left.pop("labels")}
     host: dict[str, Any] = {}

@@ -22,14 +22,14 @@ armed: Callable[..., bool] = module.armed
 
 
 def written(folder: Path) -> Path:
-    """Return the program, as it stands on a box."""
+    """The program, as it stands on a box."""
     path = folder / "deadline.py"
     path.write_text(program(), "utf-8")
     return path
 
 
 def loaded(script: Path) -> ModuleType:
-    """Return the program as a module."""
+    """The program as a module."""
     spec = importlib.util.spec_from_file_location("deadline_program", script)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

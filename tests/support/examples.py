@@ -58,7 +58,7 @@ ELSEWHERE = {
 
 
 def examples(verb: str) -> list[list[str]]:
-    """Return the words of each example in a verb's help."""
+    """The words of each example in a verb's help."""
     text = (module_of(verb).options().epilog or "").replace("\\\n", " ")
     lines = re.findall(r"^ *(?:source <\()?drafthouse (.*?)(?:\)| {2,}\(.*| > .*| < .*)?$", text, re.MULTILINE)
     return [shlex.split(line) for line in lines]

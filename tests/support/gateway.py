@@ -108,7 +108,7 @@ def give_key(home: Path, key: str) -> Path:
 
 
 def settings_for(home: Path, upstream: str, binary: str) -> Settings:
-    """Return settings with a key and a certificate in place."""
+    """Settings with a key and a certificate in place."""
     key_file = give_key(home, KEY)
     make_certificate(home)
     return Settings(
@@ -161,5 +161,5 @@ def _is_open(port: int) -> bool:
 
 
 def with_(settings: Settings, **changed: object) -> Settings:
-    """Return other settings of the same home."""
+    """Other settings of the same home."""
     return replace(settings, **changed)  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ BYTES = {"BF16": 2, "U8": 1, "I32": 4, "F16": 2, "F8_E4M3": 1}
 
 
 def header(tensors: Mapping[str, str], values: int = 8) -> tuple[bytes, int]:
-    """Return the start of a file with tensors of so many values, given as name -> dtype, and the bytes behind it."""
+    """The start of a file with tensors of so many values, given as name -> dtype, and the bytes behind it."""
     entries, at = {}, 0
     for name, dtype in tensors.items():
         end = at + values * BYTES[dtype]
@@ -44,7 +44,7 @@ def header(tensors: Mapping[str, str], values: int = 8) -> tuple[bytes, int]:
 
 
 def safetensors(tensors: Mapping[str, str]) -> bytes:
-    """Return a whole file."""
+    """A whole file."""
     start, size = header(tensors)
     return start + bytes(size)
 

@@ -59,7 +59,7 @@ HOSTILE = (
 
 
 def places(data: Any, at: Place = ()) -> Iterator[Place]:
-    """Return where strings stand in ``data``: values, and keys (which end in :data:`KEY`)."""
+    """Where strings stand in ``data``: values, and keys (which end in :data:`KEY`)."""
     if isinstance(data, Mapping):
         for key, value in data.items():
             if isinstance(key, str):
@@ -73,7 +73,7 @@ def places(data: Any, at: Place = ()) -> Iterator[Place]:
 
 
 def put(data: Any, place: Place, change: Any) -> Any:
-    """Return ``data`` with the string at ``place`` as ``change`` (a function of it) makes it."""
+    """``data`` with the string at ``place`` as ``change`` (a function of it) makes it."""
     if not place:
         return change(data)
     head, rest = place[0], place[1:]
@@ -85,7 +85,7 @@ def put(data: Any, place: Place, change: Any) -> Any:
 
 
 def everywhere(data: Any, text: str) -> Any:
-    """Return ``data`` with ``text`` behind each string that is a value."""
+    """``data`` with ``text`` behind each string that is a value."""
     if isinstance(data, Mapping):
         return {key: everywhere(value, text) for key, value in data.items()}
     if isinstance(data, list | tuple):
@@ -94,7 +94,7 @@ def everywhere(data: Any, text: str) -> Any:
 
 
 def written(data: Any) -> str:
-    """Return ``data`` as YAML that says every character of it, also those that YAML itself may not hold."""
+    """``data`` as YAML that says every character of it, also those that YAML itself may not hold."""
 
     def whole(found: re.Match[str]) -> str:
         return str(json.loads(f'"{found[0]}"'))
@@ -109,7 +109,7 @@ _SUITE = {"name": "tiny", "description": "a test", "kinds": {"chat": {"output_to
 
 
 def whole_of(profile: str, site: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all that a profile is made of: itself, its entries of the catalogue, and a site."""
+    """All that a profile is made of: itself, its entries of the catalogue, and a site."""
     own = yaml.safe_load((ROOT / f"profiles/{profile}.yml").read_text("utf-8"))
     own["experiment"] = {"suites": ["tiny"], "kinds": ["chat"], "stock": True}
     own.setdefault("article", "an article")
@@ -151,7 +151,7 @@ class Clone:
         (folder / "templates").symlink_to(templates)
 
     def resolved(self, whole: Mapping[str, Any]) -> Any:
-        """Return the resolved profile with its files. Raises DrafthouseError."""
+        """The resolved profile with its files. Raises DrafthouseError."""
         (self.root / f"profiles/{self.profile}.yml").write_text(written(whole["profile"]))
         for name in ("hardware", "models", "engines"):
             catalogue.write(self.root, name, whole[name], written)

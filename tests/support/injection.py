@@ -140,7 +140,7 @@ def _check_extra(resolved: Any, file: Mapping[str, str], box: Sandbox) -> None:
 
 
 def _arm(resolved: Any, path: str) -> Mapping[str, Any]:
-    """Return the arm of a file for people: the one in whose folder it lies."""
+    """The arm of a file for people: the one in whose folder it lies."""
     name = path.split("/", maxsplit=1)[0]
     found: Mapping[str, Any] = resolved["arms"].get(name) or resolved["stock"]
     return found

@@ -13,7 +13,7 @@ Gain = Callable[[float], float]
 
 
 def make_step(level: float, arm: str, number: int, tpot: Mapping[str, Sequence[Any]], **fields: Any) -> Any:
-    """Return one step with the times per output token of its prompts (ms)."""
+    """One step with the times per output token of its prompts (ms)."""
     every = [value for values in tpot.values() for value in values if isinstance(value, float) and value > 0]
     return {
         "level": level,
@@ -33,7 +33,7 @@ def make_step(level: float, arm: str, number: int, tpot: Mapping[str, Sequence[A
 def make_ladder(
     levels: Sequence[float], steps: Sequence[Mapping[str, Any]], *, kinds: Sequence[str] = (KIND,), **fields: Any
 ) -> Any:
-    """Return a ladder around its steps."""
+    """A ladder around its steps."""
     return {
         "schema": "drafthouse.ladder/1",
         "profile": "x",
@@ -49,7 +49,7 @@ def make_ladder(
 
 
 def known_ladder(gains: Mapping[float, float], *, prompts: int = 12, rounds: int = 2, **fields: Any) -> Any:
-    """Return a ladder without any noise: at each level every prompt has that speed-up."""
+    """A ladder without any noise: at each level every prompt has that speed-up."""
     names = [f"{KIND}-{number}" for number in range(prompts)]
     steps = [
         make_step(level, arm, number, {name: [12.0 / (gain if arm == "speculative" else 1.0)] for name in names})
@@ -74,7 +74,7 @@ def simulated(
     liking_sd: float = 0.08,
     kinds: Sequence[str] = (KIND,),
 ) -> Any:
-    """Return a ladder of random times around a truth, measured as it is: arm by arm, round by round.
+    """A ladder of random times around a truth, measured as it is: arm by arm, round by round.
 
     ``noise`` is of each answer, ``step_noise`` of a whole step (both standard deviations of a logarithm), ``drift``
     the share by which the box gets slower from the first step to the last, ``start_sd`` is of each start of a server:

@@ -115,7 +115,7 @@ def _head_numbers() -> dict[str, int | float | list[int]]:
 
 
 def _block(layer: int, read: int) -> Shapes:
-    """Return the shapes of a llama's block whose attention reads ``read`` values a token."""
+    """The shapes of a llama's block whose attention reads ``read`` values a token."""
     norms = {f"blk.{layer}.{norm}.weight": (WIDTH,) for norm in ("attn_norm", "ffn_norm")}
     sizes = (HEADS * HEAD, KV_HEADS * HEAD, HEADS * HEAD)
     return {**norms, **_attention(layer, read, sizes, WIDTH), **_feed_forward(layer, WIDTH)}

@@ -23,7 +23,7 @@ def with_method(
     options: Mapping[str, object] | None = None,
     head: Mapping[str, object] | None = None,
 ) -> ResolvedProfile:
-    """Return ``profile`` resolved with ``method``; DrafthouseError as it is.
+    """``profile`` resolved with ``method``; DrafthouseError as it is.
 
     A method with a head gets one of the size of the profile's own draft, made for its target; the target of one that
     drafts with a head inside it gets that (``head`` is laid over it).
@@ -51,5 +51,5 @@ def with_method(
 
 @functools.cache
 def _shipped() -> tuple[House, dict[str, list[str]]]:
-    """Return the catalogue with its profiles, and the kinds of every suite."""
+    """The catalogue with its profiles, and the kinds of every suite."""
     return load_house(ROOT), {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}

@@ -10,7 +10,7 @@ _DOCUMENT, _DOCUMENT_S = json.dumps([{"n": n, "text": "w" * n} for n in range(10
 
 
 def slowness() -> float:
-    """Return how much more CPU time plain Python takes here than where the tests' limits were set: 1 for as much."""
+    """How much more CPU time plain Python takes here than where the tests' limits were set: 1 for as much."""
     took = []
     for _ in range(3):
         began = time.process_time()

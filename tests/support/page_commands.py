@@ -51,13 +51,13 @@ _SET = re.compile(r"^(?:[A-Z_]+=\S*\s+)+")
 
 
 def commands_of(page: str) -> list[str]:
-    """Return the commands that a page has its reader type, without settings of the environment."""
+    """The commands that a page has its reader type, without settings of the environment."""
     lines = [line.strip() for block in _TYPED.findall(page) for line in block.replace("\\\n", " ").splitlines()]
     return [_SET.sub("", line) for line in lines if line and not line.startswith("#")]
 
 
 def verb_words(command: str) -> list[str] | None:
-    """Return the words of a verb of `drafthouse`, or None for another program; `make` is no program of a verb here."""
+    """The words of a verb of `drafthouse`, or None for another program; `make` is no program of a verb here."""
     text = re.sub(r"^source <\((.*)\)$", r"\1", command)
     if not text.startswith("drafthouse "):
         return None

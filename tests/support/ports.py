@@ -6,7 +6,7 @@ import socket
 
 
 def free_port(in_a_row: int = 1) -> int:
-    """Return the first of so many ports that nobody holds, nor gets for a connection of his own meanwhile.
+    """The first of so many ports that nobody holds, nor gets for a connection of his own meanwhile.
 
     Below Linux' ports for outgoing connections and for listeners that name none (32768 and up): from those the kernel
     gives another test the port that a server of this one leaves for a moment.

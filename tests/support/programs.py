@@ -15,13 +15,13 @@ _PACKAGES = {"cc": "gcc", "ps": "procps", "ssh": "openssh-client", "ssh-keygen":
 
 
 def missing(program: str) -> str | None:
-    """Return the words for a program that is not installed; None where it is."""
+    """The words for a program that is not installed; None where it is."""
     if shutil.which(program):
         return None
     return f"{program} is not installed (apt-get install {_PACKAGES.get(program, program)})"
 
 
 def needs(*programs: str) -> pytest.MarkDecorator:
-    """Return the mark that skips a test, by name, where one of these programs is missing."""
+    """The mark that skips a test, by name, where one of these programs is missing."""
     said = [words for words in map(missing, programs) if words]
     return pytest.mark.skipif(bool(said), reason="; ".join(said) or "all of it is here")

@@ -57,19 +57,19 @@ def checked(*words: str, folder: Path) -> None:
 
 
 def rules_text(watched: Watched, pace: Pace = PACE, limits: Limits = LIMITS) -> str:
-    """Return the rules of a box, as they are put there."""
+    """The rules of a box, as they are put there."""
     return rules_file(TEMPLATES, "rules.yml", watched, pace, limits)["content"]
 
 
 def rules_of(watched: Watched, pace: Pace = PACE, limits: Limits = LIMITS) -> list[dict[str, Any]]:
-    """Return the same as data: what is recorded, and then the alerts."""
+    """The same as data: what is recorded, and then the alerts."""
     (group,) = yaml.safe_load(rules_text(watched, pace, limits))["groups"]
     found: list[dict[str, Any]] = group["rules"]
     return found
 
 
 def alerts_of(watched: Watched, pace: Pace = PACE, limits: Limits = LIMITS) -> list[dict[str, Any]]:
-    """Return the alerts of a box."""
+    """The alerts of a box."""
     return [rule for rule in rules_of(watched, pace, limits) if "alert" in rule]
 
 
@@ -81,13 +81,13 @@ def write(path: Path, data: Any) -> Path:
 
 
 def answered(url: str, what: str, **query: str) -> Any:
-    """Return the data of one of Prometheus's answers."""
+    """The data of one of Prometheus's answers."""
     text = opener().open(f"{url}/api/v1/{what}?{urllib.parse.urlencode(query)}", timeout=60).read()
     return json.loads(text)["data"]
 
 
 def series(url: str, expr: str) -> list[Mapping[str, Any]]:
-    """Return what a query gives now."""
+    """What a query gives now."""
     found: list[Mapping[str, Any]] = answered(url, "query", query=expr)["result"]
     return found
 

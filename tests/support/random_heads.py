@@ -44,7 +44,7 @@ class CannotMake(Exception):
 
 
 def read_target(folder: Path, types: tuple[str, ...]) -> dict[str, Any]:
-    """Return the target's config.json. Raises CannotMake for one that no head of this kind fits."""
+    """The target's config.json. Raises CannotMake for one that no head of this kind fits."""
     config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if config.get("model_type") not in types:
         raise CannotMake(f"model_type {config.get('model_type')!r}: needed is one of {', '.join(types)}")
@@ -54,23 +54,23 @@ def read_target(folder: Path, types: tuple[str, ...]) -> dict[str, Any]:
 
 
 def head_dim(target: dict[str, Any]) -> int:
-    """Return the width of an attention head."""
+    """The width of an attention head."""
     return int(target.get("head_dim") or target["hidden_size"] // target["num_attention_heads"])
 
 
 def draft_vocab(target: dict[str, Any]) -> int:
-    """Return the number of tokens that an EAGLE-3 head chooses from."""
+    """The number of tokens that an EAGLE-3 head chooses from."""
     return min(DRAFT_VOCAB, int(target["vocab_size"]))
 
 
 def read_layers(target: dict[str, Any]) -> list[int]:
-    """Return the target's blocks whose hidden states a DFlash head reads: an early, a middle and a late one."""
+    """The target's blocks whose hidden states a DFlash head reads: an early, a middle and a late one."""
     blocks = int(target["num_hidden_layers"])
     return sorted({min(1, blocks - 1), blocks // 2, max(blocks - 3, 0)})
 
 
 def block_config(target: dict[str, Any], model_type: str) -> dict[str, Any]:
-    """Return the configuration of one transformer block as wide as the target's."""
+    """The configuration of one transformer block as wide as the target's."""
     return {key: target[key] for key in (*SHAPES_FROM, *COPIED) if target.get(key) is not None} | {
         "model_type": model_type,
         "head_dim": head_dim(target),
@@ -82,7 +82,7 @@ def block_config(target: dict[str, Any], model_type: str) -> dict[str, Any]:
 
 
 def eagle3_config(target: dict[str, Any]) -> dict[str, Any]:
-    """Return an EAGLE-3 head's config.json."""
+    """An EAGLE-3 head's config.json."""
     method = {"proposal_type": "greedy", "speculative_tokens": SPECULATIVE_TOKENS}
     return {
         "architectures": ["Eagle3Speculator"],
@@ -103,7 +103,7 @@ def eagle3_config(target: dict[str, Any]) -> dict[str, Any]:
 
 
 def dflash_config(target: dict[str, Any]) -> dict[str, Any]:
-    """Return a DFlash head's config.json, with the fields of z-lab's heads."""
+    """A DFlash head's config.json, with the fields of z-lab's heads."""
     return block_config(target, "qwen3") | {
         "architectures": ["DFlashDraftModel"],
         **SYNTHETIC,
@@ -116,7 +116,7 @@ def dflash_config(target: dict[str, Any]) -> dict[str, Any]:
 
 
 def mtp_config(target: dict[str, Any]) -> dict[str, Any]:
-    """Return the config.json of the target with one block for multi-token prediction inside.
+    """The config.json of the target with one block for multi-token prediction inside.
 
     A MiMo is a Qwen2 with such blocks, and a Qwen2 whose biases are zero is a Llama.
     """
@@ -130,7 +130,7 @@ def mtp_config(target: dict[str, Any]) -> dict[str, Any]:
 
 
 def matrix(seed: str, rows: int, columns: int) -> bytes:
-    """Return a random bfloat16 matrix, scaled so that its product is as large as its input.
+    """A random bfloat16 matrix, scaled so that its product is as large as its input.
 
     Signs and mantissas are random and the exponent is the same for all: magnitudes are even between 2^e and
     2^(e+1), 1.53 * 2^e in the mean square. Python's generator gives the same bytes for the same seed.
@@ -144,7 +144,7 @@ def matrix(seed: str, rows: int, columns: int) -> bytes:
 
 
 def weights(kind: str, matrices: dict[str, tuple[int, int]], vectors: dict[str, tuple[int, bytes]]) -> Tensors:
-    """Return random matrices of these shapes, and vectors of one value (in bfloat16) throughout."""
+    """Random matrices of these shapes, and vectors of one value (in bfloat16) throughout."""
     made: Tensors = {
         f"{name}.weight": ("BF16", list(shape), matrix(f"drafthouse {kind} random head 1 {name}", *shape))
         for name, shape in matrices.items()
@@ -153,7 +153,7 @@ def weights(kind: str, matrices: dict[str, tuple[int, int]], vectors: dict[str, 
 
 
 def block_matrices(target: dict[str, Any], prefix: str, inputs: int) -> dict[str, tuple[int, int]]:
-    """Return the matrices of a transformer block whose attention reads ``inputs`` values."""
+    """The matrices of a transformer block whose attention reads ``inputs`` values."""
     hidden, inner = target["hidden_size"], target["intermediate_size"]
     queries = target["num_attention_heads"] * head_dim(target)
     keys = target["num_key_value_heads"] * head_dim(target)
@@ -169,12 +169,12 @@ def block_matrices(target: dict[str, Any], prefix: str, inputs: int) -> dict[str
 
 
 def norms(*names: str, size: int) -> dict[str, tuple[int, bytes]]:
-    """Return norms that change nothing but the scale."""
+    """Norms that change nothing but the scale."""
     return {f"{name}.weight": (size, ONE) for name in names}
 
 
 def eagle3_tensors(target: dict[str, Any]) -> Tensors:
-    """Return the tensors of an EAGLE-3 head, with the names that the speculators library writes."""
+    """The tensors of an EAGLE-3 head, with the names that the speculators library writes."""
     hidden, vocab, known = target["hidden_size"], target["vocab_size"], draft_vocab(target)
     # The block's input is the token's embedding beside the merged hidden states.
     block = block_matrices(target, "layers.0", 2 * hidden)
@@ -188,7 +188,7 @@ def eagle3_tensors(target: dict[str, Any]) -> Tensors:
 
 
 def dflash_tensors(target: dict[str, Any]) -> Tensors:
-    """Return the tensors of a DFlash head; its embedding and output matrix are the target's."""
+    """The tensors of a DFlash head; its embedding and output matrix are the target's."""
     hidden = target["hidden_size"]
     matrices = {"fc": (hidden, len(read_layers(target)) * hidden), **block_matrices(target, "layers.0", hidden)}
     own = norms("hidden_norm", "norm", "layers.0.input_layernorm", "layers.0.post_attention_layernorm", size=hidden)
@@ -197,7 +197,7 @@ def dflash_tensors(target: dict[str, Any]) -> Tensors:
 
 
 def mtp_tensors(target: dict[str, Any]) -> Tensors:
-    """Return what a MiMo has beyond a Llama: a block that predicts the token after the next, and biases (zero)."""
+    """What a MiMo has beyond a Llama: a block that predicts the token after the next, and biases (zero)."""
     hidden, first = target["hidden_size"], "model.mtp_layers.0"
     matrices = {f"{first}.input_proj": (hidden, 2 * hidden), **block_matrices(target, first, hidden)}
     own = ("token_layernorm", "hidden_layernorm", "input_layernorm", "post_attention_layernorm", "final_layernorm")
@@ -210,7 +210,7 @@ def mtp_tensors(target: dict[str, Any]) -> Tensors:
 
 
 def safetensors(content: Tensors, before: bytes = b"") -> list[bytes]:
-    """Return the parts of a safetensors file: the length of the header, the header, then the tensors.
+    """The parts of a safetensors file: the length of the header, the header, then the tensors.
 
     Those of the file ``before`` come first.
     """

@@ -218,7 +218,7 @@ LEFT = 6
 
 
 def undone(text: str) -> list[str]:
-    """Return readings of a text in which a secret that is left would be found."""
+    """Readings of a text in which a secret that is left would be found."""
     read = text
     for _ in range(3):
         read = html.unescape(urllib.parse.unquote(read))

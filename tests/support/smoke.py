@@ -23,7 +23,7 @@ def smoke(
 
 
 def answer_of(done: subprocess.CompletedProcess[str]) -> str:
-    """Return what the model said; AssertionError shows what the script printed instead."""
+    """What the model said; AssertionError shows what the script printed instead."""
     assert done.returncode == 0, done.stderr
     text: str = json.loads(done.stdout)["choices"][0]["message"]["content"]
     return text

@@ -25,7 +25,7 @@ _PACKAGES = ("openssh-server", "libwrap0")
 
 
 def real_sshd() -> Path:
-    """Return the program, or skip by name where it cannot be had."""
+    """The program, or skip by name where it cannot be had."""
     found = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     if found:
         return Path(found)
@@ -62,7 +62,7 @@ class Sshd:
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes below ``pid``."""
+    """The processes below ``pid``."""
     try:
         own = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
@@ -134,7 +134,7 @@ def start(
 
 
 def _as(user: str, folder: Path, shell: bool) -> list[str]:
-    """Return what runs a command as ``user``; with ``shell`` in a look of its own at /etc/passwd, where it has one."""
+    """What runs a command as ``user``; with ``shell`` in a look of its own at /etc/passwd, where it has one."""
     entry = pwd.getpwnam(user)
     become = ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
     if not shell:

@@ -12,6 +12,6 @@ _EMPTY = re.compile(r"^\*\w+\n(:\w+ ACCEPT\n)*COMMIT\n", re.MULTILINE)
 
 
 def others(saved: str) -> str:
-    """Return ``saved`` without what is ours, without comments, counters and empty tables."""
+    """``saved`` without what is ours, without comments, counters and empty tables."""
     kept = [line for line in saved.splitlines() if not line.startswith("#") and not _OURS.fullmatch(line)]
     return _EMPTY.sub("", _COUNTERS.sub(r"\1", "".join(f"{line}\n" for line in kept)))

@@ -152,7 +152,7 @@ def others(vast: Running) -> dict[int, dict[str, Any]]:
 
 
 def full_disk(*fitting: str) -> Callable[..., None]:
-    """Return a ledger's `record` that has room for these events alone."""
+    """A ledger's `record` that has room for these events alone."""
 
     def written(path: Path, event: str, rental_id: str, **facts: Any) -> None:
         if event not in fitting:

@@ -251,7 +251,7 @@ class Money(RuleBasedStateMachine):
     # --- what is held to be true -----------------------------------------------------------------------
 
     def _run(self, work: Callable[[], int], death: int | None = None) -> tuple[int, str] | None:
-        """Return the status and what was said of what may bill, None where the controller died."""
+        """The status and what was said of what may bill, None where the controller died."""
         account = self.account
         account.hit.clear()
         account.steps_left, account.died = death, False

@@ -12,7 +12,7 @@ from drafthouse.analysis.words import CANNOT_SAY, DOES_NOT_PAY, PAYS
 
 
 def consistent(report: Mapping[str, Any]) -> str:
-    """Return the verdict's word; fails where it is none of a valid comparison, or its own numbers speak against it."""
+    """The verdict's word; fails where it is none of a valid comparison, or its own numbers speak against it."""
     verdict = report["verdict"]
     word, speedup, control = verdict["word"], verdict["speedup"], verdict["control"]
     assert word in (PAYS, DOES_NOT_PAY, CANNOT_SAY), verdict["reasons"]

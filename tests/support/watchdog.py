@@ -11,7 +11,7 @@ from drafthouse.addons.watchdog.journal import JOURNAL
 
 
 def read_journal(folder: Path) -> list[Any]:
-    """Return the journal's lines, the oldest first; one that was cut off by a full disk is left out."""
+    """The journal's lines, the oldest first; one that was cut off by a full disk is left out."""
     found: list[Any] = []
     for file in (folder / "journal.1.jsonl", folder / JOURNAL):
         for line in file.read_text("utf-8").splitlines() if file.exists() else ():

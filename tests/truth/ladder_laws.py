@@ -35,7 +35,7 @@ class Row(NamedTuple):
 
 
 def crossing_at(load: float, alone: float = 1.8) -> Gain:
-    """Return the speed-up over the load of two arms whose times per token are straight lines over it.
+    """The speed-up over the load of two arms whose times per token are straight lines over it.
 
     ``alone`` for one user, and the verdict's threshold at ``load``.
     """
@@ -49,7 +49,7 @@ def crossing_at(load: float, alone: float = 1.8) -> Gain:
 
 
 def same(speedup: float) -> Gain:
-    """Return a law that is the same at any load; 1 is that of a speculation that does nothing."""
+    """A law that is the same at any load; 1 is that of a speculation that does nothing."""
     return lambda level: speedup
 
 
@@ -79,7 +79,7 @@ def counted(seen: Seen, seed: int, ladders: int, levels: Sequence[float], gain: 
 
 
 def crossovers(seed: int, ladders: int = 20) -> list[Row]:
-    """Return a row for each true crossover: all of them are found within one step."""
+    """A row for each true crossover: all of them are found within one step."""
     rows = []
     for load, top in CROSSOVERS.items():
         near = within_one_step(load)
@@ -89,7 +89,7 @@ def crossovers(seed: int, ladders: int = 20) -> list[Row]:
 
 
 def differing_prompts(seed: int, ladders: int = 40, numbers: Sequence[int] = (10, 12, 16)) -> list[Row]:
-    """Return a row for each number of prompts: 1.8 times as fast alone and falling, prompts differing by 30 %."""
+    """A row for each number of prompts: 1.8 times as fast alone and falling, prompts differing by 30 %."""
     rows = []
     for prompts in numbers:
         truth: Any = {"prompts": prompts, "liking_sd": 0.3, "start_sd": START_SD}
@@ -101,7 +101,7 @@ def differing_prompts(seed: int, ladders: int = 40, numbers: Sequence[int] = (10
 
 
 def never_paying(seed: int, ladders: int = 400, spreads: Sequence[float] = (0.0, 0.02, 0.03, 0.05)) -> list[Row]:
-    """Return a row for each spread of the starts: a ladder that never pays seldom pays somewhere."""
+    """A row for each spread of the starts: a ladder that never pays seldom pays somewhere."""
     rows = []
     for sd in spreads:
         truth: Any = {"start_sd": sd, "step_noise": 0.01}
@@ -114,7 +114,7 @@ def never_paying(seed: int, ladders: int = 400, spreads: Sequence[float] = (0.0,
 
 
 def power(seed: int, ladders: int = 100) -> list[Row]:
-    """Return a row for each true speed-up that holds at every level: how often it is claimed, with 16 prompts."""
+    """A row for each true speed-up that holds at every level: how often it is claimed, with 16 prompts."""
     rows = []
     for gain, least in ((1.1, None), (1.2, 95), (1.5, 100)):
         truth: Any = {"prompts": 16, "noise": 0.05, "start_sd": START_SD}
@@ -126,5 +126,5 @@ def power(seed: int, ladders: int = 100) -> list[Row]:
 
 
 def table(seed: int = 1) -> list[Row]:
-    """Return every law's row; a minute or two on one core."""
+    """Every law's row; a minute or two on one core."""
     return [*crossovers(seed), *differing_prompts(seed), *never_paying(seed), *power(seed)]

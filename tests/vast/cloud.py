@@ -125,7 +125,7 @@ class Cloud:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the person's environment."""
+        """The person's environment."""
         return {
             **os.environ,
             "PATH": f"{BIN}:{os.environ['PATH']}",
@@ -175,21 +175,21 @@ class Cloud:
 
     @property
     def key_file(self) -> Path:
-        """Return where the controller keeps the API key."""
+        """Where the controller keeps the API key."""
         return key_file(PROFILE, self.state)
 
     @property
     def api_key(self) -> str:
-        """Return the API key that the controller keeps."""
+        """The API key that the controller keeps."""
         return self.key_file.read_text().strip()
 
     def journal(self, number: int) -> list[str]:
-        """Return what the watch over a box's deadline has written there."""
+        """What the watch over a box's deadline has written there."""
         text = self.boxes[number].exec("cat", f"{WATCH}/journal.jsonl", check=False).stdout
         return [json.loads(line)["what"] for line in text.splitlines()]
 
 
 def recap(output: str, host: str) -> dict[str, int]:
-    """Return Ansible's counts of a host."""
+    """Ansible's counts of a host."""
     (line,) = re.findall(rf"^{re.escape(host)}\s+: (.*)$", output, re.MULTILINE)[-1:]
     return {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", line)}

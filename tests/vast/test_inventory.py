@@ -27,7 +27,7 @@ PLUGIN = "plugin: drafthouse.core.vastai\n"
 
 
 def plain(data: Any) -> Any:
-    """Return data without the mark of what Ansible will never take for a template."""
+    """Data without the mark of what Ansible will never take for a template."""
     if isinstance(data, dict):
         if set(data) == {"__ansible_unsafe"}:
             return data["__ansible_unsafe"]

@@ -65,7 +65,7 @@ def test_from_an_offer_to_a_report_to_nothing_billing(cloud: Cloud, figure: Figu
 
 
 def changed_tasks(output: str) -> list[str]:
-    """Return the tasks of a run that changed anything."""
+    """The tasks of a run that changed anything."""
     tasks = re.split(r"^TASK \[", output, flags=re.M)[1:]
     return [task.partition("]")[0] for task in tasks if re.search(r"^changed: ", task, re.M)]
 

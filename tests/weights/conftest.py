@@ -21,7 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def documented() -> dict[str, str]:
-    """Return the lines of the table in docs/weights-faults.md, by fault."""
+    """The lines of the table in docs/weights-faults.md, by fault."""
     _, _, rest = DOCS.read_text().partition(BEGIN)
     lines = [line for line in rest.partition(END)[0].splitlines() if line.startswith("| ")]
     return {line.split(" | ")[0].removeprefix("| "): line for line in lines if line not in HEAD}

@@ -24,14 +24,14 @@ OTHER = "b" * 40  # another commit
 
 
 def safetensors(name: str, size: int, seed: int) -> bytes:
-    """Return a file in the format: one tensor of ``size`` random bytes."""
+    """A file in the format: one tensor of ``size`` random bytes."""
     head = json.dumps({name: {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
     head += b" " * (-len(head) % 8)
     return len(head).to_bytes(8, "little") + head + random.Random(seed).randbytes(size)
 
 
 def a_model(first: int = 4_000_000, second: int = 1_500_000) -> dict[str, Content | bytes]:
-    """Return a small model as the hub holds one: two shards that agree with their index, and small files."""
+    """A small model as the hub holds one: two shards that agree with their index, and small files."""
     index = {"metadata": {"total_size": first + second}, "weight_map": {"a": FIRST, "b": SECOND}}
     return {
         "config.json": b'{"model_type": "llama"}\n',
@@ -125,7 +125,7 @@ def done(child: subprocess.Popen[str], begun: float, timeout: float = 300) -> Do
 
 
 def clean_environment(home: Path) -> dict[str, str]:
-    """Return an environment without anybody's token, mirror or proxy."""
+    """An environment without anybody's token, mirror or proxy."""
     kept = {
         key: value
         for key, value in os.environ.items()
@@ -139,7 +139,7 @@ def clean_environment(home: Path) -> dict[str, str]:
 
 
 def note_of(dest: Path) -> dict[str, Any]:
-    """Return the note of what was verified, or nothing."""
+    """The note of what was verified, or nothing."""
     path = dest.with_name(f"{dest.name}.drafthouse.json")
     note = json.loads(path.read_text()) if path.exists() else {}
     assert isinstance(note, dict)
@@ -147,12 +147,12 @@ def note_of(dest: Path) -> dict[str, Any]:
 
 
 def lying(dest: Path) -> set[str]:
-    """Return what lies in the destination, hidden files too, by its path below it."""
+    """What lies in the destination, hidden files too, by its path below it."""
     return {str(path.relative_to(dest)) for path in dest.rglob("*") if path.is_symlink() or not path.is_dir()}
 
 
 def wrong_names(dest: Path, *revisions: Mapping[str, Content | bytes]) -> list[str]:
-    """Return the files that lie under their own name with bytes that no revision gave them."""
+    """The files that lie under their own name with bytes that no revision gave them."""
     wrong = []
     for name in sorted({name for files in revisions for name in files}):
         path = dest / name
@@ -163,7 +163,7 @@ def wrong_names(dest: Path, *revisions: Mapping[str, Content | bytes]) -> list[s
 
 
 def right_names(dest: Path, files: Mapping[str, Content | bytes]) -> set[str]:
-    """Return the files that lie there with the right bytes."""
+    """The files that lie there with the right bytes."""
     return {name for name in files if (dest / name).is_file()} - set(wrong_names(dest, files))
 
 
@@ -202,5 +202,5 @@ def in_order(words: str) -> str:
 
 
 def total(files: Mapping[str, Content | bytes]) -> int:
-    """Return the bytes of all files."""
+    """The bytes of all files."""
     return sum(as_content(content).size for content in files.values())

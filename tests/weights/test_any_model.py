@@ -41,7 +41,7 @@ LITTLE: dict[str, Any] = {
 
 
 def shard(tensors: Mapping[str, TensorKind]) -> Begun:
-    """Return a file with the header of these tensors and zeros behind it, as large as theirs."""
+    """A file with the header of these tensors and zeros behind it, as large as theirs."""
     entries, at = {}, 0
     for name, one in tensors.items():
         entries[name] = {"dtype": one.dtype, "shape": list(one.shape), "data_offsets": [at, at + one.size]}
@@ -54,7 +54,7 @@ def shard(tensors: Mapping[str, TensorKind]) -> Begun:
 def files_of(
     config: Mapping[str, Any], tensors: Mapping[str, TensorKind], shards: int = 1, **more: Content | bytes
 ) -> dict[str, Content | bytes]:
-    """Return a repository: a configuration, and the tensors dealt to so many shards."""
+    """A repository: a configuration, and the tensors dealt to so many shards."""
     names = list(tensors)
     dealt = [{name: tensors[name] for name in names[number::shards]} for number in range(shards)]
     if shards == 1:
@@ -65,7 +65,7 @@ def files_of(
 
 
 def added(hub: Hub, word: str | None = None, token: str | None = None, head_for: str | None = None) -> Made:
-    """Return the entry that the hub's repository gives."""
+    """The entry that the hub's repository gives."""
     found = read_model(Name.of(word or hub.repo), token=token, endpoint=hub.url)
     return made_entry(found, HOUSE.models, head_for=head_for)
 
@@ -229,7 +229,7 @@ def test_a_gguf_file_is_read_by_its_head(tmp_path: Path) -> None:
 
 
 def made_gguf(path: Path, **numbers: int) -> Made:
-    """Return the entry of a GGUF file with one tensor and these keys beside the usual ones."""
+    """The entry of a GGUF file with one tensor and these keys beside the usual ones."""
     writer = gguf.GGUFWriter(str(path), "deepseek2")
     usual = {
         "block_count": 3,
@@ -360,7 +360,7 @@ def fresh() -> House:
 def first_use(
     hub: Hub, root: Path, target: object, draft: object = None, house: House | None = None
 ) -> tuple[House, list[str]]:
-    """Return the catalogue with what was added below ``root``, and what was said."""
+    """The catalogue with what was added below ``root``, and what was said."""
     said: list[str] = []
     house = house or fresh()
     add_missing(target, draft, house, root, said.append, token=None, endpoint=hub.url)

@@ -58,7 +58,7 @@ def play(case: Case, room: Path) -> Played:
 
 
 def changed_outside(room: Path) -> list[str]:
-    """Return what the fault made the module do where it has no business."""
+    """What the fault made the module do where it has no business."""
     victims = [path for path in room.rglob("victim") if path.read_bytes() != b"keep\n"]
     return [str(path) for path in (*victims, *room.rglob("victims/*"), *room.rglob("evil*"))]
 

@@ -52,7 +52,7 @@ def forget(hub: Hub) -> None:
 
 
 def asked_for_bytes(hub: Hub) -> list[str]:
-    """Return the requests for bytes of files; the rest asks what there is."""
+    """The requests for bytes of files; the rest asks what there is."""
     return [path for path in hub.asked if "/resolve" in path] + hub.cdn_asked
 
 

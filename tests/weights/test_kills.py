@@ -21,7 +21,7 @@ MB = 1_000_000
 
 
 def model(count: int) -> dict[str, Content | bytes]:
-    """Return a model of so many files of 40 MB."""
+    """A model of so many files of 40 MB."""
     small: dict[str, Content | bytes] = {"config.json": b'{"model_type": "llama"}\n'}
     return small | {f"model-{number}.gguf": Made(40 * MB, number) for number in range(count)}
 
@@ -48,7 +48,7 @@ def kill_at(child: subprocess.Popen[str], hub: Hub, upto: float, later: float) -
 
 
 def on_disk(dest: Path) -> int:
-    """Return the bytes of files and parts, which the next run need not fetch."""
+    """The bytes of files and parts, which the next run need not fetch."""
     return sum(path.stat().st_size for path in dest.rglob("*") if path.suffix in (".gguf", ".part") and path.is_file())
 
 

@@ -37,7 +37,7 @@ SOON = Limits(patience=Patience(tries=2, first_s=0.01, longest_s=0.02, longest_w
 
 
 def sharded(head: Mapping[str, str]) -> dict[str, Content | bytes]:
-    """Return a repository with the body in a first shard and a head in a second."""
+    """A repository with the body in a first shard and a head in a second."""
     names = {**dict.fromkeys(BODY, FIRST), **dict.fromkeys(head, SECOND)}
     second = {SECOND: safetensors(head)} if head else {}
     return {
@@ -61,7 +61,7 @@ def code(result: dict[str, Any]) -> str:
 
 
 def files_asked(hub: Hub) -> set[str]:
-    """Return the files whose bytes somebody asked for."""
+    """The files whose bytes somebody asked for."""
     return set(hub.sent_of)
 
 
@@ -167,7 +167,7 @@ def look(hub: Hub, head: LiveHead, path: Path) -> list[str]:
 
 
 def large(head: Mapping[str, str]) -> dict[str, Content | bytes]:
-    """Return a repository of 65 GB as a mixture of experts is published: 14 shards, the head's layer across two."""
+    """A repository of 65 GB as a mixture of experts is published: 14 shards, the head's layer across two."""
     files: dict[str, Content | bytes] = {}
     names: dict[str, str] = {}
     inside = list(head.items())

@@ -92,7 +92,7 @@ class Settings:
 
 
 def problems(settings: Settings) -> list[Problem]:
-    """Return all that is wrong with the settings."""
+    """All that is wrong with the settings."""
     found = name_problems(settings.name, "gateway_name")
 
     def check(fine: bool, where: str, value: object, needed: str, do: str = "correct it") -> None:
@@ -138,12 +138,12 @@ def problems(settings: Settings) -> list[Problem]:
 
 
 def error_body(message: str, kind: str, code: str | None) -> dict[str, dict[str, str | None]]:
-    """Return an error in the shape that clients of OpenAI's API read."""
+    """An error in the shape that clients of OpenAI's API read."""
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 def files(templates: Path, settings: Settings) -> list[Folder | File]:
-    """Return the gateway's folders and files as `lay_out` takes them. Raises DrafthouseError with all that is wrong."""
+    """The gateway's folders and files as `lay_out` takes them. Raises DrafthouseError with all that is wrong."""
     wrong = problems(settings)
     if wrong:
         raise DrafthouseError(wrong)
@@ -189,22 +189,22 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
 
 
 def definition(rendered: Iterable[Folder | File]) -> str:
-    """Return a hash of what files hold."""
+    """A hash of what files hold."""
     return hashlib.sha256("".join(file["content"] for file in rendered if "content" in file).encode()).hexdigest()[:16]
 
 
 def _word(text: str) -> str:
-    """Return text as one word of a Caddyfile."""
+    """Text as one word of a Caddyfile."""
     return f'"{text}"' if re.search(r"[^A-Za-z0-9._/@:-]", text) else text
 
 
 def script_of(home: str) -> str:
-    """Return the script that starts the gateway: where it lies, there is or was one."""
+    """The script that starts the gateway: where it lies, there is or was one."""
     return f"{home}/{NAME}/serve.sh"
 
 
 def alternative_names(addresses: Sequence[str]) -> list[str]:
-    """Return what a certificate is made for, as its SubjectAltName says it: loopback, and these.
+    """What a certificate is made for, as its SubjectAltName says it: loopback, and these.
 
     What is neither an address nor a name (an inventory's own word for a host, say, with an underscore) is left out.
     """
@@ -241,13 +241,13 @@ class Reached:
 
 
 def key_command(key_file: str, ssh: Sequence[str] = (), *, sudo: bool = False) -> str:
-    """Return the command that prints the key: over SSH where the box is another machine, by sudo where it is root's."""
+    """The command that prints the key: over SSH where the box is another machine, by sudo where it is root's."""
     words = [*(["sudo"] if sudo else []), "cat", key_file]
     return shlex.join([*ssh, shlex.join(words)] if ssh else words)
 
 
 def reached_text(reached: Reached, inventory_name: str, called: str = NAME) -> str:
-    """Return what is said at the end of a run: the address, a line of curl and a Python snippet that work."""
+    """What is said at the end of a run: the address, a line of curl and a Python snippet that work."""
     url, trust = reached.url, reached.trust
     certificate = (
         f"certificate: made on the box, SHA-256 {reached.fingerprint}\n             copied to {trust}"

@@ -6,7 +6,7 @@ NAME = "gateway"  # of the program, of the container (with the house's prefix), 
 
 
 def door_folder(home: str) -> str:
-    """Return the folder of the files with which requests are held."""
+    """The folder of the files with which requests are held."""
     return f"{home}/{NAME}/data/door"
 
 

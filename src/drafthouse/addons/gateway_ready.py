@@ -37,18 +37,18 @@ class _Loopback(http.client.HTTPSConnection):
 
 
 def trust_of(certificate: str) -> ssl.SSLContext:
-    """Return what to trust: the certificate of that file alone, or, of an empty one, the system's authorities."""
+    """What to trust: the certificate of that file alone, or, of an empty one, the system's authorities."""
     return ssl.create_default_context(cafile=certificate or None)
 
 
 def fingerprint(pem: str) -> str:
-    """Return the SHA-256 of a certificate as tools print it: ``AB:CD:...``."""
+    """The SHA-256 of a certificate as tools print it: ``AB:CD:...``."""
     digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest().upper()
     return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
 
 
 def asked(port: int, name: str, trust: ssl.SSLContext, path: str, key: str = "", method: str = "GET") -> int:
-    """Return the status of one request to the gateway of this machine."""
+    """The status of one request to the gateway of this machine."""
     connection = _Loopback(port, name, trust)
     # A site with a name answers no other: Caddy says 200 and nothing else to them.
     headers = {"Host": name} if name else {}
@@ -143,7 +143,7 @@ def _late(runtime: Runtime, program: str, why: str, name: str, timeout_s: float)
 
 
 def read_key(file: str) -> str:
-    """Return the API key of a file. Raises DrafthouseError where there is none, or others may read it."""
+    """The API key of a file. Raises DrafthouseError where there is none, or others may read it."""
     path = Path(file)
     try:
         mode, key = path.stat().st_mode & 0o777, path.read_text("utf-8").strip()

@@ -23,7 +23,7 @@ COLUMNS = 24  # of Grafana's grid
 
 
 def dashboard(templates: Path, recorded: Collection[str], title: str, file: str = FILE) -> dict[str, Json]:
-    """Return the dashboard of a box that records the series named: what is left of it moves together."""
+    """The dashboard of a box that records the series named: what is left of it moves together."""
     board = read_json(templates / file, "Grafana's dashboard, as JSON", f"restore templates/{file}")
     made: list[Any] = []
     row: list[Any] = []

@@ -50,7 +50,7 @@ _DCGM_FIELDS = (
 
 
 def script_of(home: str) -> str:
-    """Return the script that starts Prometheus: where it lies, there is or was monitoring."""
+    """The script that starts Prometheus: where it lies, there is or was monitoring."""
     return f"{home}/{NAME}/programs/prometheus/serve.sh"
 
 
@@ -98,18 +98,18 @@ class Settings:
 
 
 def watched(wished: Monitoring) -> Watched:
-    """Return what the rules of a box are about."""
+    """What the rules of a box are about."""
     return Watched(wished["dialect"], wished["node"], wished["gpu"], bool(wished["gateway"]), wished["log"])
 
 
 def jobs(wished: Monitoring) -> list[str]:
-    """Return the jobs whose targets Prometheus must reach."""
+    """The jobs whose targets Prometheus must reach."""
     there = {ENGINE: wished["dialect"], HEALTH: True, NODE: wished["node"], GPU: wished["gpu"]}
     return [name for name, wanted in {**there, GATEWAY: wished["gateway"]}.items() if wanted]
 
 
 def problems(settings: Settings) -> list[Problem]:
-    """Return all that is wrong with the settings."""
+    """All that is wrong with the settings."""
     found = [
         Problem(
             "invalid-setting",
@@ -138,7 +138,7 @@ def problems(settings: Settings) -> list[Problem]:
 
 
 def files(templates: Path, settings: Settings) -> MonitoringFiles:
-    """Return what is put on the box. Raises DrafthouseError with all that is wrong."""
+    """What is put on the box. Raises DrafthouseError with all that is wrong."""
     wrong = problems(settings)
     if wrong:
         raise DrafthouseError(wrong)
@@ -173,7 +173,7 @@ def files(templates: Path, settings: Settings) -> MonitoringFiles:
 
 
 def _folders(settings: Settings) -> list[Folder]:
-    """Return the folders, each before what lies in it; the programs of systemd and containers are other users."""
+    """The folders, each before what lies in it; the programs of systemd and containers are other users."""
     folder = settings.folder
     seen = [folder, f"{folder}/programs"]
     seen += [f"{folder}/programs/{name}" for name in settings.wished["programs"]]
@@ -193,7 +193,7 @@ def _needs_key(settings: Settings) -> bool:
 
 
 def _key_file(settings: Settings) -> str:
-    """Return where Prometheus reads the key: from a file, so that it stands in no configuration."""
+    """Where Prometheus reads the key: from a file, so that it stands in no configuration."""
     handed = f"/run/credentials/{UNIT}prometheus.service/api_key"
     return handed if settings.keeper == "systemd" else settings.key_file
 
@@ -204,7 +204,7 @@ def _written(settings: Settings, name: str, data: Json) -> File:
 
 
 def _configuration(templates: Path, settings: Settings) -> list[File]:
-    """Return what the programs read."""
+    """What the programs read."""
     wished, path = settings.wished, f"{settings.folder}/rules.yml"
     rules = rules_file(templates, path, watched(wished), settings.pace, settings.limits)
     written: list[File] = [
@@ -225,7 +225,7 @@ def _configuration(templates: Path, settings: Settings) -> list[File]:
 
 
 def prometheus(settings: Settings) -> dict[str, Json]:
-    """Return Prometheus's configuration."""
+    """Prometheus's configuration."""
     wished, interval = settings.wished, duration(settings.pace.interval_s)
     found: dict[str, Json] = {
         "global": {
@@ -265,7 +265,7 @@ def _target(job: str, address: str, profile: str = "") -> dict[str, Json]:
 
 
 def blackbox(settings: Settings) -> Json:
-    """Return the blackbox exporter's configuration: how each of its modules asks."""
+    """The blackbox exporter's configuration: how each of its modules asks."""
     wished = settings.wished
     modules: dict[str, Json] = {
         HEALTH: {
@@ -304,7 +304,7 @@ def _flags(settings: Settings, name: str) -> list[str]:
 
 
 def _provisioned(settings: Settings) -> list[File]:
-    """Return what Grafana reads at its start: where the series are, and where its dashboard lies."""
+    """What Grafana reads at its start: where the series are, and where its dashboard lies."""
     source: Json = {
         "name": "Prometheus", "uid": DATASOURCE, "type": "prometheus", "access": "proxy", "isDefault": True,
         "url": f"http://{settings.listens_at}:{settings.wished['ports']['prometheus']}", "editable": False,
@@ -321,7 +321,7 @@ def _provisioned(settings: Settings) -> list[File]:
 
 
 def _containers(settings: Settings, entries: Iterable[File]) -> list[Container]:
-    """Return the containers that are wanted, as the role runs them; ``entries`` has the files that they read."""
+    """The containers that are wanted, as the role runs them; ``entries`` has the files that they read."""
     wished, folder, ports = settings.wished, settings.folder, settings.wished["ports"]
     found: list[Container] = []
     if wished["gpu"]:
@@ -363,7 +363,7 @@ def _containers(settings: Settings, entries: Iterable[File]) -> list[Container]:
 
 
 def _grafana(wished: Monitoring) -> dict[str, str]:
-    """Return Grafana's settings: anybody who reaches it looks, nobody logs in, and it calls nobody."""
+    """Grafana's settings: anybody who reaches it looks, nobody logs in, and it calls nobody."""
     return {
         "GF_SERVER_HTTP_ADDR": wished["listen"],
         "GF_SERVER_HTTP_PORT": str(wished["ports"]["grafana"]),

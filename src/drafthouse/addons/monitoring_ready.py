@@ -64,7 +64,7 @@ class Seen:
 
 
 def ask(url: str) -> tuple[int, str]:
-    """Return the status and the text of a page. Raises OSError, also where somebody else listens there."""
+    """The status and the text of a page. Raises OSError, also where somebody else listens there."""
     try:
         with opener().open(url, timeout=_ASK_S) as answer:
             return int(answer.status), answer.read().decode("utf-8", "replace")
@@ -117,7 +117,7 @@ def _look(prometheus: str, jobs: Sequence[str], grafana: str, log: str, ask: Ask
 
 
 def _answer(prometheus: str, what: str, ask: Ask) -> Any:
-    """Return the data of one of Prometheus's answers."""
+    """The data of one of Prometheus's answers."""
     status, text = ask(f"{prometheus}/api/v1/{what}")
     if status != 200:
         raise OSError(f"{status} for {what}")

@@ -61,7 +61,7 @@ class Watched:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as Prometheus writes them: 1h, 10m, 90s."""
+    """Seconds as Prometheus writes them: 1h, 10m, 90s."""
     whole = max(1, round(seconds))
     for unit, size in (("h", 3600), ("m", 60)):
         if whole % size == 0:
@@ -70,7 +70,7 @@ def duration(seconds: float) -> str:
 
 
 def rules_file(templates: Path, path: str, watched: Watched, pace: Pace, limits: Limits) -> File:
-    """Return the rules of a box as Prometheus reads them."""
+    """The rules of a box as Prometheus reads them."""
     data = {
         "names": SERIES.get(watched.dialect), "watched": watched, "pace": pace, "limits": limits, "duration": duration,
     }  # fmt: skip
@@ -78,5 +78,5 @@ def rules_file(templates: Path, path: str, watched: Watched, pace: Pace, limits:
 
 
 def recorded(rules: str) -> list[str]:
-    """Return the names of the series that rules record."""
+    """The names of the series that rules record."""
     return [rule["record"] for group in yaml_of(rules)["groups"] for rule in group["rules"] if "record" in rule]

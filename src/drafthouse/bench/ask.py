@@ -34,7 +34,7 @@ class Ask:
     """Whether the answer comes as it is made; one that comes as a whole has no times but its end."""
 
     def body(self, model: str) -> RequestFields:
-        """Return the request as the server reads it."""
+        """The request as the server reads it."""
         body: RequestFields = {
             "model": model,
             "messages": list(self.messages),

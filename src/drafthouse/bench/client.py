@@ -125,7 +125,7 @@ async def _note_sent(
 
 
 def open_session(timeout_s: float, ca_pem: str | None = None) -> aiohttp.ClientSession:
-    """Return a session for `send`; ``timeout_s`` is for one whole request, ``ca_pem`` what alone is trusted.
+    """A session for `send`; ``timeout_s`` is for one whole request, ``ca_pem`` what alone is trusted.
 
     Each request has a connection of its own: an idle one could be closed by the server just as it is
     reused (a failure that is not the engine's), and holds one of llama.cpp's few HTTP threads. Connecting

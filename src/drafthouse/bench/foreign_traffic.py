@@ -51,7 +51,7 @@ GIVEN_UP: Cost = {
 
 
 def parse_traffic(text: str) -> Traffic:
-    """Return what a Prometheus text says of an engine's work, summed over all labels.
+    """What a Prometheus text says of an engine's work, summed over all labels.
 
     Keys: requests, input_tokens, output_tokens, cached_tokens (since the server's start), running (now, those in
     the queue included). A key that the engine does not have is left out.
@@ -70,7 +70,7 @@ def parse_traffic(text: str) -> Traffic:
 
 
 async def settled(read: Callable[[], Awaitable[Snapshot]], wait_s: float = SETTLE_S) -> Snapshot:
-    """Return the counters once nothing runs on the server, or as they are after ``wait_s`` seconds.
+    """The counters once nothing runs on the server, or as they are after ``wait_s`` seconds.
 
     ``read`` is `spec_metrics.read_counters` with its arguments. An engine goes on for a moment with a request whose
     client has gone, and what it does then must not be counted in the next step.
@@ -84,7 +84,7 @@ async def settled(read: Callable[[], Awaitable[Snapshot]], wait_s: float = SETTL
 
 
 def foreign(before: Snapshot, after: Snapshot, requests: Sequence[Cost], most_tokens: int) -> Foreign | None:
-    """Return what the server did between two snapshots for somebody else; None where its counters cannot tell.
+    """What the server did between two snapshots for somebody else; None where its counters cannot tell.
 
     ``requests`` are all that were sent to it between the two, those that failed or were stopped included;
     ``most_tokens`` is the highest number of output tokens that one of them asked for. ``miscounted`` is True where the
@@ -125,7 +125,7 @@ def foreign(before: Snapshot, after: Snapshot, requests: Sequence[Cost], most_to
 
 
 def counted(before: Snapshot, after: Snapshot, requests: Sequence[Cost]) -> Counted | None:
-    """Return the output tokens of some requests by the engine's counters and by its usage; None where one is unknown.
+    """The output tokens of some requests by the engine's counters and by its usage; None where one is unknown.
 
     ``requests`` are all that were sent between the two snapshots. One that did not end well has made tokens that
     nobody counted for us, and a server that still works has not counted all of its own.
@@ -140,14 +140,14 @@ def counted(before: Snapshot, after: Snapshot, requests: Sequence[Cost]) -> Coun
 
 
 def _moved(before: Traffic, after: Traffic, key: str) -> float | None:
-    """Return how far a counter moved; one that has no line yet has counted nothing (Prometheus' labelled ones)."""
+    """How far a counter moved; one that has no line yet has counted nothing (Prometheus' labelled ones)."""
     if key not in after:
         return None if key not in before else -before[key]
     return after[key] - before.get(key, 0.0)
 
 
 def _own(requests: Sequence[Cost], most_tokens: int) -> dict[_Counter, float | None]:
-    """Return the most that our requests can have cost, each None where that has no bound."""
+    """The most that our requests can have cost, each None where that has no bound."""
     # A usage of nothing is no bound, and one that is too low is none either: what came in the stream was made for us.
     outputs = [least_generated(request) if request.get("output_tokens") else None for request in requests]
     inputs = [request.get("input_tokens") for request in requests]
@@ -202,13 +202,13 @@ class Clocks:
 
 
 def read_clocks() -> Clocks:
-    """Return the clocks now."""
+    """The clocks now."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return Clocks(time.time(), time.monotonic(), None if boot is None else time.clock_gettime(boot))
 
 
 def clock_jump(before: Clocks, after: Clocks) -> ClockJump | None:
-    """Return how the clocks disagree about the time in between; None where they agree.
+    """How the clocks disagree about the time in between; None where they agree.
 
     ``jump_s`` is how far the wall clock was set forward (backward below 0). Nothing that is measured hangs on it,
     so such a step stays good. ``suspended_s`` is how long the machine stood still: streams were torn or delayed by

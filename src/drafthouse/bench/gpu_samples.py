@@ -51,7 +51,7 @@ class GpuSampler:
         self._samples = []
 
     def measured(self, turns: Sequence[Turn]) -> list[GpuMeasured]:
-        """Return what each GPU did in these turns."""
+        """What each GPU did in these turns."""
         readings = [one for at_s, one in self._samples if any(began <= at_s <= ended for began, ended in turns)]
         return [measured(gpu, [one[place] for one in readings]) for place, gpu in enumerate(self._gpus)]
 
@@ -88,13 +88,13 @@ class GpusBeside:
         self._ended_s = time.monotonic()
 
     def report(self, requests: Sequence[Request], unfinished: int) -> Beside:
-        """Return `gpus` of the step; nothing where there are none."""
+        """`gpus` of the step; nothing where there are none."""
         found = self._sampler.measured([(self._began_s, self._ended_s)])
         return {"gpus": found} if found else {}
 
 
 def measured(gpu: Gpu, readings: Sequence[GpuReading]) -> GpuMeasured:
-    """Return what a GPU did, from its readings; a number is None where none of them has it."""
+    """What a GPU did, from its readings; a number is None where none of them has it."""
 
     def told(name: Number) -> list[float]:
         return [value for one in readings if (value := one[name]) is not None]

@@ -41,7 +41,7 @@ _COMBINED: Final[dict[_Figure, Callable[[list[float]], float]]] = {
 
 
 def over_groups(spans: Iterable[GpuSpan]) -> list[GpuMeasured]:
-    """Return what each GPU did over all of these groups: medians are those of the groups' medians."""
+    """What each GPU did over all of these groups: medians are those of the groups' medians."""
     rows: dict[str, list[GpuMeasured]] = {}
     for span in spans:
         for gpu in span["gpus"]:
@@ -71,7 +71,7 @@ def _together(spans: Sequence[GpuMeasured]) -> GpuMeasured:
 
 
 def gpu_lines(result: ArmResult) -> list[str]:
-    """Return a line for each GPU: its clocks while it answered, and what held them."""
+    """A line for each GPU: its clocks while it answered, and what held them."""
     lines = []
     for gpu in over_groups(result.get("gpus") or []):
         if gpu["sm_clock_median_mhz"] is not None:
@@ -84,7 +84,7 @@ def gpu_lines(result: ArmResult) -> list[str]:
 
 
 def gpu_trouble(results: Mapping[str, ArmResult]) -> list[str]:
-    """Return a sentence for each GPU that was throttled for heat or power, or was lost, while an arm was measured."""
+    """A sentence for each GPU that was throttled for heat or power, or was lost, while an arm was measured."""
     found = []
     for arm, result in results.items():
         for gpu in over_groups(result.get("gpus") or []):
@@ -102,5 +102,5 @@ def gpu_trouble(results: Mapping[str, ArmResult]) -> list[str]:
 
 
 def slowing(gpu: GpuMeasured) -> list[str]:
-    """Return what kept a GPU's clocks down for heat or for want of power, most of the time first."""
+    """What kept a GPU's clocks down for heat or for want of power, most of the time first."""
     return sorted(SLOWED_BY & gpu["reasons"].keys(), key=lambda name: (-gpu["reasons"][name], name))

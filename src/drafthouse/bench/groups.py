@@ -66,12 +66,12 @@ class Group:
 
 
 def group_key(kind: str, temperature: float) -> str:
-    """Return the name of a group: the kind, with the temperature when it is not 0."""
+    """The name of a group: the kind, with the temperature when it is not 0."""
     return kind if temperature == 0 else f"{kind}@{temperature:g}"
 
 
 def plan_groups(suites: Sequence[Suite], options: StepOptions) -> list[Group]:
-    """Return the groups of a step in the order they are measured.
+    """The groups of a step in the order they are measured.
 
     A request's seed depends on the round and its place in the group and not on the arm, so both arms
     sample alike, and no two requests of an arm do. Raises DrafthouseError for a kind that is in no suite or
@@ -210,7 +210,7 @@ def _at_once(kind: str, chosen: Mapping[str, Sequence[Prompt]], options: StepOpt
 
 
 def ask_fields(prompt: Prompt) -> PromptFields:
-    """Return what a prompt says of its `Ask`; group, temperature, round and seed are the experiment's."""
+    """What a prompt says of its `Ask`; group, temperature, round and seed are the experiment's."""
     return {
         "suite": prompt.suite,
         "kind": prompt.kind,

@@ -381,7 +381,7 @@ def _name_gain(estimate: Any) -> None:
 
 
 def checked(data: Mapping[str, Any], shape: Map, where: str) -> dict[str, Any]:
-    """Return what the file ``where`` holds.
+    """What the file ``where`` holds.
 
     Raises DrafthouseError with the first places where it is not of its shape.
     """
@@ -392,10 +392,10 @@ def checked(data: Mapping[str, Any], shape: Map, where: str) -> dict[str, Any]:
 
 
 def checked_result(data: Mapping[str, Any], where: str) -> ArmResult:
-    """Return what the file ``where`` holds as an arm's result. Raises DrafthouseError as `checked` does."""
+    """What the file ``where`` holds as an arm's result. Raises DrafthouseError as `checked` does."""
     return cast("ArmResult", checked(data, RESULT, where))
 
 
 def checked_ladder(data: Mapping[str, Any], where: str) -> Ladder:
-    """Return what the file ``where`` holds as a ladder. Raises DrafthouseError as `checked` does."""
+    """What the file ``where`` holds as a ladder. Raises DrafthouseError as `checked` does."""
     return cast("Ladder", checked(with_gains(data), LADDER, where))

@@ -50,7 +50,7 @@ class MachineState:
 
 
 def read_machine(root: Path = Path("/"), nvml: Nvml | None = None) -> MachineState:
-    """Return the machine's state now, with the GPUs of ``nvml``. Never raises.
+    """The machine's state now, with the GPUs of ``nvml``. Never raises.
 
     ``root`` is where `/proc` and `/sys` are found.
     """
@@ -90,12 +90,12 @@ def read_machine(root: Path = Path("/"), nvml: Nvml | None = None) -> MachineSta
 
 
 def read_cpu(root: Path = Path("/")) -> MachineState:
-    """Return only what the CPU and the processes do now: quick, for who looks often. Never raises."""
+    """Only what the CPU and the processes do now: quick, for who looks often. Never raises."""
     return MachineState(time.monotonic(), {}, _cpu_ticks(root), _processes(root))
 
 
 def between(before: MachineState, after: MachineState, own: Collection[int] = ()) -> Between:
-    """Return what the machine did between two states.
+    """What the machine did between two states.
 
     ``own`` are the processes that were meant to be busy (the engines, the client). Percentages of
     processes are of one core, those of the CPU of all cores. ``other_cpu_percent`` is what all the rest of
@@ -133,7 +133,7 @@ def between(before: MachineState, after: MachineState, own: Collection[int] = ()
 
 
 def engine_pids(ports: Iterable[int], processes: Mapping[int, Process], root: Path = Path("/")) -> set[int]:
-    """Return the processes that listen on these TCP ports, and all their descendants.
+    """The processes that listen on these TCP ports, and all their descendants.
 
     Only those whose files this user may see; an engine of another user stays unknown, and then stands
     among the busy processes by its name.
@@ -150,7 +150,7 @@ def engine_pids(ports: Iterable[int], processes: Mapping[int, Process], root: Pa
 
 
 def _key_values(path: Path) -> dict[str, int]:
-    """Return `/proc/meminfo` in bytes."""
+    """`/proc/meminfo` in bytes."""
     found: dict[str, int] = {}
     for line in text_in(path).splitlines():
         key, _, rest = line.partition(":")
@@ -168,7 +168,7 @@ def _cpu_model(root: Path) -> str | None:
 
 
 def _mhz(root: Path) -> list[float]:
-    """Return each core's clock: what the kernel set (cpufreq), else what the CPU says it runs at."""
+    """Each core's clock: what the kernel set (cpufreq), else what the CPU says it runs at."""
     set_khz = [
         text_in(path) for path in sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
     ]
@@ -179,7 +179,7 @@ def _mhz(root: Path) -> list[float]:
 
 
 def _cpu_temperature_c(root: Path) -> float | None:
-    """Return the hottest reading of the CPU's own sensors."""
+    """The hottest reading of the CPU's own sensors."""
     found: list[float] = []
     for folder in (root / "sys/class/hwmon").glob("hwmon*"):
         if text_in(folder / "name").strip() in {"coretemp", "k10temp", "zenpower", "cpu_thermal"}:
@@ -194,14 +194,14 @@ def _cpu_temperature_c(root: Path) -> float | None:
 
 
 def _package_energy_j(root: Path) -> float | None:
-    """Return the energy that all CPU packages have used, in joules (RAPL; readable by root only)."""
+    """The energy that all CPU packages have used, in joules (RAPL; readable by root only)."""
     texts = [text_in(path).strip() for path in (root / "sys/class/powercap").glob("intel-rapl:[0-9]/energy_uj")]
     counts = [int(text) for text in texts if text.isdigit()]
     return sum(counts) / 1e6 if counts else None
 
 
 def _cpu_ticks(root: Path) -> dict[str, int]:
-    """Return what all cores did since the start, in ticks: idle, steal (taken by other guests), busy."""
+    """What all cores did since the start, in ticks: idle, steal (taken by other guests), busy."""
     words = text_in(root / "proc/stat").partition("\n")[0].split()
     if len(words) < 9 or words[0] != "cpu":
         return {}

@@ -54,19 +54,19 @@ class Nvml:
         self._lost: dict[int, str] = {}
 
     def energy_j(self) -> tuple[float, ...]:
-        """Return each GPU's energy since the driver was loaded; Volta and newer. Raises Unreadable."""
+        """Each GPU's energy since the driver was loaded; Volta and newer. Raises Unreadable."""
         return tuple(self._number(gpu, "nvmlDeviceGetTotalEnergyConsumption") / 1000 for gpu in self.gpus)
 
     def power_w(self) -> tuple[float, ...]:
-        """Return each GPU's power (averaged over a second by Ampere and newer). Raises Unreadable."""
+        """Each GPU's power (averaged over a second by Ampere and newer). Raises Unreadable."""
         return tuple(self._number(gpu, "nvmlDeviceGetPowerUsage") / 1000 for gpu in self.gpus)
 
     def readings(self) -> list[GpuReading]:
-        """Return what each GPU does at this moment; None for what it does not tell, ``error`` where it is lost."""
+        """What each GPU does at this moment; None for what it does not tell, ``error`` where it is lost."""
         return [self._reading(gpu) for gpu in self.gpus]
 
     def facts(self) -> list[GpuFacts]:
-        """Return what each GPU is, and what it does at this moment. Never raises."""
+        """What each GPU is, and what it does at this moment. Never raises."""
         found: list[GpuFacts] = []
         for gpu, reading in zip(self.gpus, self.readings(), strict=True):
             reasons, state = reading["clock_reasons"], self._ask(gpu, "nvmlDeviceGetPerformanceState")
@@ -87,7 +87,7 @@ class Nvml:
         return found
 
     def processes(self) -> list[GpuProcess]:
-        """Return the processes that compute on these GPUs, as far as the driver shows them here."""
+        """The processes that compute on these GPUs, as far as the driver shows them here."""
         return [
             {
                 "gpu_uuid": gpu.uuid,
@@ -130,7 +130,7 @@ class Nvml:
         return reading
 
     def _ask(self, gpu: Gpu, name: str, *more: object) -> Any:
-        """Return what a call of NVML returns, or None where it fails. A GPU that is lost is asked no more."""
+        """What a call of NVML returns, or None where it fails. A GPU that is lost is asked no more."""
         if gpu.index in self._lost:
             return None
         try:
@@ -160,7 +160,7 @@ class Nvml:
 
 
 def open_nvml(asked: Sequence[str] = (), pids: Collection[int] = ()) -> Nvml:
-    """Return a session with the GPUs that a run uses. Never raises: without any, its ``why`` says the reason.
+    """A session with the GPUs that a run uses. Never raises: without any, its ``why`` says the reason.
 
     ``asked`` chooses, as words of `drafthouse_gpus`, or else CUDA_VISIBLE_DEVICES. Without a choice it is the GPUs on
     which the processes ``pids`` compute; where the driver shows none of these (from inside a container), all that it

@@ -26,7 +26,7 @@ MESSAGE_CHARACTERS = 300
 
 
 def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[Status, str | None]:
-    """Return how the request ended, and why when it did not end well."""
+    """How the request ended, and why when it did not end well."""
 
     def said() -> str:
         return _cut(_message(bytes(record.body)), endpoint) or record.error or "no text"
@@ -71,7 +71,7 @@ def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[S
 
 
 def _message(body: bytes) -> str:
-    """Return the readable part of an error document."""
+    """The readable part of an error document."""
     text = body.decode("utf-8", "replace").strip()
     try:
         document = json.loads(text)
@@ -85,5 +85,5 @@ def _message(body: bytes) -> str:
 
 
 def _cut(text: str, endpoint: Endpoint) -> str:
-    """Return as much of a server's message as is kept; the key goes first, for half of one would not be found."""
+    """As much of a server's message as is kept; the key goes first, for half of one would not be found."""
     return endpoint.without_key(text)[:MESSAGE_CHARACTERS]

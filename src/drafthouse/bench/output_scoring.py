@@ -105,7 +105,7 @@ class Logprobs(TypedDict):
 
 
 def asking_token_ids(groups: Sequence[Sequence[Ask]], most: int) -> list[tuple[Ask, ...]]:
-    """Return the groups of a round with token ids asked for ``most`` of their answers, as many of each group.
+    """The groups of a round with token ids asked for ``most`` of their answers, as many of each group.
 
     Short prompts first, each once. Answers that are held to a schema or a call are not the model's free choice: none
     of them.
@@ -125,7 +125,7 @@ def asking_token_ids(groups: Sequence[Sequence[Ask]], most: int) -> list[tuple[A
 
 
 def token_ids_of(record: Recording) -> TokenIds | None:
-    """Return the token ids of an answer and of its prompt, as text; None if not asked for, or not all came."""
+    """The token ids of an answer and of its prompt, as text; None if not asked for, or not all came."""
     if not (record.ask.extra or {}).get(_ASKING) or not record.stream:
         return None
     prompt: list[int] = []
@@ -204,7 +204,7 @@ def score_answers(endpoint: Endpoint, steps: Iterable[StepResult], tokens: int) 
 
 
 def _waiting(steps: Sequence[StepResult]) -> list[tuple[str, TokenIds, str, tuple[str, str]]]:
-    """Return what is to be scored, both arms' answers to a prompt next to each other: arm, ids, prompt's ids, texts."""
+    """What is to be scored, both arms' answers to a prompt next to each other: arm, ids, prompt's ids, texts."""
     kept: dict[Place, dict[str, TokenIds]] = {}
     texts: dict[tuple[str, Place], tuple[str, str]] = {}
     prompts: dict[tuple[str, str], str] = {}
@@ -256,7 +256,7 @@ def _score(endpoint: Endpoint, prompt: str, answer: str, tokens: int) -> Logprob
 
 
 def score_row(scored: Logprobs, texts: Sequence[str]) -> Score:
-    """Return the figures of one scored answer.
+    """The figures of one scored answer.
 
     ``tokens`` scored, ``misses`` (of them, those less likely than the target's own choice), ``worst`` (the largest
     such gap, in nats of log-probability), ``mean_logprob`` a token in nats, and ``same_text``: whether the ids say what
@@ -273,7 +273,7 @@ def score_row(scored: Logprobs, texts: Sequence[str]) -> Score:
 
 
 def scored_rows(steps: Iterable[StepResult], arm: str) -> list[ScoredAnswer]:
-    """Return the rows of an arm's scored answers; they stand in the steps of the baseline, which scored them."""
+    """The rows of an arm's scored answers; they stand in the steps of the baseline, which scored them."""
     told = [step["scoring"] for step in steps if step.get("scoring")]
     rows = [row.copy() for one in told for row in one["answers"] if row["arm"] == arm]
     for row in rows:
@@ -282,7 +282,7 @@ def scored_rows(steps: Iterable[StepResult], arm: str) -> list[ScoredAnswer]:
 
 
 def scoring_of(steps: Iterable[StepResult]) -> ScoringTotal | None:
-    """Return what scoring took in all; None where no step scored."""
+    """What scoring took in all; None where no step scored."""
     told = [step["scoring"] for step in steps if step.get("scoring")]
     if not told:
         return None
@@ -296,7 +296,7 @@ def scoring_of(steps: Iterable[StepResult]) -> ScoringTotal | None:
 
 
 def _plain(text: str) -> str:
-    """Return the printable ASCII of a text: a letter of several tokens is decoded otherwise token by token."""
+    """The printable ASCII of a text: a letter of several tokens is decoded otherwise token by token."""
     return "".join(character for character in text if "!" <= character <= "~")
 
 

@@ -14,7 +14,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def own_pids(endpoints: Sequence[Endpoint], state: MachineState) -> set[int]:
-    """Return the processes that are meant to be busy: the engines, and this client."""
+    """The processes that are meant to be busy: the engines, and this client."""
     ports = []
     for endpoint in endpoints:
         url = urlsplit(endpoint.base_url)
@@ -23,7 +23,7 @@ def own_pids(endpoints: Sequence[Endpoint], state: MachineState) -> set[int]:
 
 
 def engines_here(endpoints: Sequence[Endpoint]) -> set[int]:
-    """Return the engines' processes, of those that are asked on this machine and may be looked at."""
+    """The engines' processes, of those that are asked on this machine and may be looked at."""
     return own_pids(served_here(endpoints), read_cpu()) - {os.getpid()}
 
 

@@ -53,7 +53,7 @@ class Meter:
         return self._source.name if self._source else None
 
     def read(self) -> Reading | None:
-        """Return the counters now. Takes well under a millisecond, so it may stand beside a request."""
+        """The counters now. Takes well under a millisecond, so it may stand beside a request."""
         if self._source is None:
             return None
         try:
@@ -82,7 +82,7 @@ class Meter:
         self.idle_w = used / (after.at_s - before.at_s)
 
     def facts(self) -> PowerMeter:
-        """Return what a result says of the meter."""
+        """What a result says of the meter."""
         devices = list(self._source.devices) if self._source else []
         return {"source": self.source, "why": self.why, "devices": devices, "idle_w": self.idle_w}
 
@@ -99,7 +99,7 @@ class Meter:
 
 
 def open_meter(nvml: Nvml, root: Path = Path("/")) -> Meter:
-    """Return a meter on the best source that is there: the counters of a run's GPUs, their power, the CPU's counter."""
+    """A meter on the best source that is there: the counters of a run's GPUs, their power, the CPU's counter."""
     choices: list[Callable[[], Source]] = [lambda: Rapl(root)]
     reasons = [nvml.why] if nvml.why else []
     if nvml.gpus:
@@ -113,7 +113,7 @@ def open_meter(nvml: Nvml, root: Path = Path("/")) -> Meter:
 
 
 def spent(meter: Meter, before: Reading | None, after: Reading | None) -> EnergySpan | None:
-    """Return what was used between two readings: seconds, energy_j, and idle_j (None: idle is not known)."""
+    """What was used between two readings: seconds, energy_j, and idle_j (None: idle is not known)."""
     if before is None or after is None or after.at_s <= before.at_s:
         return None
     seconds = after.at_s - before.at_s
@@ -155,7 +155,7 @@ class Tally:
             self.lost = True
 
     def total(self) -> EnergySpan | None:
-        """Return all spans as one; None where one of them could not be read: half a sum is no sum."""
+        """All spans as one; None where one of them could not be read: half a sum is no sum."""
         if not self.spans or self.lost:
             return None
         idle = [span["idle_j"] for span in self.spans if span["idle_j"] is not None]
@@ -167,7 +167,7 @@ class Tally:
 
 
 def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, output_tokens: int | None = None) -> Power:
-    """Return a result's `power` from spans and the meter's facts: watts, joules, seconds.
+    """A result's `power` from spans and the meter's facts: watts, joules, seconds.
 
     mean_w = energy_j / seconds; energy_above_idle_j = energy_j - idle_w * seconds, the idle power being the
     one that was noted before each span; j_per_output_token is of all the energy. All numbers are None, and `why`
@@ -214,7 +214,7 @@ class PowerBeside:
         self._after = self._meter.read()
 
     def report(self, requests: Sequence[Request], unfinished: int) -> Beside:
-        """Return `power` of the step, with the output tokens of the same time; None where not all were counted."""
+        """`power` of the step, with the output tokens of the same time; None where not all were counted."""
         power = power_of([spent(self._meter, self._before, self._after)], self._meter.facts())
         # An answer that was broken off took energy for tokens that nobody counted.
         unknown = unfinished or any(one["output_tokens"] is None and one["chunks"] for one in requests)

@@ -29,7 +29,7 @@ class Source(Protocol):
         """Whose energy it is."""
 
     def joules(self) -> tuple[float, ...]:
-        """Return what each device has used since some moment in the past; raises Unreadable."""
+        """What each device has used since some moment in the past; raises Unreadable."""
 
     def close(self) -> None:
         """Let go of what it holds."""
@@ -46,7 +46,7 @@ class NvmlCounter:
         self.devices = tuple(gpu.name for gpu in nvml.gpus)
 
     def joules(self) -> tuple[float, ...]:
-        """Return the counters."""
+        """The counters."""
         return self._nvml.energy_j()
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class NvmlPower:
         self._thread.start()
 
     def joules(self) -> tuple[float, ...]:
-        """Return the energy since this source was opened, up to this moment."""
+        """The energy since this source was opened, up to this moment."""
         self._add()
         if self._error:
             raise self._error
@@ -116,7 +116,7 @@ class Rapl:
         self._turns = [0] * len(self._files)
 
     def joules(self) -> tuple[float, ...]:
-        """Return the counters, which begin anew at their range (some minutes at full power) counted on."""
+        """The counters, which begin anew at their range (some minutes at full power) counted on."""
         counts = self._counts()
         for place, (before, after) in enumerate(zip(self._last, counts, strict=True)):
             self._turns[place] += after < before

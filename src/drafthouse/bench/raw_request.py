@@ -17,7 +17,7 @@ OK_STATUS = 200
 
 
 def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request:
-    """Return what happened in one request, as plain data.
+    """What happened in one request, as plain data.
 
     ``zero_s`` is the run's start on the client's clock. With t_n the arrival of the n-th chunk that
     carried tokens and N the server's own count of output tokens:

@@ -67,7 +67,7 @@ _NAMES: dict[str, Literal["ttft_ms", "ttfat_ms", "tpot_ms", "e2el_ms"]] = {
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """Return the percentile by linear interpolation between the two nearest values; None of nothing."""
+    """The percentile by linear interpolation between the two nearest values; None of nothing."""
     if not values:
         return None
     ordered = sorted(values)
@@ -78,7 +78,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 
 def spread(values: Sequence[float], name: str) -> dict[str, float | None]:
-    """Return mean, median, population standard deviation and p99 as `mean_<name>_ms` and so on."""
+    """Mean, median, population standard deviation and p99 as `mean_<name>_ms` and so on."""
     mean = math.fsum(values) / len(values) if values else None
     std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values)) if mean is not None else None
     return {
@@ -99,7 +99,7 @@ def assemble(
     log: str | None = None,
     more: ArmExtras | None = None,
 ) -> ArmResult:
-    """Return the result of ``arm`` from its steps, in the order they were measured.
+    """The result of ``arm`` from its steps, in the order they were measured.
 
     ``engine`` is what is known of the engine ({id, version, ...}), ``log`` the text of its log while it
     was measured: the last source for acceptance, where neither counters nor answers tell it. ``more`` is kept with it.
@@ -193,7 +193,7 @@ def _numbers(
     counters: Sequence[CounterReading],
     log: str | None,
 ) -> Measured:
-    """Return the counts, speeds and acceptance of some requests."""
+    """The counts, speeds and acceptance of some requests."""
     ended = Counter(request["status"] for request in requests)
     good = [request for request in requests if request["status"] == OK]
     duration = math.fsum(span["duration_s"] for span in spans)
@@ -227,7 +227,7 @@ def _numbers(
 
 
 def _output_tokens(requests: Iterable[Request]) -> int:
-    """Return the output tokens of the whole answers."""
+    """The output tokens of the whole answers."""
     return sum(request["output_tokens"] or 0 for request in requests if request["status"] == OK)
 
 
@@ -241,13 +241,13 @@ def _latencies(good: Sequence[Request]) -> Latencies:
 
 
 def _reasoning(requests: Sequence[Request]) -> Reasoning:
-    """Return how many of the whole answers began with reasoning: a model that thinks is another task."""
+    """How many of the whole answers began with reasoning: a model that thinks is another task."""
     good = [request for request in requests if request["status"] == OK]
     return {"answers": sum(bool(request.get("reasoning_text")) for request in good), "of": len(good)}
 
 
 def acceptance_of(requests: Sequence[Request], counters: Sequence[CounterPair], log: str | None) -> Acceptance:
-    """Return acceptance from the first source that tells it for all of the requests."""
+    """Acceptance from the first source that tells it for all of the requests."""
     deltas = [difference(one["before"], one["after"]) for one in counters]
     known = [delta for delta in deltas if delta is not None]
     if known and len(known) == len(deltas):
@@ -266,12 +266,12 @@ def acceptance_of(requests: Sequence[Request], counters: Sequence[CounterPair], 
 
 
 def not_well(result: ArmResult) -> int:
-    """Return how many requests of a result did not end well."""
+    """How many requests of a result did not end well."""
     return sum(result[status] for status in _NOT_WELL)
 
 
 def summary_lines(result: ArmResult) -> list[str]:
-    """Return the result as lines for a terminal: what went wrong first, then a row a group."""
+    """The result as lines for a terminal: what went wrong first, then a row a group."""
     lines = _disturbed_lines(result) + _trouble_lines(result)
     lines += [
         f"{result['model_id']}: {count(result['completed'], 'request')} measured, "
@@ -311,7 +311,7 @@ def summary_lines(result: ArmResult) -> list[str]:
 
 
 def _power_lines(result: ArmResult) -> list[str]:
-    """Return what was used of power, where it could be read."""
+    """What was used of power, where it could be read."""
     power = result.get("power")
     if not power or (joules := power.get("j_per_output_token")) is None:
         return []
@@ -321,7 +321,7 @@ def _power_lines(result: ArmResult) -> list[str]:
 
 
 def _without_tpot_lines(result: ArmResult) -> list[str]:
-    """Return how many whole answers have no time per token, and are in none of its figures."""
+    """How many whole answers have no time per token, and are in none of its figures."""
     number = result.get("without_tpot")
     if not number:
         return []
@@ -332,7 +332,7 @@ def _without_tpot_lines(result: ArmResult) -> list[str]:
 
 
 def _disturbed_lines(result: ArmResult) -> list[str]:
-    """Return what a person must know before any number: it is not all there, or not the server's alone."""
+    """What a person must know before any number: it is not all there, or not the server's alone."""
     lines = ["Incomplete: the run was stopped early."] if result.get("incomplete") else []
     lines += [f"Polluted: {group}, round {number}: {said}." for group, number, said in disturbances(result)]
     # Not averaged away: tokens are what every speed below is made of.

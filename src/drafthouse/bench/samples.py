@@ -26,7 +26,7 @@ LEAST_PIECES = 3
 
 
 def requests_of(result: ArmResult) -> list[Request]:
-    """Return the raw requests of a result."""
+    """The raw requests of a result."""
     return list(result.get("requests") or [])
 
 
@@ -36,7 +36,7 @@ def whole_answers(result: ArmResult) -> list[Request]:
 
 
 def rounds_of(requests: Iterable[Request]) -> list[int]:
-    """Return the numbers of the rounds, in order."""
+    """The numbers of the rounds, in order."""
     return sorted({r.get("round") for r in requests}, key=lambda value: (value is None, value))
 
 
@@ -48,7 +48,7 @@ def pieces_of(gaps_ms: Iterable[float]) -> int:
 def time_per_token(
     ttft_ms: float | None, e2el_ms: float | None, output_tokens: int | None, gaps_ms: Sequence[float]
 ) -> float | None:
-    """Return (end - first token) / (tokens - 1) in ms, or None where that means nothing.
+    """(end - first token) / (tokens - 1) in ms, or None where that means nothing.
 
     ``gaps_ms`` are the times between the chunks that carried tokens. The first piece of an answer holds several tokens,
     and the formula takes all but one of them for tokens that were waited for: an error of up to one part in as many
@@ -63,7 +63,7 @@ def time_per_token(
 
 
 def measured_tpot(request: Request) -> float | None:
-    """Return the TPOT of a whole answer in ms, or None where it has none (see `time_per_token`).
+    """The TPOT of a whole answer in ms, or None where it has none (see `time_per_token`).
 
     It is asked of results of earlier versions too, which gave a TPOT to any answer.
     """
@@ -78,7 +78,7 @@ def measured_tpot(request: Request) -> float | None:
 
 
 def disturbances(result: ArmResult) -> list[tuple[str, int, str]]:
-    """Return what disturbed an arm while it was measured: the group, the round, and a sentence.
+    """What disturbed an arm while it was measured: the group, the round, and a sentence.
 
     That is somebody else's traffic on its server, and a machine that was suspended (`foreign_traffic.py`). A result of
     an older version, and an engine that counts nothing, tell nothing of it.
@@ -95,7 +95,7 @@ def disturbances(result: ArmResult) -> list[tuple[str, int, str]]:
 
 
 def throttled(result_by_arm: Mapping[str, ArmResult]) -> list[str]:
-    """Return a sentence for each arm that was told to come back later (HTTP 429): its clocks begin at the last try."""
+    """A sentence for each arm that was told to come back later (HTTP 429): its clocks begin at the last try."""
     found = []
     for arm, result in result_by_arm.items():
         waited = [r for r in requests_of(result) if r.get("throttled")]
@@ -120,5 +120,5 @@ def gave_nothing(request: Request) -> bool:
 
 
 def whole_prompt(prompt_id: object) -> str:
-    """Return the prompt that an id is about: `vacation#3` is the third time that `vacation` is asked."""
+    """The prompt that an id is about: `vacation#3` is the third time that `vacation` is asked."""
     return str(prompt_id).partition("#")[0]

@@ -34,7 +34,7 @@ _COUNTED = ("num_drafts", "draft_tokens", "accepted_tokens")
 
 
 def parse_counters(text: str) -> Snapshot:
-    """Return the speculation counters in a Prometheus text, summed over all labels but the position.
+    """The speculation counters in a Prometheus text, summed over all labels but the position.
 
     ``dialect`` is None when the text is from no engine that is known. ``present`` is False when the engine shows no
     such counters. A count that the engine does not keep is None.
@@ -70,7 +70,7 @@ def parse_counters(text: str) -> Snapshot:
 
 
 def unreadable(error: str) -> Snapshot:
-    """Return the snapshot of a server whose counters cannot be read."""
+    """The snapshot of a server whose counters cannot be read."""
     return _nothing_seen(None, error)
 
 
@@ -124,7 +124,7 @@ async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> S
 
 
 async def count_tokens(session: aiohttp.ClientSession, endpoint: Endpoint, text: str) -> tuple[int | None, str | None]:
-    """Return how many tokens the engine's tokenizer makes of ``text``, or None and why it cannot be asked.
+    """How many tokens the engine's tokenizer makes of ``text``, or None and why it cannot be asked.
 
     It stands at /tokenize, and each engine reads its own fields. Never raises.
     """
@@ -168,7 +168,7 @@ class _NoClock:
 
 
 def difference(before: Snapshot, after: Snapshot) -> Counts | None:
-    """Return what was counted between two snapshots, or None where that cannot be known.
+    """What was counted between two snapshots, or None where that cannot be known.
 
     Unknown: one of them was unreadable, no engine's, smaller than before (a restarted server), or impossible (more was
     accepted than drafted). An engine that
@@ -197,7 +197,7 @@ def difference(before: Snapshot, after: Snapshot) -> Counts | None:
 
 
 def total(deltas: Iterable[Counts]) -> Counts:
-    """Return the sum of what `difference` returned."""
+    """The sum of what `difference` returned."""
     result = _nothing()
     for delta in deltas:
         for name in _COUNTED:
@@ -209,7 +209,7 @@ def total(deltas: Iterable[Counts]) -> Counts:
 
 
 def acceptance(source: str | None, counts: Counts) -> Acceptance:
-    """Return the acceptance fields of a result from counts; None where the counts do not say it."""
+    """The acceptance fields of a result from counts; None where the counts do not say it."""
     drafts, drafted, accepted = counts["num_drafts"], counts["draft_tokens"], counts["accepted_tokens"]
     positions = counts["per_position"]
     return {
@@ -226,7 +226,7 @@ def acceptance(source: str | None, counts: Counts) -> Acceptance:
 
 
 def acceptance_from_requests(requests: Sequence[Request]) -> Acceptance | None:
-    """Return the acceptance that the answers themselves tell, or None when they tell nothing.
+    """The acceptance that the answers themselves tell, or None when they tell nothing.
 
     Three engines, three ways: vLLM's `metrics.speculative_decoding` (all fields; acceptance at position i
     is the share of drafts that kept more than i tokens), llama.cpp's `timings.draft_n` and
@@ -272,7 +272,7 @@ def _from_spec_metrics(metrics: Sequence[Mapping[str, Any]]) -> Acceptance:
 
 
 def acceptance_from_log(text: str) -> Acceptance | None:
-    """Return the acceptance that an engine's log tells, or None where it tells none."""
+    """The acceptance that an engine's log tells, or None where it tells none."""
     lines = [line for engine in DIALECTS.values() for line in engine.log_lines(text)]
     if not lines:
         return None

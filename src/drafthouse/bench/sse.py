@@ -76,7 +76,7 @@ class Answer:
 
 
 def says_done(body: bytes | bytearray, new: int) -> bool:
-    """Return whether `[DONE]` stands on a line of its own in the last ``new`` bytes of a stream, or ends in them.
+    """Whether `[DONE]` stands on a line of its own in the last ``new`` bytes of a stream, or ends in them.
 
     For the client, after a read that may hold it: text that merely quotes the word stands inside a line of JSON.
     """
@@ -84,7 +84,7 @@ def says_done(body: bytes | bytearray, new: int) -> bool:
 
 
 def split_events(body: bytes, times_s: Sequence[float], ends: Sequence[int]) -> list[Event]:
-    """Return the events of a stream, in order.
+    """The events of a stream, in order.
 
     ``ends[i]`` is the length of ``body`` after read number i, ``times_s[i]`` (seconds) when that read
     returned. An event has arrived when the blank line after it has. A last event without its blank line
@@ -126,12 +126,12 @@ def _field(line: bytes, name: str, data: list[str]) -> str:
 
 
 def one_event(body: bytes, time_s: float) -> list[Event]:
-    """Return an answer that came as a whole, as the events of a stream that carried all of it at once."""
+    """An answer that came as a whole, as the events of a stream that carried all of it at once."""
     return [Event(time_s, "message", body.decode("utf-8", "replace")), Event(time_s, "message", "[DONE]")]
 
 
 def read_answer(events: Sequence[Event]) -> Answer:
-    """Return what the events say.
+    """What the events say.
 
     A role chunk with empty content is no token. Usage may come once, twice or with every chunk: the last
     one counts. Data that is no JSON object makes the answer's ``error``, whole: whoever keeps it takes the key

@@ -81,7 +81,7 @@ async def until_something_stands(
 
 
 def stood_still(why: str, under_way: str) -> StoodStill:
-    """Return the error for a measurement that was given up; ``under_way`` says which requests waited."""
+    """The error for a measurement that was given up; ``under_way`` says which requests waited."""
     return StoodStill(
         Problem(
             "measurement-stalled",

@@ -76,7 +76,7 @@ class Estimate:
     reach: float
 
     def as_dict(self) -> Estimated:
-        """Return the estimate as plain data, for JSON."""
+        """The estimate as plain data, for JSON."""
         return {
             "median": self.median,
             "low": self.low,
@@ -88,7 +88,7 @@ class Estimate:
 
 
 def median(values: Sequence[float]) -> float:
-    """Return the median; the mean of the middle two where the count is even.
+    """The median; the mean of the middle two where the count is even.
 
     Raises ValueError for no values.
     """
@@ -98,7 +98,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def reachable_confidence(n: int) -> float:
-    """Return the most that an interval between the extremes of ``n`` values can claim for their median.
+    """The most that an interval between the extremes of ``n`` values can claim for their median.
 
     The median of the population lies outside only when all values fell on one side of it: 2 / 2^n
     (David and Nagaraja, Order Statistics, 3rd edition 2003, section 7.1). No resampling gets past that.
@@ -107,12 +107,12 @@ def reachable_confidence(n: int) -> float:
 
 
 def values_needed(confidence: float = CONFIDENCE) -> int:
-    """Return the fewest values whose median can have an interval of that confidence (6 at 95 %)."""
+    """The fewest values whose median can have an interval of that confidence (6 at 95 %)."""
     return max(1, math.ceil(1.0 - math.log2(1.0 - confidence)))
 
 
 def median_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Estimate:
-    """Return the median of ``values`` with an interval between order statistics, both ends inclusive.
+    """The median of ``values`` with an interval between order statistics, both ends inclusive.
 
     The k-th smallest and the k-th largest of n values hold the population's median with the probability
     1 - 2 P(Binomial(n, 1/2) < k), whatever the law (David and Nagaraja, section 7.1). Between the two k on either
@@ -140,7 +140,7 @@ def median_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) 
 
 
 def interval_ends(ordered: Floats, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:
-    """Return both ends of :func:`median_interval` of values in ascending order along the last axis."""
+    """Both ends of :func:`median_interval` of values in ascending order along the last axis."""
     n = ordered.shape[-1]
     place, share = _order_statistics(n, min(confidence + EXTRA, (1.0 + confidence) / 2.0))
     after = min(place + 1, n - 1)
@@ -153,7 +153,7 @@ def interval_ends(ordered: Floats, confidence: float = CONFIDENCE) -> tuple[Floa
 
 @cache
 def _order_statistics(n: int, confidence: float) -> tuple[int, float]:
-    """Return the place of the lower end among n ordered values, and the share of the way to the next one.
+    """The place of the lower end among n ordered values, and the share of the way to the next one.
 
     With g(k) the confidence of the k-th from either end, g(k) >= confidence > g(k+1) and
     i = (g(k) - confidence) / (g(k) - g(k+1)), the share is (n - k) i / (k + (n - 2k) i).
@@ -224,7 +224,7 @@ def bootstrap_median(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> Estimate:
-    """Return the median of ``values`` with its percentile bootstrap interval, both ends inclusive.
+    """The median of ``values`` with its percentile bootstrap interval, both ends inclusive.
 
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13: draw as many values with
     replacement, take their median, repeat; the interval lies between the two (1 - confidence)/2 tail
@@ -255,7 +255,7 @@ def bootstrap_median(
 def paired_ratios(
     numerator: Mapping[Key, Sequence[float]], denominator: Mapping[Key, Sequence[float]]
 ) -> dict[Key, float]:
-    """Return numerator over denominator for every key that both have; no unit.
+    """Numerator over denominator for every key that both have; no unit.
 
     Several values of a key (the rounds of a prompt) are first reduced to their median, so that a prompt
     counts once however often it was sent. Keys without values, or whose denominator is not above 0, are
@@ -273,5 +273,5 @@ def paired_ratios(
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    """Return the median with its 95 % interval, or None for no values: for tables, where a gap is a gap."""
+    """The median with its 95 % interval, or None for no values: for tables, where a gap is a gap."""
     return median_interval(values) if values else None

@@ -210,7 +210,7 @@ class _Step:
         return await asyncio.to_thread(read_machine, nvml=self.nvml)
 
     def as_data(self, after: MachineFacts) -> StepResult:
-        """Return what was measured; ``after`` is the state of the machine at the end."""
+        """What was measured; ``after`` is the state of the machine at the end."""
         settings = asdict(self.options)
         settings |= {"warmups": self.warmups, "interleaved": len(self.endpoints) > 1}
         return {
@@ -227,7 +227,7 @@ class _Step:
         }
 
     def so_far(self) -> StepResult:
-        """Return the step as it stands when it is stopped: of the group under way, the requests that had ended."""
+        """The step as it stands when it is stopped: of the group under way, the requests that had ended."""
         if self.going is not None:
             nothing = unreadable("stopped before the end of the group")
             for endpoint in self.endpoints:
@@ -239,7 +239,7 @@ class _Step:
         return self.as_data(self.before) | {"incomplete": True}
 
     def under_way(self) -> str:
-        """Return which requests wait for an answer now, for people."""
+        """Which requests wait for an answer now, for people."""
         if self.going is None:
             return f"in phase: {self.phase}"
         group, waiting = self.going.group, []
@@ -354,7 +354,7 @@ class _Step:
                     request["tokenized"], arm["tokenizer"]["error"] = number, error
 
     def in_turn(self, number: int) -> list[Endpoint]:
-        """Return the endpoints, in reverse every second time."""
+        """The endpoints, in reverse every second time."""
         return self.endpoints if number % 2 else self.endpoints[::-1]
 
     async def read_counters(self, session: aiohttp.ClientSession) -> dict[str, Snapshot]:

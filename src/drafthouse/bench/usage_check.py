@@ -33,13 +33,13 @@ TOKENIZED = 3
 
 
 def content_of(request: Request) -> str:
-    """Return everything an answer said: thoughts, text, and calls."""
+    """Everything an answer said: thoughts, text, and calls."""
     calls = "".join(f"{one.get('name')}{one.get('arguments')}" for one in request.get("tool_calls") or [])
     return f"{request.get('reasoning_text') or ''}{request.get('text') or ''}{calls}"
 
 
 def least_generated(request: Cost) -> int:
-    """Return how many output tokens a request cost at least, whatever its usage says: a chunk holds one or more."""
+    """How many output tokens a request cost at least, whatever its usage says: a chunk holds one or more."""
     told = (request.get("timings") or {}).get("predicted_n")
     # One token of a call may come in several chunks: its name, and the beginning of its arguments.
     chunks = 0 if request.get("tool_calls") else request.get("chunks") or 0
@@ -58,7 +58,7 @@ def apart(one: float, other: float, answers: int, share: float = SHARE) -> bool:
 
 
 def contradictions(results: Mapping[str, ArmResult], groups: Sequence[str]) -> list[str]:
-    """Return a sentence for each two sources that disagree on these groups, of each arm and between the two."""
+    """A sentence for each two sources that disagree on these groups, of each arm and between the two."""
     found = [f"{arm}: {said}" for arm, result in results.items() for said in of_result(result, groups)]
     pair = _equal_texts(*(_whole(result, groups) for result in results.values())) if len(results) == 2 else None
     if pair:
@@ -73,7 +73,7 @@ def contradictions(results: Mapping[str, ArmResult], groups: Sequence[str]) -> l
 
 
 def of_result(result: ArmResult, groups: Sequence[str] | None = None) -> list[str]:
-    """Return a sentence for each two sources that disagree in one arm's result; ``groups`` None is all of them."""
+    """A sentence for each two sources that disagree in one arm's result; ``groups`` None is all of them."""
     requests = _whole(result, groups)
     checks = [_max_tokens, _chunks, _timings]
     if not (result.get("settings") or {}).get("ignore_eos"):
@@ -84,7 +84,7 @@ def of_result(result: ArmResult, groups: Sequence[str] | None = None) -> list[st
 
 
 def sources_of(result: ArmResult) -> dict[str, str | None]:
-    """Return each source beside the text and the stream, with why it was not there; None where it was."""
+    """Each source beside the text and the stream, with why it was not there; None where it was."""
     older = "the result is too old to contain it"
     requests, counters = _whole(result, None), result.get("counters") or []
     missing: dict[str, str | None] = dict.fromkeys(("max_tokens", "the engine's counters", "the engine's tokenizer"))
@@ -101,7 +101,7 @@ def sources_of(result: ArmResult) -> dict[str, str | None]:
 
 
 def not_compared(sources: Mapping[str, Mapping[str, str | None]]) -> list[str]:
-    """Return what `sources_of` both arms lacks, as a sentence; none where all of it was there."""
+    """What `sources_of` both arms lacks, as a sentence; none where all of it was there."""
     lacking = {name: why for own in sources.values() for name, why in own.items() if why}
     told = [f"{name} ({why})" for name, why in lacking.items()]
     return [f"Whether the token counts (usage) agree with {listing(told)}."] if told else []
@@ -116,7 +116,7 @@ def _whole(result: ArmResult, groups: Sequence[str] | None) -> list[Request]:
 
 
 def _usage(request: Request) -> int:
-    """Return the server's count of an answer's tokens; those of `_whole` have one."""
+    """The server's count of an answer's tokens; those of `_whole` have one."""
     return request["output_tokens"] or 0
 
 
@@ -195,7 +195,7 @@ def _counters(result: ArmResult, groups: Sequence[str] | None) -> list[str]:
 
 
 def _equal_texts(one: Sequence[Request], other: Sequence[Request]) -> tuple[int, str, tuple[int, int]] | None:
-    """Return how many answers said the same in both arms, the one that is furthest apart, and what each arm counted."""
+    """How many answers said the same in both arms, the one that is furthest apart, and what each arm counted."""
 
     def key(request: Request) -> tuple[int, str, str]:
         return request.get("round"), request.get("group"), request.get("prompt_id")

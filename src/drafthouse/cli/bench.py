@@ -55,7 +55,7 @@ ARM = "single"
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "bench")
     server = parser.add_argument_group("server")
     server.add_argument("--base-url", required=True, help="server URL, with or without /v1")
@@ -105,7 +105,7 @@ def options() -> Parser:
 
 
 def count(text: str) -> int:
-    """Return a whole number, 0 or more."""
+    """A whole number, 0 or more."""
     number = int(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is not 0 or more")
@@ -113,7 +113,7 @@ def count(text: str) -> int:
 
 
 def read_key(path: Path | None) -> str | None:
-    """Return the key from its file or the environment. Raises DrafthouseError when the file cannot be read."""
+    """The key from its file or the environment. Raises DrafthouseError when the file cannot be read."""
     if path is None:
         return os.environ.get("OPENAI_API_KEY") or None
     try:
@@ -197,7 +197,7 @@ class Progress:
 
 
 def what_is_sent(given: argparse.Namespace) -> tuple[Endpoint, Suite]:
-    """Return the server and the prompts. Raises DrafthouseError."""
+    """The server and the prompts. Raises DrafthouseError."""
     check_before(given)
     endpoint = Endpoint(
         ARM,
@@ -219,7 +219,7 @@ def what_is_sent(given: argparse.Namespace) -> tuple[Endpoint, Suite]:
 
 
 def step_from(given: argparse.Namespace) -> StepOptions:
-    """Return how the one step is measured."""
+    """How the one step is measured."""
     return StepOptions(
         concurrency=given.max_concurrency,
         rounds=given.rounds,

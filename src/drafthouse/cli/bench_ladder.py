@@ -68,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _reader(read: Callable[[str], Read]) -> Callable[[str], Read]:
-    """Return ``read`` with its errors in the form that argparse shows."""
+    """``read`` with its errors in the form that argparse shows."""
 
     def reader(text: str) -> Read:
         try:
@@ -87,13 +87,13 @@ def _above_0(text: str) -> float:
 
 
 def wanted(options: argparse.Namespace) -> bool:
-    """Return whether a ladder is asked for."""
+    """Whether a ladder is asked for."""
     names = ("ladder", "rate", "time", "narrow", "limit_ttft", "limit_tpot")
     return any(getattr(options, name) is not None for name in names)
 
 
 def plan_from(options: argparse.Namespace, kinds: tuple[str, ...]) -> LadderPlan:
-    """Return the plan.
+    """The plan.
 
     Without --ladder and --rate it has the one level of --max-concurrency. Raises DrafthouseError.
     """
@@ -123,7 +123,7 @@ def plan_from(options: argparse.Namespace, kinds: tuple[str, ...]) -> LadderPlan
 
 
 def key_of(endpoint: Endpoint, suite: Suite, plan: LadderPlan) -> str:
-    """Return the hash of all that makes two ladders one: server, model, prompts, settings. The API key is not in it."""
+    """The hash of all that makes two ladders one: server, model, prompts, settings. The API key is not in it."""
     parts = [endpoint.root, endpoint.model, suite, sorted(vars(plan).items())]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

@@ -23,7 +23,7 @@ def show(page: Path, what: str = "report") -> None:
 
 
 def has_screen(environ: Mapping[str, str], platform: str) -> bool:
-    """Return whether a browser would be seen: a display, and nobody who came over SSH without one of theirs."""
+    """Whether a browser would be seen: a display, and nobody who came over SSH without one of theirs."""
     if platform in ("darwin", "win32"):
         return not any(environ.get(name) for name in _FAR)
     display = environ.get("WAYLAND_DISPLAY") or environ.get("DISPLAY")

@@ -18,7 +18,7 @@ from .playbooks import inventory_for, on_inventory, play
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = on_inventory(__doc__, "bundle-report")
     parser.set_defaults(inventory=None)
     parser.add_argument("--profile", help="profile that should be served (default: the inventory's)")

@@ -31,7 +31,7 @@ from .parser import Parser, parser_of, reports_option
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "compare")
     parser.add_argument("a", metavar="A", help="the report to compare with")
     parser.add_argument("b", metavar="B", help="the report to judge")
@@ -55,7 +55,7 @@ def regression_option(parser: Parser, what: str) -> None:
 
 
 def per_cent(text: str) -> float:
-    """Return a percentage as a fraction: ``5`` and ``5%`` are 0.05."""
+    """A percentage as a fraction: ``5`` and ``5%`` are 0.05."""
     try:
         value = float(text.strip().removesuffix("%"))
     except ValueError:
@@ -66,7 +66,7 @@ def per_cent(text: str) -> float:
 
 
 def shown(found: Comparison, form: str) -> str:
-    """Return a comparison in the form that was asked for."""
+    """A comparison in the form that was asked for."""
     if form == "json":
         return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
     if form == "markdown":

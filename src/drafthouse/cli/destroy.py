@@ -37,7 +37,7 @@ from .say import said_yes, say
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "destroy")
     parser.add_argument("names", nargs="*", metavar="WHICH", help="instance number, id or label (default: all of ours)")
     parser.add_argument("--list", action="store_true", help="show what is billing, and destroy nothing")
@@ -53,7 +53,7 @@ def options() -> Parser:
 
 
 def unseen(open_ones: Sequence[Rental]) -> str:
-    """Return what the ledger alone says may bill, where vast.ai cannot be asked."""
+    """What the ledger alone says may bill, where vast.ai cannot be asked."""
     if not open_ones:
         return f"\naccording to the ledger, nothing of ours bills; {CONSOLE} shows what really does"
     lines = [

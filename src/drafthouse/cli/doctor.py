@@ -42,7 +42,7 @@ HostCheck = dict[str, Any]
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "doctor", takes_words=True)
     parser.add_argument("--inventory", help="inventory name, or a path (default: the profile's, or local)")
     parser.add_argument("--profile", help="profile that should be served (default: the inventory's)")
@@ -52,7 +52,7 @@ def options() -> Parser:
 
 
 def look(given: argparse.Namespace) -> list[HostCheck]:
-    """Return all checks of all boxes, and of the account that they are rented from.
+    """All checks of all boxes, and of the account that they are rented from.
 
     Raises DrafthouseError where none is.
     """
@@ -89,7 +89,7 @@ def look(given: argparse.Namespace) -> list[HostCheck]:
 
 
 def account_checks(inventory: Path) -> list[HostCheck]:
-    """Return what is wrong between ledger and account, where the inventory asks vast.ai."""
+    """What is wrong between ledger and account, where the inventory asks vast.ai."""
     if not any(inventory.glob("*vastai.y*ml")) and not inventory.name.endswith(("vastai.yml", "vastai.yaml")):
         return []
     found = doctor_rentals.checks(state_folder() / LEDGER, os.environ, Path.home())
@@ -97,7 +97,7 @@ def account_checks(inventory: Path) -> list[HostCheck]:
 
 
 def lines(checks: Sequence[HostCheck]) -> list[str]:
-    """Return the checks of every box as people read them."""
+    """The checks of every box as people read them."""
     found: list[str] = []
     for host, of_host in groupby(checks, key=lambda one: str(one["host"])):
         own = [Finding(**{key: value for key, value in one.items() if key != "host"}) for one in of_host]

@@ -23,7 +23,7 @@ from .parser import Parser, parser_of, print_json
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "drafts")
     parser.add_argument("model", metavar="MODEL", help="an entry of the catalogue, or its repository")
     parser.add_argument(

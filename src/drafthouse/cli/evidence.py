@@ -41,7 +41,7 @@ from .parser import Parser, parser_of, reports_option
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "evidence")
     parser.add_argument("action", choices=("check", "add", "make"), help="check a folder, add it, or make one")
     parser.add_argument("folder", type=Path, help="the folder of evidence; for make a kept report, as for compare")
@@ -96,7 +96,7 @@ def of_report(report: Path, to: Path, house: House) -> Proven:
 
 
 def folder_name(day: str, gpu: str, profile: str) -> str:
-    """Return the name of an evidence folder: small letters, digits and hyphens."""
+    """The name of an evidence folder: small letters, digits and hyphens."""
     return "-".join([day, *re.findall(r"[a-z0-9]+", f"{gpu} {profile}".lower())])
 
 

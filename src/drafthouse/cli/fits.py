@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "fits")
     parser.add_argument("model", metavar="MODEL", help="an entry of the catalogue, org/name, or org/name:file.gguf")
     parser.add_argument(
@@ -55,7 +55,7 @@ def options() -> Parser:
 
 
 def context(text: str) -> int:
-    """Return a number of tokens, as 32k or 40960."""
+    """A number of tokens, as 32k or 40960."""
     tokens = counted(text)
     if not tokens:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of tokens, such as 32k")
@@ -126,7 +126,7 @@ def _cells(row: Fitting, wanted: int) -> list[str]:
 
 
 def model_of(word: str, house: House) -> ModelEntry:
-    """Return the catalogue's entry of a model, or the one that its repository gives now."""
+    """The catalogue's entry of a model, or the one that its repository gives now."""
     if find_model(word, house.models) is None and "/" in word:
         return read_entry(word, house).entry
     return house.models[model_named(word, house, "MODEL")]

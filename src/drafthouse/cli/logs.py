@@ -32,7 +32,7 @@ _END_S = 5.0
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "logs")
     parser.add_argument("--inventory", default="local", help="inventory name, or a path (default: local)")
     parser.add_argument("--host", default="", help="only this host")
@@ -45,7 +45,7 @@ def options() -> Parser:
 
 
 def sources(given: argparse.Namespace) -> list[Source]:
-    """Return where the logs come from. Raises DrafthouseError."""
+    """Where the logs come from. Raises DrafthouseError."""
     hosts = hosts_of(inventory_path(given.inventory))
     if not hosts:
         raise one_problem("no-host", "no host", "a box with logs", "write one into its hosts.yml", str(given.inventory))
@@ -136,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _nothing(given: argparse.Namespace) -> str:
-    """Return what to say where no box has a log."""
+    """What to say where no box has a log."""
     there = sorted(path.name for path in (ROOT / "inventory").iterdir() if path.is_dir())
     others = [name for name in there if name != given.inventory]
     where = given.host or f"the boxes of {given.inventory}"

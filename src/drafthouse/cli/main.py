@@ -89,7 +89,7 @@ drafthouse VERB --help shows the options and examples of one; --version the vers
 
 
 def help_text() -> str:
-    """Return the help of the command: its verbs, in groups, in the terminal's width."""
+    """The help of the command: its verbs, in groups, in the terminal's width."""
     lines = _USAGE.splitlines()
     for group, verbs in GROUPS.items():
         lines += ["", f"{group}:", *(f"  {name:<17} {verb.says}" for name, verb in verbs.items())]
@@ -100,7 +100,7 @@ def help_text() -> str:
 
 
 def version() -> str:
-    """Return the version: of the installed wheel, or of the clone."""
+    """The version: of the installed wheel, or of the clone."""
     return metadata.version("drafthouse") if INSTALLED else project()["version"]
 
 

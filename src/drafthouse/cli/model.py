@@ -32,7 +32,7 @@ from .parser import Parser, parser_of
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "model")
     parser.add_argument("action", choices=("add",), help="what to do")
     parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, org/name:file.gguf or a folder")
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def read_entry(word: str, house: House, head_for: str | None = None) -> Made:
-    """Return the entry of a model that is read now, telling which header is under way."""
+    """The entry of a model that is read now, telling which header is under way."""
     name = Name.of(word)
     found = read_model(name, token=usual_token(), tell=lambda line: print(f"  ... {printable(line)}", file=sys.stderr))
     return made_entry(found, house.models, head_for=head_for)

@@ -30,7 +30,7 @@ _LISTED = {"--target": "drafthouse models lists the models", "--gpu": "drafthous
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "new")
     parser.add_argument("--target", metavar="MODEL", help="an entry of the catalogue, or its repository")
     parser.add_argument("--gpu", metavar="HARDWARE", help="hardware of the catalogue, such as rtx6000")
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _asked(option: str, question: str) -> str:
-    """Return what a person at a terminal answers. Raises DrafthouseError where nobody is there."""
+    """What a person at a terminal answers. Raises DrafthouseError where nobody is there."""
     if sys.stdin.isatty() and (answer := input(f"{question}: ").strip()):
         return answer
     raise one_problem("missing-option", f"no {option}", "a name", _LISTED[option])

@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
     """Whether what stands behind the first `--` is for another program, and goes to ``words``."""
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: None = None) -> argparse.Namespace:  # type: ignore[override]
-        """Return the options. Raises DrafthouseError for an unknown one, and ends the program as argparse does."""
+        """The options. Raises DrafthouseError for an unknown one, and ends the program as argparse does."""
         own = list(sys.argv[1:] if args is None else args)
         split = own.index("--") if self.takes_words and "--" in own else len(own)
         for word in own[:split]:
@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser_of(doc: str | None, verb: str = "", *, takes_words: bool = False) -> Parser:
-    """Return the parser of a verb, or of a script; its help is the docstring, the first paragraph above the options."""
+    """The parser of a verb, or of a script; its help is the docstring, the first paragraph above the options."""
     text = doc or ""
     if "Exit status:" not in text:
         text = f"{text.rstrip()}\n\nExit status: 0 done; 2 an error (found, needed, do); docs/exit-codes.md."
@@ -120,12 +120,12 @@ def _drop_output() -> None:
 
 
 def coloured(stream: TextIO) -> bool:
-    """Return whether ``stream`` is a terminal of somebody who wants colours (https://no-color.org)."""
+    """Whether ``stream`` is a terminal of somebody who wants colours (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def positive(text: str) -> int:
-    """Return a whole number above 0."""
+    """A whole number above 0."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
@@ -143,7 +143,7 @@ def print_json(kind: str, data: Mapping[str, object]) -> None:
 
 
 def project() -> Mapping[str, str]:
-    """Return name, version and description of this clone's release."""
+    """Name, version and description of this clone's release."""
     import tomllib  # noqa: PLC0415 (Python 3.11; boxes may have 3.10)
 
     return dict(tomllib.loads(Path(ROOT, "pyproject.toml").read_text("utf-8"))["project"])

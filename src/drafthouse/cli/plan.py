@@ -20,7 +20,7 @@ from .profile_arguments import arguments, resolved
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = arguments(__doc__, "plan")
     parser.add_argument("--json", action="store_true", help="print the resolved profile as JSON")
     return parser

@@ -43,7 +43,7 @@ class Variables(TypedDict, total=False):
 
 
 def inventory_for(given: argparse.Namespace) -> str:
-    """Return the inventory that was named, else the one that the profile is for, else this machine's."""
+    """The inventory that was named, else the one that the profile is for, else this machine's."""
     return given.inventory or (inventory_of(given.profile) if given.profile else "local")
 
 
@@ -66,7 +66,7 @@ def environment() -> dict[str, str]:
 
 
 def _uv_cache() -> str:
-    """Return uv's own cache, which clones share, or one in the clone where the home may not be written to."""
+    """Uv's own cache, which clones share, or one in the clone where the home may not be written to."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or WORK, ".cache"))
     shared = Path(os.environ.get("UV_CACHE_DIR") or cache / "uv")
     with contextlib.suppress(OSError):
@@ -77,7 +77,7 @@ def _uv_cache() -> str:
 
 
 def command(playbooks: Sequence[str], inventory: str, variables: Variables, words: Sequence[str]) -> list[str]:
-    """Return the command line that plays ``playbooks``; ``words`` are a person's own, and come last."""
+    """The command line that plays ``playbooks``; ``words`` are a person's own, and come last."""
     given = {name: value for name, value in variables.items() if value not in (None, "", {})}
     more = ["-e", json.dumps(given)] if given else []
     return ["ansible-playbook", *map(playbook, playbooks), "-i", str(inventory_path(inventory)), *more, *words]
@@ -90,14 +90,14 @@ def play(playbooks: Sequence[str], inventory: str, variables: Variables, words: 
 
 
 def on_inventory(doc: str | None, verb: str, default: str = "local") -> Parser:
-    """Return the parser of a verb that plays on an inventory."""
+    """The parser of a verb that plays on an inventory."""
     parser = parser_of(doc, verb, takes_words=True)
     parser.add_argument("--inventory", default=default, help="inventory name, or a path (default: %(default)s)")
     return parser
 
 
 def for_profile(doc: str | None, verb: str) -> Parser:
-    """Return the parser of a verb that plays for a profile, on the boxes that its hardware is for."""
+    """The parser of a verb that plays for a profile, on the boxes that its hardware is for."""
     parser = parser_of(doc, verb, takes_words=True)
     parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
     parser.add_argument("--inventory", help="inventory name, or a path (default: the hardware's)")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def arguments(doc: str | None, verb: str) -> Parser:
-    """Return a parser with the arguments that name a profile, a site and overrides."""
+    """A parser with the arguments that name a profile, a site and overrides."""
     parser = parser_of(doc, verb)
     parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
     parser.add_argument(
@@ -48,7 +48,7 @@ def set_option(parser: Parser) -> None:
 
 
 def resolved(given: argparse.Namespace) -> ResolvedProfile:
-    """Return the resolved profile that the arguments name."""
+    """The resolved profile that the arguments name."""
     inventory = given.inventory or inventory_of(given.profile)
     have_entries(given.profile, given.set, inventory)
     site, of_inventory = site_on(inventory, given.host)

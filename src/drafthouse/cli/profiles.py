@@ -24,7 +24,7 @@ _WIDE = 140
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "profiles")
     parser.add_argument("--inventory", metavar="PROFILE", help="print only the inventory of this profile")
     parser.add_argument("--json", action="store_true", help="print them as JSON")
@@ -83,7 +83,7 @@ def _told(broken: Mapping[str, Sequence[Problem]]) -> dict[str, list[dict[str, s
 
 
 def _without(house: House, row: _Row) -> str:
-    """Return what a profile drafts with that names no draft."""
+    """What a profile drafts with that names no draft."""
     engine = house.engines.get(str(row["engine"]))
     method = engine["methods"].get(str(row["method"])) if engine else None
     return "the target's own head" if method and method["draft"] == "builtin" else "none: a lookup"

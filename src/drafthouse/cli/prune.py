@@ -23,7 +23,7 @@ from .parser import Parser, parser_of, print_json
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "prune")
     parser.add_argument("--inventory", default="local", help="inventory that defines models_dir (default: %(default)s)")
     parser.add_argument("--models-dir", type=Path, help="models folder (default: the inventory's)")

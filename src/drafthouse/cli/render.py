@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     return arguments(__doc__, "render")
 
 

@@ -61,7 +61,7 @@ SAME = ("same",)
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "rent")
     parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
     parser.add_argument(
@@ -116,7 +116,7 @@ def options() -> Parser:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the parsed command line."""
+    """The parsed command line."""
     parser = options()
     given = parser.parse_args(argv)
     if given.max_price is None and given.max_total is None and not given.dry_run:
@@ -125,7 +125,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def positive(text: str) -> float:
-    """Return a number above 0."""
+    """A number above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -136,12 +136,12 @@ def positive(text: str) -> float:
 
 
 def minutes(text: str) -> float:
-    """Return a number of minutes, which may be 0."""
+    """A number of minutes, which may be 0."""
     return 0.0 if text == "0" else positive(text)
 
 
 def share(text: str) -> float:
-    """Return a number from 0 to 1."""
+    """A number from 0 to 1."""
     value = positive(text)
     if value > 1:
         raise argparse.ArgumentTypeError(f"{text!r} is more than 1")
@@ -149,14 +149,14 @@ def share(text: str) -> float:
 
 
 def boxes(text: str) -> int:
-    """Return a number of boxes that one search can find."""
+    """A number of boxes that one search can find."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_OFFERS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MOST_OFFERS}")
     return int(text)
 
 
 def region(text: str) -> tuple[str, ...]:
-    """Return countries, or `SAME`."""
+    """Countries, or `SAME`."""
     if text.strip().lower() == SAME[0]:
         return SAME
     codes = tuple(code.strip().upper() for code in text.split(","))
@@ -166,7 +166,7 @@ def region(text: str) -> tuple[str, ...]:
 
 
 def public_key(named: Path | None, home: Path) -> str:
-    """Return the public key that the box is to let in.
+    """The public key that the box is to let in.
 
     DrafthouseError where there is none, or a private one is named.
     """
@@ -206,7 +206,7 @@ class Show:
 
 
 def ask(question: str) -> bool:
-    """Return whether a person at a terminal says yes."""
+    """Whether a person at a terminal says yes."""
     said = said_yes(question)
     if said is None:
         raise one_problem(
@@ -259,7 +259,7 @@ def dry_run_without_key(
 
 
 def rented(boxes: Sequence[Rented], profile: str) -> str:
-    """Return what to do with boxes that run."""
+    """What to do with boxes that run."""
     hour, total = math.fsum(box.price.hour for box in boxes), math.fsum(box.price.total for box in boxes)
     until = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(box.deadline for box in boxes)))
     itself, which = "it ends itself (if its own key may only stop it, its disk stays billed)", "this one"
@@ -289,7 +289,7 @@ def _runs(box: Rented) -> str:
 
 
 def stopped(asked: Sequence[str]) -> int:
-    """Return the exit status of a run that was stopped; StillBilling where something of it is open in the ledger."""
+    """The exit status of a run that was stopped; StillBilling where something of it is open in the ledger."""
     ledger = state_folder() / FILE
     known = rentals(ledger) if asked else {}
     left = [known[one] for one in asked if one in known and known[one].is_open]

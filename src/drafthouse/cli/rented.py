@@ -29,7 +29,7 @@ from .say import say
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "rented", takes_words=True)
     parser.add_argument("--destroy", required=True, metavar="WHEN", help="always, on-success or never")
     parser.add_argument("--inventory", default="vastai", help="inventory name; only the boxes of vastai are rented")
@@ -60,7 +60,7 @@ def _check(command: Sequence[str], destroy: str, inventory: str) -> None:
 
 
 def instances_in(file: Path) -> set[str] | None:
-    """Return the numbers of the instances that the playbook worked on, None where it did not come so far."""
+    """The numbers of the instances that the playbook worked on, None where it did not come so far."""
     try:
         return {str(number) for number in json.loads(file.read_text("utf-8"))["instances"]}
     except (OSError, ValueError, KeyError, TypeError):

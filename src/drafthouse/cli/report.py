@@ -46,7 +46,7 @@ from .parser import Parser, coloured, parser_of, print_json, reports_option
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "report")
     parser.add_argument(
         "--again", metavar="REPORT", help="make this report again, in place: a folder, or a name as for compare"
@@ -78,7 +78,7 @@ def options() -> Parser:
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Return the parsed command line."""
+    """The parsed command line."""
     parser = options()
     args = parser.parse_args(argv)
     if args.row is not None and (args.again or args.open is not None):
@@ -141,7 +141,7 @@ def print_row(reports: Path, name: str, *, as_json: bool) -> None:
 
 
 def page_of(reports: Path, name: str) -> Path:
-    """Return the page of a kept report, of the newest of all for an empty name. Raises DrafthouseError."""
+    """The page of a kept report, of the newest of all for an empty name. Raises DrafthouseError."""
     kept = find(reports, name, "--open") if name else newest_of_all(reports)
     page = kept / "report.html"
     if not page.is_file():

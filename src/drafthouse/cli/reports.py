@@ -26,7 +26,7 @@ _COLUMNS = ("measured", "profile", "host", "verdict", "speed-up", "name it as")
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "reports")
     parser.add_argument("profile", nargs="?", help="only this profile")
     reports_option(parser)

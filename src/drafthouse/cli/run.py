@@ -20,7 +20,7 @@ from .playbooks import for_profile, run_for_profile
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = for_profile(__doc__, "run")
     parser.add_argument("--stop-after", action="store_true", help="also stop every server at the end")
     return parser

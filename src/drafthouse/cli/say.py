@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 
 def said_yes(question: str) -> bool | None:
-    """Return whether a person at a terminal says yes; None where nobody is there to ask."""
+    """Whether a person at a terminal says yes; None where nobody is there to ask."""
     if not sys.stdin.isatty():
         return None
     try:

@@ -35,14 +35,14 @@ _SERVING = {"all", "settle", "experiment", "report"}
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "stoppable", takes_words=True)
     parser.add_argument("--stop-after", action="store_true", help="also stop every server at the end")
     return parser
 
 
 def playbook_of(command: Sequence[str], name: str, *more: str) -> list[str]:
-    """Return ``command`` with this one playbook in place of its own: the same inventory, variables and limits."""
+    """``command`` with this one playbook in place of its own: the same inventory, variables and limits."""
     places = [place for place, word in enumerate(command) if word.endswith(".yml") and command[place - 1] not in _TAKES]
     first = places[0] if places else 1
     rest = [word for place, word in enumerate(command) if place > first and place not in places]

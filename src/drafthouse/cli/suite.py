@@ -21,7 +21,7 @@ from .parser import Parser, parser_of
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "suite")
     parser.add_argument("action", choices=("add",), help="add: fetch it")
     parser.add_argument("name", choices=sorted(DATA_SETS), help="data set")

@@ -32,7 +32,7 @@ _LARGEST = 1_000_000  # bytes: a paste is not longer, a wrong file may be
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "translate")
     parser.add_argument("command", nargs="?", help="the command as ONE argument (default, and -: standard input)")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
@@ -76,14 +76,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _ended(found: Sequence[Translation], problems: Sequence[Problem]) -> int:
-    """Return the exit code: it cannot be said what a command does of which a part was not pasted."""
+    """The exit code: it cannot be said what a command does of which a part was not pasted."""
     if problems:
         return FAILED
     return CANNOT_SAY if any(one.asked for one in found) else DONE
 
 
 def _pasted(command: str | None) -> str:
-    """Return the paste, from the command line or standard input. Raises DrafthouseError where it is no text."""
+    """The paste, from the command line or standard input. Raises DrafthouseError where it is no text."""
     try:
         return text_of(sys.stdin.buffer.read(_LARGEST)) if command is None else checked_text(command)
     except BadDocument as error:
@@ -92,7 +92,7 @@ def _pasted(command: str | None) -> str:
 
 
 def _file(name: str) -> str | None:
-    """Return the text of a file that a command names, or None where there is none."""
+    """The text of a file that a command names, or None where there is none."""
     try:
         return Path(name).expanduser().read_text("utf-8")[:_LARGEST]
     except (OSError, ValueError):

@@ -89,7 +89,7 @@ class Work:
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "tune", takes_words=True)
     parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
     parser.add_argument("--budget", default="30m", help="total time: 90s, 30m, 1h30m (default: 30m)")
@@ -104,7 +104,7 @@ def options() -> Parser:
 
 
 def seconds_of(text: str) -> int:
-    """Return `1h30m`, `30m`, `90s` or `1800` in seconds.
+    """`1h30m`, `30m`, `90s` or `1800` in seconds.
 
     Raises DrafthouseError for anything else, and for too little.
     """
@@ -121,7 +121,7 @@ def seconds_of(text: str) -> int:
 
 
 def prepare(given: argparse.Namespace, budget_s: int) -> Work:
-    """Return what is to be done, with everything checked that needs no box."""
+    """What is to be done, with everything checked that needs no box."""
     name = given.profile
     inventory = given.inventory or inventory_of(name)
     have_entries(name, given.set, inventory)
@@ -292,7 +292,7 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
 
 
 def listed(work: Work) -> str:
-    """Return what would be tried, as text."""
+    """What would be tried, as text."""
     lines = [f"{family.id}: K = {', '.join(map(str, family.tokens))}" for family in work.space.families]
     lines[0] += f"  (the profile: K = {work.space.own.tokens})"
     lines += [f"{path}: {', '.join(map(str, values))}" for path, values in work.space.options]

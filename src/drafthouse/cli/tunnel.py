@@ -21,7 +21,7 @@ from .parser import Parser, parser_of
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "tunnel")
     parser.add_argument("--inventory", default="vastai", help="inventory name, or a path (default: vastai)")
     parser.add_argument("--host", default="", help="host of the inventory (default: the only one)")

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def options() -> Parser:
-    """Return the parser."""
+    """The parser."""
     parser = parser_of(__doc__, "upgrade", takes_words=True)
     parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
     parser.add_argument("version", help="the new version")
@@ -59,7 +59,7 @@ def options() -> Parser:
 
 
 def both(given: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProfile, str]:
-    """Return the resolved profile with the old and with the new version, and the tables of what changes.
+    """The resolved profile with the old and with the new version, and the tables of what changes.
 
     Raises DrafthouseError with what the new version lacks, or where both are the same.
     """
@@ -99,7 +99,7 @@ class Plays:
         return subprocess.run(words, cwd=WORK, env=environment, check=False).returncode == 0
 
     def hosts(self) -> list[str]:
-        """Return the names of the boxes. Raises DrafthouseError where the inventory cannot be read, or has none."""
+        """The names of the boxes. Raises DrafthouseError where the inventory cannot be read, or has none."""
         command = ["ansible", "all", "--list-hosts", "-i", self._inventory, *self._more]
         done = subprocess.run(command, cwd=WORK, capture_output=True, text=True, check=False)
         names = [line.strip() for line in done.stdout.splitlines()[1:] if line.strip()]

@@ -24,18 +24,18 @@ _LABEL = re.compile(r"^drafthouse-[a-z0-9]+-(\d{9,11})$")
 
 
 def deadline_of(label: str | None) -> int | None:
-    """Return the deadline (unix seconds) out of an instance's label, None where it is none of ours."""
+    """The deadline (unix seconds) out of an instance's label, None where it is none of ours."""
     found = _LABEL.match(label or "")
     return int(found[1]) if found else None
 
 
 def program() -> str:
-    """Return the text of the program."""
+    """The text of the program."""
     return Path(__file__).with_name("deadline_watch.py").read_text("utf-8")
 
 
 def onstart(deadline: int, hours: float, url: str) -> str:
-    """Return the shell lines that start the watch with the box; vast.ai takes 4048 characters in all.
+    """The shell lines that start the watch with the box; vast.ai takes 4048 characters in all.
 
     They run at every start of the container. An order that is there stays: a playbook's is the better one.
     """
@@ -52,7 +52,7 @@ def onstart(deadline: int, hours: float, url: str) -> str:
 
 
 def _short(text: str) -> str:
-    """Return the program without comments, docstrings and types, and with letters for the names of its variables."""
+    """The program without comments, docstrings and types, and with letters for the names of its variables."""
     tree = ast.fix_missing_locations(_Untyped().visit(ast.parse(text)))
     stored: dict[str, None] = {}
     for node in ast.walk(tree):

@@ -41,7 +41,7 @@ WAYS = ("DELETE", None, "destroyed"), ("PUT", {"state": "stopped"}, "stopped; it
 
 
 def left_of(arm: Data, now: Data) -> float:
-    """Return the seconds left by an order: from its own moment; with a deadline alone by a wall clock that can be."""
+    """The seconds left by an order: from its own moment; with a deadline alone by a wall clock that can be."""
     if arm.get("boot") == now["boot"]:
         left: float = arm["left_s"] - (now["up"] - arm["up"])
         return left
@@ -51,7 +51,7 @@ def left_of(arm: Data, now: Data) -> float:
 
 
 def went_on(state: Data, now: Data) -> tuple[float, float]:
-    """Return the seconds left after the time since `state`, and by how much the wall clock was set meanwhile."""
+    """The seconds left after the time since `state`, and by how much the wall clock was set meanwhile."""
     wall = now["wall"] - state["wall"]
     if state["boot"] != now["boot"]:
         return state["left_s"] - max(0, wall), 0
@@ -60,13 +60,13 @@ def went_on(state: Data, now: Data) -> tuple[float, float]:
 
 
 def clocks() -> Data:
-    """Return the machine's clocks: wall, seconds since its start, and which start that was."""
+    """The machine's clocks: wall, seconds since its start, and which start that was."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return {"wall": time.time(), "up": time.clock_gettime(time.CLOCK_BOOTTIME), "boot": file.read().strip()}
 
 
 def given() -> dict[str, str]:
-    """Return what the platform gave the container: SSH sessions do not see it, the first process does."""
+    """What the platform gave the container: SSH sessions do not see it, the first process does."""
     try:
         with open("/proc/1/environ", "rb") as file:
             pairs = (entry.partition("=") for entry in file.read().decode(errors="replace").split("\0"))
@@ -83,7 +83,7 @@ class Stay(urllib.request.HTTPRedirectHandler):
 
 
 def talk(verb: str, body: Data | None, url: str, environ: Mapping[str, str]) -> tuple[int, Data, Any]:
-    """Return status, JSON and time of an answer; 0 where none came. 401 where the platform gave no key."""
+    """Status, JSON and time of an answer; 0 where none came. 401 where the platform gave no key."""
     key, number = environ.get("CONTAINER_API_KEY"), environ.get("CONTAINER_ID", "")
     if not key or not number:
         return 401, {}, None
@@ -105,13 +105,13 @@ def talk(verb: str, body: Data | None, url: str, environ: Mapping[str, str]) -> 
 
 
 def ask(verb: str, body: Data | None, url: str, environ: Mapping[str, str]) -> int:
-    """Return the status of the answer; 400 where it says no in a good one."""
+    """The status of the answer; 400 where it says no in a good one."""
     status, data, _ = talk(verb, body, url, environ)
     return status if status != 200 or data.get("success") else 400
 
 
 def told(url: str, environ: Mapping[str, str]) -> Told | None:
-    """Return the provider's time, and since when the box is rented where it says that; None without an answer."""
+    """The provider's time, and since when the box is rented where it says that; None without an answer."""
     _, data, date = talk("GET", None, url, environ)
     try:
         now = email.utils.parsedate_to_datetime(date).timestamp()
@@ -149,7 +149,7 @@ class Watch:
             return False
 
     def read(self, name: str) -> Any:
-        """Return what a file of the folder says; None where it says nothing."""
+        """What a file of the folder says; None where it says nothing."""
         try:
             with open(f"{self.folder}/{name}.json") as file:
                 return json.load(file)

@@ -35,7 +35,7 @@ Table = Mapping[int, tuple[tuple[str, ...], int]]
 
 
 def processes() -> Table:
-    """Return all processes of the box; one that ends meanwhile is left out."""
+    """All processes of the box; one that ends meanwhile is left out."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -48,7 +48,7 @@ def processes() -> Table:
 
 
 def keepers(table: Table, home: str) -> set[int]:
-    """Return the processes that hold a server running, or would bring one back: they run out of ``home``."""
+    """The processes that hold a server running, or would bring one back: they run out of ``home``."""
     own = f"{home.rstrip('/')}/"
     program = re.compile(rf"{re.escape(own)}drafthouse-[0-9a-f]+\.pyz")
     return {
@@ -61,7 +61,7 @@ def keepers(table: Table, home: str) -> set[int]:
 
 
 def with_children(table: Table, pids: Collection[int]) -> set[int]:
-    """Return these and all that they started, this process never."""
+    """These and all that they started, this process never."""
     found = set(pids)
     while more := {pid for pid, (_, parent) in table.items() if parent in found} - found:
         found |= more
@@ -112,7 +112,7 @@ class _Docker(http.client.HTTPConnection):
         self.sock.connect(os.environ.get("DOCKER_HOST", _ENGINE).removeprefix("unix://"))
 
     def said(self, method: str, path: str) -> bytes:
-        """Return the body of the answer."""
+        """The body of the answer."""
         self.request(method, path)
         return self.getresponse().read()
 

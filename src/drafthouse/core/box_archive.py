@@ -27,13 +27,13 @@ sys.exit(main())
 
 
 def archive_file(home: str | Path) -> str:
-    """Return where the archive of these sources lies in a box's ``home``."""
+    """Where the archive of these sources lies in a box's ``home``."""
     return f"{home}/{archive()[0]}"
 
 
 @functools.cache
 def archive() -> tuple[str, bytes]:
-    """Return the archive's name and its bytes: the same ones for the same sources, whoever builds it."""
+    """The archive's name and its bytes: the same ones for the same sources, whoever builds it."""
     texts = {f"drafthouse/{name}": text for name, text in needed_by([_PROGRAMS]).items()}
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as file:
@@ -47,7 +47,7 @@ def archive() -> tuple[str, bytes]:
 
 
 def needed_by(modules: Iterable[str], library: Path = LIBRARY) -> dict[str, str]:
-    """Return the texts of these modules (`serving.restore`) and of all that they import, by path, sorted.
+    """The texts of these modules (`serving.restore`) and of all that they import, by path, sorted.
 
     Paths are relative to the library's folder; that each package has its `__init__.py` is seen to. What is imported for
     a type checker alone is imported by its absolute name, and not needed.

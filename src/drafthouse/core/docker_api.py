@@ -81,7 +81,7 @@ class DockerApi:
         self._path, self._timeout = path, timeout_s
 
     def call(self, method: str, path: str, body: Any = None, **query: str) -> Any:
-        """Return the answer: data where it is JSON, else text.
+        """The answer: data where it is JSON, else text.
 
         ``body`` is sent as JSON, or as a tar where it is bytes. Several JSON objects, a line each, are a list.
         """
@@ -96,7 +96,7 @@ class DockerApi:
         return lines[0] if len(lines) == 1 else lines or None
 
     def log(self, container: str, **query: str) -> str:
-        """Return what a container without a terminal printed; ``query``: since (epoch seconds), tail (lines)."""
+        """What a container without a terminal printed; ``query``: since (epoch seconds), tail (lines)."""
         path = f"/containers/{container}/logs"
         return output_of(self._answer("GET", path, None, {"stdout": "1", "stderr": "1", **query})[0])
 
@@ -132,12 +132,12 @@ class DockerApi:
         return True
 
     def info(self) -> EngineInfo:
-        """Return what the engine says of itself; DrafthouseError where it does not answer."""
+        """What the engine says of itself; DrafthouseError where it does not answer."""
         info: EngineInfo = self._told("/info")
         return info
 
     def version(self) -> EngineVersion:
-        """Return which engine it is; DrafthouseError where it does not answer."""
+        """Which engine it is; DrafthouseError where it does not answer."""
         version: EngineVersion = self._told("/version")
         return version
 
@@ -154,7 +154,7 @@ class DockerApi:
 
 
 def output_of(raw: bytes) -> str:
-    """Return what a container without a terminal printed: frames of eight bytes of head and their content."""
+    """What a container without a terminal printed: frames of eight bytes of head and their content."""
     text, at = b"", 0
     while at + 8 <= len(raw):
         length = int.from_bytes(raw[at + 4 : at + 8], "big")

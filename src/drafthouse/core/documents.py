@@ -55,12 +55,12 @@ def _no_json(why: str, place: str = "") -> BadDocument:
 
 
 def place_in(text: str, position: int) -> str:
-    """Return line and column, from 1, of the character at ``position``."""
+    """Line and column, from 1, of the character at ``position``."""
     return f"line {text.count(chr(10), 0, position) + 1}, column {position - text.rfind(chr(10), 0, position)}"
 
 
 def text_of(data: bytes) -> str:
-    """Return bytes as text: UTF-8, with or without the mark that some editors put in front. Raises BadDocument."""
+    """Bytes as text: UTF-8, with or without the mark that some editors put in front. Raises BadDocument."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -76,7 +76,7 @@ def text_of(data: bytes) -> str:
 
 
 def checked_text(text: str) -> str:
-    """Return text as it was given, on a command line too. Raises BadDocument for a zero byte, and for half characters.
+    """Text as it was given, on a command line too. Raises BadDocument for a zero byte, and for half characters.
 
     Those are what Python makes of bytes that are not UTF-8: no file and no terminal takes them.
     """
@@ -88,7 +88,7 @@ def checked_text(text: str) -> str:
 
 
 def read_json(path: Path, needed: str, do: str, *, where: str = "", most: int = MOST_BYTES) -> Any:
-    """Return the JSON in a file of at most ``most`` bytes.
+    """The JSON in a file of at most ``most`` bytes.
 
     Raises DrafthouseError with ``needed`` and ``do`` where it cannot be read, is too large or is no JSON; ``where`` is
     what the message calls the file (default: its path).
@@ -103,7 +103,7 @@ def read_json(path: Path, needed: str, do: str, *, where: str = "", most: int = 
 
 
 def bytes_of(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Return what a file holds. Raises OSError, and BadDocument where it holds more than ``most`` bytes."""
+    """What a file holds. Raises OSError, and BadDocument where it holds more than ``most`` bytes."""
     if "\0" in str(path):
         raise BadDocument("a zero byte in the path")
     with path.open("rb") as stream:
@@ -114,7 +114,7 @@ def bytes_of(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def json_of(text: str) -> Any:
-    """Return the JSON document ``text``. Raises BadDocument with the place of what is wrong."""
+    """The JSON document ``text``. Raises BadDocument with the place of what is wrong."""
     check_depth(text)
     odd = {"parse_int": _whole, "parse_float": _finite} if _LONG_NUMBER.search(text) else {}
     try:
@@ -141,7 +141,7 @@ def check_depth(text: str) -> None:
 
 
 def _deepest(runs: Iterable[str]) -> int:
-    """Return how deep runs of opening and of closing brackets go."""
+    """How deep runs of opening and of closing brackets go."""
     deepest = depth = 0
     for run in runs:
         depth += len(run) if run[0] in "[{" else -len(run)
@@ -176,6 +176,6 @@ def _finite(digits: str) -> float:
 
 
 def short(text: str, most: int = 40) -> str:
-    """Return ``text`` for a message: one line, not longer than ``most``."""
+    """``text`` for a message: one line, not longer than ``most``."""
     one_line = " ".join(text.split())
     return one_line if len(one_line) <= most else f"{one_line[: most - 3]}..."

@@ -40,18 +40,18 @@ class Problem:
 
     @classmethod
     def of(cls, data: Mapping[str, str]) -> Problem:
-        """Return the problem that `as_dict` made plain; what older versions kept has no code, and gets an empty one."""
+        """The problem that `as_dict` made plain; what older versions kept has no code, and gets an empty one."""
         return cls(**{field.name: str(data.get(field.name) or "") for field in fields(cls)})
 
     def lines(self) -> list[str]:
-        """Return the problem as the lines a person reads, one fact a line; what it quotes cannot steer a terminal."""
+        """The problem as the lines a person reads, one fact a line; what it quotes cannot steer a terminal."""
         head = [f"where: {printable(self.where)}"] if self.where else []
         facts = (("found", self.found), ("needed", self.needed), ("do", self.do))
         code = [f"code: {self.code}"] if self.code else []
         return [*head, *(f"{word}: {printable_lines(typed(text))}" for word, text in facts), *code]
 
     def as_dict(self) -> dict[str, str]:
-        """Return the problem as plain data, for results that travel as JSON."""
+        """The problem as plain data, for results that travel as JSON."""
         return asdict(self)
 
 
@@ -64,7 +64,7 @@ class DrafthouseError(Exception):
 
     @property
     def result(self) -> dict[str, Any]:
-        """Return the problems as a failed Ansible result: one line for its ``msg``, the whole beside it.
+        """The problems as a failed Ansible result: one line for its ``msg``, the whole beside it.
 
         The callback of the house prints them in full, a fact a line.
         """
@@ -78,7 +78,7 @@ class NotHere(DrafthouseError):
 
 
 def one_problem(code: str, found: str, needed: str, do: str, where: str = "") -> DrafthouseError:
-    """Return the error of a single `Problem`, to be raised."""
+    """The error of a single `Problem`, to be raised."""
     return DrafthouseError(Problem(code, found, needed, do, where))
 
 
@@ -92,12 +92,12 @@ def failing(module: Any) -> Iterator[None]:
 
 
 def describe(problems: Iterable[Problem]) -> str:
-    """Return all problems as text, separated by an empty line."""
+    """All problems as text, separated by an empty line."""
     return "\n\n".join("\n".join(problem.lines()) for problem in problems)
 
 
 def first_few(problems: Sequence[Problem], where: str) -> list[Problem]:
-    """Return the first problems of a file and how many more there are: a file of wrong lines must not fill a screen."""
+    """The first problems of a file and how many more there are: a file of wrong lines must not fill a screen."""
     if len(problems) <= FEW:
         return list(problems)
     more = len(problems) - FEW
@@ -112,7 +112,7 @@ def first_few(problems: Sequence[Problem], where: str) -> list[Problem]:
 
 
 def nearest(word: object, words: Iterable[str]) -> str | None:
-    """Return the valid word that is most like ``word``, or None when nothing is near.
+    """The valid word that is most like ``word``, or None when nothing is near.
 
     The shortest that goes on where a name breaks off (rtx6000-qwen): it is unfinished, not misspelt.
     """
@@ -123,7 +123,7 @@ def nearest(word: object, words: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: object, words: Iterable[str]) -> str:
-    """Return advice for a word that is not valid: the nearest one, or all of them."""
+    """Advice for a word that is not valid: the nearest one, or all of them."""
     known = sorted(words)
     close = nearest(word, known)
     return f"write '{close}'" if close else f"use one of: {', '.join(known) or '(none)'}"

@@ -25,11 +25,11 @@ MEANINGS = {
 
 
 def of_error(error: DrafthouseError) -> int:
-    """Return the code of a program that ends with ``error``."""
+    """The code of a program that ends with ``error``."""
     return NOT_HERE if isinstance(error, NotHere) else FAILED
 
 
 def worst(codes: Iterable[int]) -> int:
-    """Return the code of several things that were done: a failure counts more than what cannot be said, and so on."""
+    """The code of several things that were done: a failure counts more than what cannot be said, and so on."""
     order = (DONE, WARNED, CANNOT_SAY, NOT_HERE, FAILED)
     return max(codes, key=order.index, default=DONE)

@@ -55,12 +55,12 @@ def lay_out(entries: Iterable[Mapping[str, Any]], check: bool = False) -> LaidOu
 
 
 def digest_of(mode: int, content: bytes) -> str:
-    """Return what tells one file from another: its permissions and a hash of its bytes."""
+    """What tells one file from another: its permissions and a hash of its bytes."""
     return f"{mode:04o} {hashlib.sha256(content).hexdigest()}"
 
 
 def digests(paths: Iterable[str]) -> dict[str, str]:
-    """Return the digests of those files that are there and can be read."""
+    """The digests of those files that are there and can be read."""
     found = {}
     for path in paths:
         with contextlib.suppress(OSError):
@@ -71,7 +71,7 @@ def digests(paths: Iterable[str]) -> dict[str, str]:
 
 
 def text_in(path: str | Path) -> str:
-    """Return what a text file holds, '' where it is missing or not ours to read."""
+    """What a text file holds, '' where it is missing or not ours to read."""
     try:
         return Path(path).read_text("utf-8", "replace")
     except OSError:
@@ -79,7 +79,7 @@ def text_in(path: str | Path) -> str:
 
 
 def object_in(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file, {} where there is none that can be read."""
+    """The JSON object in a file, {} where there is none that can be read."""
     try:
         return object_of(path.read_text("utf-8"))
     except (OSError, ValueError):
@@ -87,7 +87,7 @@ def object_in(path: Path) -> dict[str, Any]:
 
 
 def object_of(text: str) -> dict[str, Any]:
-    """Return the JSON object that ``text`` is, {} where it is none."""
+    """The JSON object that ``text`` is, {} where it is none."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -96,7 +96,7 @@ def object_of(text: str) -> dict[str, Any]:
 
 
 def _seen(path: Path) -> tuple[int, bytes | None] | None:
-    """Return mode and content (None for a folder) of what is there; None where nothing is."""
+    """Mode and content (None for a folder) of what is there; None where nothing is."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

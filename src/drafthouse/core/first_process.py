@@ -25,7 +25,7 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
 def for_engines(environ: Mapping[str, str], *, own: bool = False) -> dict[str, str]:
-    """Return what an engine is started with beside its own settings, sorted by name.
+    """What an engine is started with beside its own settings, sorted by name.
 
     ``own``: an engine in an environment of ours brings CUDA's libraries along. The image's other ones must not come
     before them, so that only the driver's folder stays of where libraries are looked for.
@@ -39,7 +39,7 @@ def for_engines(environ: Mapping[str, str], *, own: bool = False) -> dict[str, s
 
 
 def search_path(environ: Mapping[str, str]) -> list[str]:
-    """Return the folders in which the image's own start finds its programs, the first ones first."""
+    """The folders in which the image's own start finds its programs, the first ones first."""
     environments = [f"{environ[name]}/bin" for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
     folders = [*environments, *environ.get("PATH", "").split(":")]
     return [folder for folder in dict.fromkeys(folders) if folder.startswith("/")]
@@ -55,7 +55,7 @@ class FirstProcess(TypedDict):
 
 
 def facts(environ: Mapping[str, str]) -> FirstProcess:
-    """Return what may be told of the first process's environment: no secret is in it."""
+    """What may be told of the first process's environment: no secret is in it."""
     known = _taken(environ, _OF_THE_BOX)
     return {
         "address": known.get("PUBLIC_IPADDR") or known.get("RUNPOD_PUBLIC_IP"),
@@ -67,7 +67,7 @@ def facts(environ: Mapping[str, str]) -> FirstProcess:
 
 
 def _ports(known: Mapping[str, str]) -> dict[str, int]:
-    """Return the outer port of each TCP port of the container that is mapped."""
+    """The outer port of each TCP port of the container that is mapped."""
     found = {}
     for name, value in known.items():
         match = re.fullmatch(r"(?:VAST|RUNPOD)_TCP_PORT_(\d+)", name)

@@ -24,7 +24,7 @@ class Child(Protocol):
     """What is needed of a running command."""
 
     def poll(self) -> int | None:
-        """Return the exit status, None while it runs."""
+        """The exit status, None while it runs."""
 
     def send_signal(self, number: int) -> None:
         """Send it a signal."""

@@ -13,7 +13,7 @@ NOTHING = DASH
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return a value with about ``digits`` significant digits and without an exponent: 0.123, 12.3, 1,234."""
+    """A value with about ``digits`` significant digits and without an exponent: 0.123, 12.3, 1,234."""
     if value is None:
         return NOTHING
     size = abs(value)
@@ -25,50 +25,50 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def whole(value: float | None) -> str:
-    """Return a count: ``9,600``."""
+    """A count: ``9,600``."""
     return NOTHING if value is None else f"{value:,.0f}"
 
 
 def times(value: float | None, digits: int = 2) -> str:
-    """Return a ratio as a person says it: ``2.31`` and a times sign."""
+    """A ratio as a person says it: ``2.31`` and a times sign."""
     return NOTHING if value is None else f"{value:.{digits}f}{TIMES}"
 
 
 def span(estimate: Mapping[str, Any] | None, digits: int = 2) -> str:
-    """Return the interval of an estimate: ``2.05`` to ``2.60``, with a dash."""
+    """The interval of an estimate: ``2.05`` to ``2.60``, with a dash."""
     return NOTHING if not estimate else f"{estimate['low']:.{digits}f}{DASH}{estimate['high']:.{digits}f}"
 
 
 def times_span(estimate: Mapping[str, Any] | None, digits: int = 2) -> str:
-    """Return a ratio and its interval: ``2.31 (2.05 to 2.60)``, with signs."""
+    """A ratio and its interval: ``2.31 (2.05 to 2.60)``, with signs."""
     return NOTHING if not estimate else f"{times(estimate['gain'], digits)} ({span(estimate, digits)})"
 
 
 def number_span(estimate: Mapping[str, Any] | None) -> str:
-    """Return a value and its interval: ``41.9 (40.2 to 43.0)``, with a dash."""
+    """A value and its interval: ``41.9 (40.2 to 43.0)``, with a dash."""
     if not estimate:
         return NOTHING
     return f"{number(estimate['median'])} ({number(estimate['low'])}{DASH}{number(estimate['high'])})"
 
 
 def percent(fraction: float | None) -> str:
-    """Return a fraction as percent: 0.921 → ``92.1 %``."""
+    """A fraction as percent: 0.921 → ``92.1 %``."""
     return NOTHING if fraction is None else f"{100 * fraction:.1f} %"
 
 
 def accepted(acceptance: Mapping[str, Any]) -> str:
-    """Return the share of the drafts that was accepted, marked where the answers repeat themselves."""
+    """The share of the drafts that was accepted, marked where the answers repeat themselves."""
     shown = percent(acceptance["rate"])
     return f"{shown} (repeats itself)" if acceptance.get("repeats") and shown != NOTHING else shown
 
 
 def shown_level(level: float) -> str:
-    """Return a load, in requests at a time or a second, as it was asked for: 8, 0.5."""
+    """A load, in requests at a time or a second, as it was asked for: 8, 0.5."""
     return f"{level:g}"
 
 
 def shown_time(seconds: float) -> str:
-    """Return seconds as a person says them: 90 s, 12 min, 2 h 05 min."""
+    """Seconds as a person says them: 90 s, 12 min, 2 h 05 min."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -76,31 +76,31 @@ def shown_time(seconds: float) -> str:
 
 
 def shown_bytes(size: int) -> str:
-    """Return bytes as a person says them: 12.3 MB, 1,234.5 GB."""
+    """Bytes as a person says them: 12.3 MB, 1,234.5 GB."""
     return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
 
 
 def at_a_time(concurrency: object) -> str:
-    """Return a concurrency in words: ``one request at a time``."""
+    """A concurrency in words: ``one request at a time``."""
     if concurrency is None:
         return "at a load that is not known"
     return "one request at a time" if concurrency == 1 else f"{concurrency} requests at a time"
 
 
 def count(n: int, noun: str) -> str:
-    """Return a count with its noun: ``1 prompt``, ``6 prompts``."""
+    """A count with its noun: ``1 prompt``, ``6 prompts``."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def listing(words: Sequence[str]) -> str:
-    """Return words as a list in a sentence: ``a, b and c``."""
+    """Words as a list in a sentence: ``a, b and c``."""
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def time_of(date: str) -> str:
-    """Return a result's date (vLLM's form, or ISO 8601) as the name of a folder: ``20261121-111600``."""
+    """A result's date (vLLM's form, or ISO 8601) as the name of a folder: ``20261121-111600``."""
     for form in ("%Y%m%d-%H%M%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"):
         try:
             return datetime.strptime(date[:19].strip(), form).strftime("%Y%m%d-%H%M%S")
@@ -110,12 +110,12 @@ def time_of(date: str) -> str:
 
 
 def name_of(text: str) -> str:
-    """Return text as one safe part of a path: no separators, no leading dot."""
+    """Text as one safe part of a path: no separators, no leading dot."""
     return re.sub(r"[^0-9A-Za-z._-]+", "-", text).strip("-.")
 
 
 def clock(date: str) -> str:
-    """Return a result's date as people read it: ``2026-11-21 11:16``."""
+    """A result's date as people read it: ``2026-11-21 11:16``."""
     try:
         return datetime.strptime(time_of(date), "%Y%m%d-%H%M%S").strftime("%Y-%m-%d %H:%M")
     except ValueError:

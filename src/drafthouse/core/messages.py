@@ -114,12 +114,12 @@ MESSAGES = (
 
 
 def explained(text: str) -> Message | None:
-    """Return the first row of the table whose message stands in ``text``."""
+    """The first row of the table whose message stands in ``text``."""
     return next((one for one in MESSAGES if re.search(one.pattern, text)), None)
 
 
 def latest(lines: list[str]) -> tuple[str, Message] | None:
-    """Return the last line that has a message of the table, with its row."""
+    """The last line that has a message of the table, with its row."""
     for line in reversed(lines):
         if found := explained(line):
             return line, found

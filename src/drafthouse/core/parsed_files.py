@@ -24,7 +24,7 @@ _kept: dict[Hashable, tuple[tuple[_Stamp, ...], object]] = {}
 
 
 def parsed_once(what: Hashable, files: Iterable[Path], parse: Callable[[], _Parsed]) -> _Parsed:
-    """Return what ``parse`` makes of ``files``, as it was made before unless one of them changed since.
+    """What ``parse`` makes of ``files``, as it was made before unless one of them changed since.
 
     ``what`` names the result: all that it depends on beside the files' content. What is returned is the caller's own;
     it is made of dicts, lists, tuples and values that nobody can change. An exception is not kept.
@@ -41,7 +41,7 @@ def parsed_once(what: Hashable, files: Iterable[Path], parse: Callable[[], _Pars
 
 
 def plain_copy(data: Any) -> Any:
-    """Return a copy of dicts, lists and tuples inside each other, whose values nobody can change."""
+    """A copy of dicts, lists and tuples inside each other, whose values nobody can change."""
     if isinstance(data, dict):
         return {key: plain_copy(value) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
@@ -50,7 +50,7 @@ def plain_copy(data: Any) -> Any:
 
 
 def _stamps(files: Iterable[Path]) -> tuple[_Stamp, ...] | None:
-    """Return what tells that files are as they were; None where one is missing, too large or too young to tell."""
+    """What tells that files are as they were; None where one is missing, too large or too young to tell."""
     try:
         found = [path.stat() for path in files]
     except (OSError, ValueError):

@@ -45,7 +45,7 @@ class Pins:
 
 
 def is_commit(revision: str) -> bool:
-    """Return whether ``revision`` names one commit and for ever the same one."""
+    """Whether ``revision`` names one commit and for ever the same one."""
     return bool(_COMMIT.fullmatch(revision))
 
 
@@ -60,12 +60,12 @@ def pins_file() -> Path:
 
 
 def hub_key(repo: str, asked: str) -> str:
-    """Return the name under which a repository's branch (or ``unresolved``) is pinned."""
+    """The name under which a repository's branch (or ``unresolved``) is pinned."""
     return f"{repo}@{asked}"
 
 
 def read_pins(path: Path) -> Pins:
-    """Return what was pinned; nothing where there is no file.
+    """What was pinned; nothing where there is no file.
 
     Raises DrafthouseError for one that cannot be believed.
     """
@@ -124,7 +124,7 @@ def remember(path: Path, new: Pins, again: bool = False) -> bool:
 
 
 def image_of(resolved: Mapping[str, Any]) -> str | None:
-    """Return the image that a registry is asked for; None where no container runs the engine."""
+    """The image that a registry is asked for; None where no container runs the engine."""
     if resolved["site"].get("runtime") != "docker":
         return None
     derived = resolved.get("derived_image")
@@ -133,7 +133,7 @@ def image_of(resolved: Mapping[str, Any]) -> str | None:
 
 
 def commit_words(item: Mapping[str, Any]) -> str:
-    """Return how a plan or report names the commit of a hub item, and where that is written."""
+    """How a plan or report names the commit of a hub item, and where that is written."""
     revision, pinned = str(item["details"]["revision"]), item.get("pinned")
     if is_commit(revision):
         return revision

@@ -26,12 +26,12 @@ def without_passwords(text: str) -> str:
 
 
 def printable(value: object) -> str:
-    """Return a value as one line: line breaks and tabs show as a space, what would steer a terminal as ``?``."""
+    """A value as one line: line breaks and tabs show as a space, what would steer a terminal as ``?``."""
     return "".join(map(_shown, str(value)))
 
 
 def printable_lines(text: str) -> str:
-    """Return text for a terminal, each line as :func:`printable` has it; line feeds alone part lines."""
+    """Text for a terminal, each line as :func:`printable` has it; line feeds alone part lines."""
     return "\n".join(map(printable, text.split("\n")))
 
 
@@ -47,7 +47,7 @@ def _is_no_character(char: str) -> bool:
 
 
 def hidden_character(text: str) -> str | None:
-    """Return the first character that has no place in a line of text, as U+000A; None where there is none.
+    """The first character that has no place in a line of text, as U+000A; None where there is none.
 
     These are controls, line breaks, surrogates, what turns the direction, and what is no character. Joiners and soft
     hyphens, which some scripts need, are none of them.

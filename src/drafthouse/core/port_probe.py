@@ -11,7 +11,7 @@ _MOST_AT_ONCE = 16
 
 
 def knock(doors: Sequence[Mapping[str, Any]], timeout_s: float = 2.0) -> list[dict[str, Any]]:
-    """Return each door {address, port, …} with ``answers``, and ``source``, the address of ours that leads there.
+    """Each door {address, port, …} with ``answers``, and ``source``, the address of ours that leads there.
 
     ``source`` is '' where no way leads there at all.
     """
@@ -29,7 +29,7 @@ def _one(door: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
 
 
 def _source(address: str, port: int) -> str:
-    """Return the address that a packet to there would have; a datagram socket that is connected sends nothing."""
+    """The address that a packet to there would have; a datagram socket that is connected sends nothing."""
     try:
         family, kind, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

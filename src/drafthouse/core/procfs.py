@@ -18,7 +18,7 @@ _LISTEN = "0A"
 
 
 def boot_id() -> str:
-    """Return which start of the machine this is; containers of one machine have the same. Raises OSError elsewhere."""
+    """Which start of the machine this is; containers of one machine have the same. Raises OSError elsewhere."""
     return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
@@ -49,7 +49,7 @@ def commands() -> Iterator[tuple[int, list[str]]]:
 
 
 def command_of(pid: int) -> list[str]:
-    """Return the words that a process was started with; [] for one that has ended, and for the kernel's own."""
+    """The words that a process was started with; [] for one that has ended, and for the kernel's own."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -58,7 +58,7 @@ def command_of(pid: int) -> list[str]:
 
 
 def open_files(process: Path) -> set[str]:
-    """Return what a process (its folder in /proc) has open; nothing of another user's, or of one that just ended."""
+    """What a process (its folder in /proc) has open; nothing of another user's, or of one that just ended."""
     held = set()
     with contextlib.suppress(OSError):
         for link in (process / "fd").iterdir():
@@ -68,7 +68,7 @@ def open_files(process: Path) -> set[str]:
 
 
 def first_environment(file: Path = FIRST_PROCESS) -> dict[str, str]:
-    """Return everything that the first process was started with, secrets too: keep it in memory.
+    """Everything that the first process was started with, secrets too: keep it in memory.
 
     {} where it may not be read: another user's, or a system without /proc.
     """
@@ -87,7 +87,7 @@ def is_gone(pid: int) -> bool:
 
 
 def state_of(pid: int) -> str | None:
-    """Return the letter of a process's state (proc(5): R, S, D, T, t, Z, ...), None where it has ended."""
+    """The letter of a process's state (proc(5): R, S, D, T, t, Z, ...), None where it has ended."""
     state = _stat(pid)
     return state[0] if state else None
 
@@ -99,7 +99,7 @@ def start_of(pid: int) -> str | None:
 
 
 def age_of(pid: int) -> float | None:
-    """Return how long ago a process was started, in seconds; no clock that can be set has a part in it."""
+    """How long ago a process was started, in seconds; no clock that can be set has a part in it."""
     state = _stat(pid)
     if not state:
         return None
@@ -108,13 +108,13 @@ def age_of(pid: int) -> float | None:
 
 
 def parent_of(pid: int) -> int | None:
-    """Return the pid of a process's parent, None where the process has ended."""
+    """The pid of a process's parent, None where the process has ended."""
     state = _stat(pid)
     return int(state[1]) if state else None
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat behind the name, which may hold anything; [] where it has ended."""
+    """The fields of /proc/PID/stat behind the name, which may hold anything; [] where it has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:

@@ -63,7 +63,7 @@ class Progress:
 
 
 def shown(event: Event) -> str:
-    """Return an event as the line that a person reads."""
+    """An event as the line that a person reads."""
     parts = [str(event.get("text", ""))]
     done, total = event.get("done"), event.get("total")
     if isinstance(done, (int, float)) and isinstance(total, (int, float)) and total:
@@ -81,7 +81,7 @@ def shown(event: Event) -> str:
 
 
 def shown_together(lines: Iterable[str]) -> str:
-    """Return lines of the file as one line for a person: the last event of each item.
+    """Lines of the file as one line for a person: the last event of each item.
 
     Events that are a ``line`` of their own (a row of a table that grows) come before it, every one of them.
     """

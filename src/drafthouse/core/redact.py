@@ -23,7 +23,7 @@ _NO_SECRET = ("PWD", "OLDPWD")
 
 
 def redactor(known: Iterable[str] = ()) -> Callable[[str], str]:
-    """Return what takes secrets out of a text; ``known`` are secrets themselves."""
+    """What takes secrets out of a text; ``known`` are secrets themselves."""
     forms = Forms(known)
 
     def redact(text: str) -> str:
@@ -33,7 +33,7 @@ def redactor(known: Iterable[str] = ()) -> Callable[[str], str]:
 
 
 def known_secrets(environ: Mapping[str, str], files: Iterable[Path] = ()) -> set[str]:
-    """Return the secrets of an environment (by the names of variables, and in URLs), and of files that hold one."""
+    """The secrets of an environment (by the names of variables, and in URLs), and of files that hold one."""
     texts = [value for name, value in environ.items() if is_secret_name(name) and name not in _NO_SECRET]
     for path in files:
         try:
@@ -54,7 +54,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _of_url(value: str) -> set[str]:
-    """Return the password of a URL such as a proxy's or an index's."""
+    """The password of a URL such as a proxy's or an index's."""
     try:
         password = urllib.parse.urlsplit(value).password if "://" in value else None
     except ValueError:

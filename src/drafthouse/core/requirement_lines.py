@@ -14,29 +14,29 @@ _SPLIT = re.compile(r"\s+--hash=")
 
 
 def read_lock(text: str) -> list[str]:
-    """Return the entries of a lock, each in one line, without its comments."""
+    """The entries of a lock, each in one line, without its comments."""
     lines = (line.strip() for line in text.replace("\\\n", " ").splitlines())
     return [" ".join(line.split()) for line in lines if line and not line.startswith("#")]
 
 
 def without_hashes(entry: str) -> str:
-    """Return an entry as it is without its hashes."""
+    """An entry as it is without its hashes."""
     return _SPLIT.split(entry)[0].rstrip()
 
 
 def hashes_of(entry: str) -> list[str]:
-    """Return the hashes of an entry: ``sha256:`` and 64 hex digits each."""
+    """The hashes of an entry: ``sha256:`` and 64 hex digits each."""
     return _SPLIT.split(entry)[1:]
 
 
 def pin_of(entry: str) -> str:
-    """Return ``name==1.2.3`` of an entry, the name as an index writes it (small letters, hyphens), without extras."""
+    """``name==1.2.3`` of an entry, the name as an index writes it (small letters, hyphens), without extras."""
     name, _, version = without_hashes(entry).partition(";")[0].strip().partition("==")
     return f"{re.sub(r'[-_.]+', '-', name.partition('[')[0]).lower()}=={version}"
 
 
 def hashes_by_pin(entries: Iterable[str]) -> dict[str, list[str]]:
-    """Return what is known of each version; the same one under two markers has the hashes of both."""
+    """What is known of each version; the same one under two markers has the hashes of both."""
     known: dict[str, list[str]] = {}
     for entry in entries:
         mine = known.setdefault(pin_of(entry), [])
@@ -45,7 +45,7 @@ def hashes_by_pin(entries: Iterable[str]) -> dict[str, list[str]]:
 
 
 def with_hashes(entries: Iterable[str], known: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return entries with the hashes that are known of them; those that carry some already stay as they are."""
+    """Entries with the hashes that are known of them; those that carry some already stay as they are."""
     return [
         " ".join([entry, *(f"{_HASH}{digest}" for digest in known.get(pin_of(entry), ()))])
         if _HASH not in entry

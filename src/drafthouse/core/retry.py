@@ -25,7 +25,7 @@ class Patience:
     longest_wait_s: float = 600.0
 
     def pause(self, failed: int, asked_s: float | None = None) -> float | None:
-        """Return the seconds to wait after ``failed`` tries in a row, or None when that was the last one.
+        """The seconds to wait after ``failed`` tries in a row, or None when that was the last one.
 
         ``asked_s`` is what the server asked for (Retry-After).
         """
@@ -68,6 +68,6 @@ class Brake:
             self._until = max(self._until, time.monotonic() + seconds)
 
     def left(self) -> float:
-        """Return the seconds for which nobody passes."""
+        """The seconds for which nobody passes."""
         with self._lock:
             return max(0.0, self._until - time.monotonic())

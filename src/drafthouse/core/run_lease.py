@@ -49,12 +49,12 @@ class Lease:
         return start_of(self.pid) == self.start
 
     def text(self) -> str:
-        """Return the file's one line."""
+        """The file's one line."""
         return json.dumps(asdict(self))
 
 
 def this_machine() -> str:
-    """Return what names this start of this machine, or of this container: pids mean nothing outside of one."""
+    """What names this start of this machine, or of this container: pids mean nothing outside of one."""
     try:
         return f"{boot_id()} {_PIDS.readlink()}"
     except OSError:  # no Linux
@@ -62,12 +62,12 @@ def this_machine() -> str:
 
 
 def lease_of(pid: int, what: str, phase: str) -> Lease:
-    """Return the lease of the run whose process is ``pid``."""
+    """The lease of the run whose process is ``pid``."""
     return Lease(pid, start_of(pid) or "", this_machine(), platform.node(), what, phase, round(time.time()))
 
 
 def read_lease(text: str) -> Lease | None:
-    """Return the lease in a file's text; None where it holds none."""
+    """The lease in a file's text; None where it holds none."""
     try:
         data = json_of(text)
         return Lease(**data) if isinstance(data, dict) else None
@@ -76,19 +76,19 @@ def read_lease(text: str) -> Lease | None:
 
 
 def lease_file(home: str) -> str:
-    """Return where a home's lease is kept."""
+    """Where a home's lease is kept."""
     return f"{home}/run/lease.json"
 
 
 def look_command(home: str) -> str:
-    """Return the shell's words that print whether the home is there, when the file was touched, now, and the file."""
+    """The shell's words that print whether the home is there, when the file was touched, now, and the file."""
     file = shlex.quote(lease_file(home))
     there = f"[ -d {shlex.quote(home)} ] && echo home || echo none"
     return f"{there}; stat -c %Y {file} || echo 0; date +%s; cat {file} || true"
 
 
 def take_command(home: str, lease: Lease, instead_of: str) -> str:
-    """Return the shell's words that write the lease in place of ``instead_of``; status 3: another is there by now."""
+    """The shell's words that write the lease in place of ``instead_of``; status 3: another is there by now."""
     file, run = lease_file(home), f"{home}/run"
     new = shlex.quote(f"{file}.{lease.pid}.new")
     write = f"printf '%s\\n' {shlex.quote(lease.text())} >{new} && mv -f {new} {shlex.quote(file)}"
@@ -99,13 +99,13 @@ def take_command(home: str, lease: Lease, instead_of: str) -> str:
 
 
 def beat_command(home: str, lease: Lease) -> str:
-    """Return the shell's words for a sign of life, while the lease is still this run's."""
+    """The shell's words for a sign of life, while the lease is still this run's."""
     file = shlex.quote(lease_file(home))
     return f"grep -qsF {shlex.quote(json.dumps(lease.start))} {file} && touch -c {file}"
 
 
 def refused(lease: Lease, home: str) -> Problem:
-    """Return the problem of a second run on a home."""
+    """The problem of a second run on a home."""
     since = time.strftime("%H:%M", time.localtime(lease.began_unix_s))
     here = lease.machine == this_machine()
     return Problem(
@@ -119,7 +119,7 @@ def refused(lease: Lease, home: str) -> Problem:
 
 
 def seen(text: str) -> tuple[bool, int, int, str]:
-    """Return what `look_command` printed: is the home there, the file's time, now (unix seconds), its text."""
+    """What `look_command` printed: is the home there, the file's time, now (unix seconds), its text."""
     lines: list[str] = [*text.splitlines(), "", "", "", ""]
     numbers = [int(word) if word.strip().isdigit() else 0 for word in lines[1:3]]
     return lines[0].strip() == "home", numbers[0], numbers[1], lines[3].strip()

@@ -20,7 +20,7 @@ Schema = dict[str, Any]
 
 
 def json_schema_of(shape: Shape) -> Schema:
-    """Return the JSON schema of what ``shape`` lets through."""
+    """The JSON schema of what ``shape`` lets through."""
     if isinstance(shape, Anything):
         return {}
     schema: Schema
@@ -69,7 +69,7 @@ def _map(shape: Map) -> Schema:
 
 
 def required_of(shape: Map) -> list[str]:
-    """Return the names of the fields that must be there."""
+    """The names of the fields that must be there."""
     return [name for name, field in shape.fields.items() if field.required]
 
 

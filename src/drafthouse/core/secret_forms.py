@@ -73,7 +73,7 @@ class Forms:
                 self._blocks.setdefault(form[at : at + _BLOCK], []).append((form, at, least))
 
     def without(self, text: str, gone: str) -> str:
-        """Return the text with ``gone`` in the place of each of them."""
+        """The text with ``gone`` in the place of each of them."""
         for form in self._spelled:
             text = text.replace(form, gone)
         plain = _as_read(text)
@@ -138,7 +138,7 @@ class _Placed:
 
     @classmethod
     def of(cls, text: str) -> _Placed:
-        """Return a text as it reads; what is escaped twice is undone twice."""
+        """A text as it reads; what is escaped twice is undone twice."""
         read = cls(text, array("I", range(len(text))), array("I", range(1, len(text) + 1)))
         for _ in range(_times(text)):
             read = read.replaced(_UNIT, _letter)
@@ -175,7 +175,7 @@ def _as_read(text: str) -> str:
 
 
 def _times(text: str) -> int:
-    """Return how often escapes are undone: thrice where one escapes another."""
+    """How often escapes are undone: thrice where one escapes another."""
     return 3 if _ENTITY.search(text) else 1
 
 
@@ -207,7 +207,7 @@ def _cut(text: str, spans: Iterable[tuple[int, int]], gone: str) -> str:
 
 
 def _spelled(secret: str) -> set[str]:
-    """Return a secret as it is, quoted for URLs, shells and JSON, in base64 and in hexadecimal digits."""
+    """A secret as it is, quoted for URLs, shells and JSON, in base64 and in hexadecimal digits."""
     raw = secret.encode()
     forms = {secret, urllib.parse.quote(secret, safe=""), urllib.parse.quote_plus(secret), json.dumps(secret)[1:-1]}
     forms |= {json.dumps(secret, ensure_ascii=False)[1:-1], secret.replace("/", "\\/"), repr(secret)[1:-1]}

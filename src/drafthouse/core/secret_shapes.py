@@ -142,7 +142,7 @@ def without_shapes(text: str) -> str:
 
 
 def _last_gone(found: re.Match[str]) -> str:
-    """Return what was found without its last group; of several lines their indentation and their ends stay."""
+    """What was found without its last group; of several lines their indentation and their ends stay."""
     number = found.re.groups
     secret, begin = found[number], found.start(number) - found.start()
     if _harmless(secret.strip().strip("\"'`")):

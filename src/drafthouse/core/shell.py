@@ -14,24 +14,24 @@ _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 def shell_words(words: str | Sequence[object]) -> str:
-    """Return one word, or several, quoted for a POSIX shell where that is needed."""
+    """One word, or several, quoted for a POSIX shell where that is needed."""
     if isinstance(words, str):
         return shlex.quote(words)
     return " ".join(shlex.quote(str(word)) for word in words)
 
 
 def inside_double_quotes(text: object) -> str:
-    """Return text for the inside of a shell's double quotes, where it stands for itself."""
+    """Text for the inside of a shell's double quotes, where it stands for itself."""
     return re.sub(r'(["\\$`])', r"\\\1", str(text))
 
 
 def inside_single_quotes(text: object) -> str:
-    """Return text for the inside of a shell's single quotes, where it stands for itself."""
+    """Text for the inside of a shell's single quotes, where it stands for itself."""
     return str(text).replace("'", "'\"'\"'")
 
 
 def compact_json(data: object) -> str:
-    """Return ``data`` as one line of JSON in the order it was given, as a person would type it.
+    """``data`` as one line of JSON in the order it was given, as a person would type it.
 
     What is a line break to YAML, or cannot be written as UTF-8, is escaped.
     """
@@ -39,7 +39,7 @@ def compact_json(data: object) -> str:
 
 
 def flag(name: str, value: object) -> Flag:
-    """Return one flag with its value; a true switch stands alone, a false one is ``--no-…``."""
+    """One flag with its value; a true switch stands alone, a false one is ``--no-…``."""
     if value is True:
         return [name]
     if value is False:

@@ -31,7 +31,7 @@ class Begun(TypedDict):
 
 
 def read_step_clock(ago_s: float = 0.0) -> StepClock | None:
-    """Return the moment ``ago_s`` seconds ago; None where the system has no such clock."""
+    """The moment ``ago_s`` seconds ago; None where the system has no such clock."""
     try:
         return {"boot": boot_id(), "boot_s": round(time.clock_gettime(time.CLOCK_BOOTTIME) - ago_s, 3)}
     except (OSError, AttributeError):
@@ -39,14 +39,14 @@ def read_step_clock(ago_s: float = 0.0) -> StepClock | None:
 
 
 def seconds_apart(before: StepClock | None, after: StepClock | None) -> float | None:
-    """Return how many seconds lie between two moments of one start of the machine, otherwise None."""
+    """How many seconds lie between two moments of one start of the machine, otherwise None."""
     if not before or not after or before.get("boot") != after.get("boot"):
         return None
     return float(after["boot_s"]) - float(before["boot_s"])
 
 
 def begun_s(steps: Sequence[Begun]) -> Callable[[Begun], float]:
-    """Return what tells when one of ``steps`` began, in seconds; only differences and their order mean something.
+    """What tells when one of ``steps`` began, in seconds; only differences and their order mean something.
 
     By the machine's own clock where all were measured in one start of it, otherwise by the wall clock: also steps that
     an earlier version kept.

@@ -21,7 +21,7 @@ def terminal_columns(least: int = _NARROWEST, most: int = WHOLE) -> int:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], columns: int | None = None) -> str:
-    """Return a table as text, ``columns`` wide at most (default: the terminal's).
+    """A table as text, ``columns`` wide at most (default: the terminal's).
 
     The widest columns give way, and their cells are wrapped; names are broken where nothing else helps, those of the
     first column never. A cell that looks like a number stands at the right.
@@ -78,7 +78,7 @@ def _at_most(longest: Sequence[int], least: Sequence[int], room: int) -> list[in
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
-    """Return rows as lines of columns as wide as needed, to the right but for those in ``left``."""
+    """Rows as lines of columns as wide as needed, to the right but for those in ``left``."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

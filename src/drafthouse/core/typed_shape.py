@@ -46,7 +46,7 @@ class _Fields(Mapping[str, Shape]):
 
 @functools.cache
 def shape_of(kind: Any) -> Map:
-    """Return the shape of a TypedDict; what is a ``dict[str, Any]`` in it is left to another place.
+    """The shape of a TypedDict; what is a ``dict[str, Any]`` in it is left to another place.
 
     Its fields raise TypeError for a type, or a word beside one, that no shape has.
     """

@@ -13,7 +13,7 @@ _BEHIND_ALL = Version("99999")
 
 
 def number(version: str) -> Version:
-    """Return ``version`` as something to compare; raises InvalidVersion for what is none."""
+    """``version`` as something to compare; raises InvalidVersion for what is none."""
     return _BEHIND_ALL if version == NIGHTLY else Version(version)
 
 
@@ -49,12 +49,12 @@ def having(versions: Iterable[str], entry: Mapping[str, Any]) -> list[str]:
 
 
 def spelled(version: str, word: str, spellings: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Return ``word`` as ``version`` spells it; ``spellings`` are ``{as, since?, until?}``."""
+    """``word`` as ``version`` spells it; ``spellings`` are ``{as, since?, until?}``."""
     return next((str(entry["as"]) for entry in spellings if known(version, entry)), word)
 
 
 def releases(engine: Mapping[str, Any]) -> list[str]:
-    """Return every version of an engine of the catalogue that may be asked for, oldest first.
+    """Every version of an engine of the catalogue that may be asked for, oldest first.
 
     An engine with a plugin has those that the plugin patches.
     """
@@ -64,7 +64,7 @@ def releases(engine: Mapping[str, Any]) -> list[str]:
 
 
 def ranges(versions: Sequence[str], all_versions: Sequence[str]) -> str:
-    """Return versions for a person, neighbours drawn together: ``0.8.5 to 0.9.2, 0.32.0``."""
+    """Versions for a person, neighbours drawn together: ``0.8.5 to 0.9.2, 0.32.0``."""
     places = sorted(all_versions.index(version) for version in versions)
     runs: list[list[int]] = []
     for place in places:

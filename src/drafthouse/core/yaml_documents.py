@@ -27,7 +27,7 @@ _PLAIN = frozenset(_TAG + name for name in ("map", "seq", "str", "int", "float",
 
 
 def read_yaml(path: Path, needed: str, do: str, *, where: str = "", most: int = MOST_BYTES) -> Any:
-    """Return the YAML in a file of at most ``most`` bytes, None where it holds nothing.
+    """The YAML in a file of at most ``most`` bytes, None where it holds nothing.
 
     Raises DrafthouseError with ``needed`` and ``do`` where it cannot be read; ``where`` is what the message calls the
     file (default: its path).
@@ -42,7 +42,7 @@ def read_yaml(path: Path, needed: str, do: str, *, where: str = "", most: int = 
 
 
 def yaml_of(text: str) -> Any:
-    """Return the YAML document ``text`` as plain data. Raises BadDocument with the place of what is wrong."""
+    """The YAML document ``text`` as plain data. Raises BadDocument with the place of what is wrong."""
     try:
         return yaml.load(checked_text(text), Loader=_Loader)  # noqa: S506 (a safe loader, below)
     except yaml.MarkedYAMLError as error:
@@ -109,7 +109,7 @@ class _Loader(_C_LOADER):  # type: ignore[misc]  # chosen at run time
         super().ascend_resolver()
 
     def get_single_node(self) -> yaml.Node | None:
-        """Return the document's tree, which is looked at before anything is made of it."""
+        """The document's tree, which is looked at before anything is made of it."""
         node: yaml.Node | None = super().get_single_node()
         if node is not None:
             _measure(node)

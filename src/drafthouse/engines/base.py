@@ -194,39 +194,39 @@ class Engine:
     # --- its counters -------------------------------------------------------------------------------------
 
     def drafted(self, samples: Sequence[Sample]) -> Drafted | None:
-        """Return what these series (all of its own) say of drafting; None where none of them does."""
+        """What these series (all of its own) say of drafting; None where none of them does."""
         return None
 
     def log_lines(self, text: str) -> list[LogLine]:
-        """Return what the lines of a log say of drafting."""
+        """What the lines of a log say of drafting."""
         return []
 
     def speculates(self, text: str) -> bool | None:
-        """Return what the answer at `slots` tells, None where it tells nothing."""
+        """What the answer at `slots` tells, None where it tells nothing."""
         return None
 
     # --- one model over several hosts -----------------------------------------------------------------------
 
     def place_flags(self, place: HostPlace) -> list[Flag]:
-        """Return the flags by which a host takes its place; only of an engine that spans hosts."""
+        """The flags by which a host takes its place; only of an engine that spans hosts."""
         return []
 
     def place_words(self, place: HostPlace) -> list[str]:
-        """Return an executor's words: before a head's command, and in the place of a follower's."""
+        """An executor's words: before a head's command, and in the place of a follower's."""
         return []
 
     def place_environment(self, place: HostPlace) -> dict[str, str]:
-        """Return the variables by which it finds the others."""
+        """The variables by which it finds the others."""
         return {}
 
     # --- its configuration file ---------------------------------------------------------------------------
 
     def config_problems(self, data: Settings, version: str, where: str) -> list[Problem]:
-        """Return what is wrong with the configuration file of a version, where the engine cannot be asked itself."""
+        """What is wrong with the configuration file of a version, where the engine cannot be asked itself."""
         return []
 
     def config_warnings(self, data: Settings) -> list[str]:
-        """Return what the engine would silently change of a file that is right."""
+        """What the engine would silently change of a file that is right."""
         return []
 
     def shows_counters(self, config: Settings) -> bool:
@@ -240,21 +240,21 @@ class Engine:
         return False
 
     def settings_of_call(self, given: Settings) -> Settings:
-        """Return the engine's settings in the keyword arguments of one of ``python_calls``."""
+        """The engine's settings in the keyword arguments of one of ``python_calls``."""
         return given
 
     def take_speculation(self, command: Command) -> None:
         """Take the speculation out of a command's flags (``given``) into ``taken``, before its model is known."""
 
     def read_speculation(self, command: Command) -> Speculation | None:
-        """Return what a command says of speculation, taken out of it; None where it does not speculate."""
+        """What a command says of speculation, taken out of it; None where it does not speculate."""
         return None
 
 
 def by_field(
     samples: Sequence[Sample], fields: Mapping[str, Field], prefixes: Sequence[str], label: str
 ) -> dict[Field, dict[int, int]]:
-    """Return the values of counters by field and by place in a draft, summed over all other labels.
+    """The values of counters by field and by place in a draft, summed over all other labels.
 
     ``fields`` has the counters' names without prefix and ``_total``; ``label`` holds the place (0 without it). Where a
     server writes both spellings of a counter, the one with ``_total`` counts.
@@ -275,7 +275,7 @@ def by_field(
 
 
 def by_place(counts: Mapping[int, int]) -> list[int]:
-    """Return counts by place as a list, 0 where nothing was counted."""
+    """Counts by place as a list, 0 where nothing was counted."""
     return [counts.get(at, 0) for at in range(max(counts) + 1)] if counts else []
 
 
@@ -305,7 +305,7 @@ class SpecDecodeCounters(Engine):
 
 
 def spec_decode_series(prefix: str, **names: str) -> Series:
-    """Return the `Series` of such an engine; ``names`` has what else it shows."""
+    """The `Series` of such an engine; ``names`` has what else it shows."""
     return Series(
         drafts=f"{prefix}spec_decode_num_drafts_total",
         draft_tokens=f"{prefix}spec_decode_num_draft_tokens_total",

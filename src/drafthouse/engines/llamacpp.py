@@ -86,7 +86,7 @@ class LlamaCpp(SpecDecodeCounters):
         ]
 
     def speculates(self, text: str) -> bool | None:
-        """Return whether a slot speculates, None where it does not tell (--no-slots)."""
+        """Whether a slot speculates, None where it does not tell (--no-slots)."""
         try:
             said = [slot["speculative"] for slot in json.loads(text)]
         except (ValueError, KeyError, TypeError):
@@ -135,7 +135,7 @@ def _of_answer(found: re.Match[str]) -> LogLine:
 
 
 def _of_type(kind: str, words: Settings) -> list[tuple[str, str]]:
-    """Return which flags go by another name with this --spec-type: each lookup has its own since PR 22397."""
+    """Which flags go by another name with this --spec-type: each lookup has its own since PR 22397."""
     pairs = []
     for name in words:
         if (

@@ -128,7 +128,7 @@ class Change:
     kind: str
 
     def as_dict(self) -> dict[str, str]:
-        """Return the change as plain data."""
+        """The change as plain data."""
         return {
             "what": self.what,
             "became": self.became,
@@ -156,7 +156,7 @@ class Speculation:
         read: Callable[[Any], Any] = lambda value: value,
         prefix: str = "",
     ) -> Speculation:
-        """Return itself, each word put into ``options`` where ``names`` has a profile's word for it, else ``unknown``.
+        """Itself, each word put into ``options`` where ``names`` has a profile's word for it, else ``unknown``.
 
         ``known`` are words that are neither, ``read`` makes a value of a word's, ``prefix`` goes before unknown ones.
         """
@@ -198,12 +198,12 @@ class Command:
         self.changes.append(Change(what, became, version, why, kind))
 
     def option_names(self, method: str) -> dict[str, str]:
-        """Return the engine's words for the options of a method -> a profile's."""
+        """The engine's words for the options of a method -> a profile's."""
         entry = self.engine["methods"].get(method)
         return {option["name"]: key for key, option in entry.get("options", {}).items()} if entry else {}
 
     def method_named(self, word: str, settings: Settings) -> str:
-        """Return the catalogue's method for an engine's word, beside which ``settings`` stand; else the word itself."""
+        """The catalogue's method for an engine's word, beside which ``settings`` stand; else the word itself."""
         for key, entry in self.engine["methods"].items():
             always = entry.get("always", {})
             if always and entry.get("value", key) == word and always.items() <= settings.items():
@@ -238,7 +238,7 @@ def apply_keys(settings: Settings, table: FlagTable, changes: list[Change], wher
 
 
 def whole_number(value: object, where: str) -> int:
-    """Return a number of tokens, 1 or more; raises DrafthouseError for anything else."""
+    """A number of tokens, 1 or more; raises DrafthouseError for anything else."""
     number = int(value) if isinstance(value, str) and value.strip().isdigit() else value
     if isinstance(number, int) and not isinstance(number, bool) and number >= 1:
         return number
@@ -247,7 +247,7 @@ def whole_number(value: object, where: str) -> int:
 
 
 def json_value(value: Any) -> Any:
-    """Return what a word means as JSON, or the word itself."""
+    """What a word means as JSON, or the word itself."""
     try:
         return json.loads(value)
     except (TypeError, ValueError, RecursionError):

@@ -28,12 +28,12 @@ class FlagList(TypedDict):
 
 
 def names_of(flags: FlagList) -> list[str]:
-    """Return all long names of a version, without dashes."""
+    """All long names of a version, without dashes."""
     return [name for kind in KINDS for name in flags[kind]]
 
 
 def with_list(words: FlagWords, flags: FlagList | None) -> FlagWords:
-    """Return how flags are read, with what a version's list says too; where both name a flag, ``words`` does."""
+    """How flags are read, with what a version's list says too; where both name a flag, ``words`` does."""
     if flags is None:
         return words
     ours = {key.removeprefix("--"): long.removeprefix("--") for key, long in words["short"].items()}
@@ -92,7 +92,7 @@ def _is_value(word: str) -> bool:
 
 
 def long_name(spelled: str, table: FlagWords) -> str:
-    """Return the long name without dashes, spelled as the engine does up to the first dot."""
+    """The long name without dashes, spelled as the engine does up to the first dot."""
     short = table["short"]
     if spelled in short:
         return short[spelled].removeprefix("--")
@@ -105,7 +105,7 @@ def long_name(spelled: str, table: FlagWords) -> str:
 
 
 def _in_full(name: str, table: FlagWords) -> str:
-    """Return the one flag that a parser of Python's argparse takes a beginning for; else ``name`` as it is."""
+    """The one flag that a parser of Python's argparse takes a beginning for; else ``name`` as it is."""
     head, dot, rest = name.partition(".")
     known = table.get("known", ()) if table.get("abbreviates") else ()
     if not known or head in known or head.startswith("-") or head in table.get("gone", ()):

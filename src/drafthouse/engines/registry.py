@@ -17,10 +17,10 @@ DIALECTS = {engine.name: engine for engine in ENGINES if not engine.like}
 
 
 def engine_of(name: str) -> Engine:
-    """Return the engine of a catalogue's entry; what is not known of one is as `Engine` says."""
+    """The engine of a catalogue's entry; what is not known of one is as `Engine` says."""
     return _BY_NAME.get(name) or Engine()
 
 
 def dialect_of(series: str) -> Engine | None:
-    """Return whose Prometheus series this is, by its name; None where it is nobody's."""
+    """Whose Prometheus series this is, by its name; None where it is nobody's."""
     return next((one for one in DIALECTS.values() if series.startswith(one.prefixes)), None)

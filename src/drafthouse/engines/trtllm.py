@@ -78,7 +78,7 @@ class TensorRTLLM(Engine):
     }
 
     def drafted(self, samples: Sequence[Sample]) -> Drafted | None:
-        """Return the counts by request, which knows the drafts, before those by iteration; never both added."""
+        """The counts by request, which knows the drafts, before those by iteration; never both added."""
         found = by_field(samples, self._FIELDS, self.prefixes, "token_position")
         family = next((one for one in (_BY_REQUEST, _BY_ITERATION) if any(key[0] == one for key in found)), None)
         if family is None:
@@ -94,14 +94,14 @@ class TensorRTLLM(Engine):
         )
 
     def config_problems(self, data: Settings, version: str, where: str) -> list[Problem]:
-        """Return what this version would refuse in its YAML; it can be asked itself only where there is a GPU."""
+        """What this version would refuse in its YAML; it can be asked itself only where there is a GPU."""
         # On the controller alone: a bare box, which imports this file too, has no `packaging`.
         from .trtllm_config import check_config  # noqa: PLC0415
 
         return check_config(data, version, where)
 
     def config_warnings(self, data: Settings) -> list[str]:
-        """Return what it accepts in its YAML with a warning in its log."""
+        """What it accepts in its YAML with a warning in its log."""
         from .trtllm_config import warnings_of  # noqa: PLC0415 (as above)
 
         return warnings_of(data)
@@ -158,7 +158,7 @@ def _to_todays(words: Settings, method: str, by_word: Mapping[str, str], command
 
 
 def _words_of(method: Method) -> dict[str, str]:
-    """Return what a method's words mean, with those of other versions."""
+    """What a method's words mean, with those of other versions."""
     others = method.get("spelled", {})
     words = {each["as"]: neutral for neutral in method["names"] for each in others.get(neutral, ())}
     return words | {word: neutral for neutral, word in method["names"].items()}

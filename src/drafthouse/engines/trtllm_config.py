@@ -27,7 +27,7 @@ WHERE = "the YAML of trtllm-serve"
 
 
 def check_config(data: object, version: str, where: str = WHERE) -> list[Problem]:
-    """Return all that TensorRT-LLM ``version`` would refuse in ``data`` (read from YAML), and our own rules.
+    """All that TensorRT-LLM ``version`` would refuse in ``data`` (read from YAML), and our own rules.
 
     ``where`` is the file that the problems name. Nothing is returned for what the engine accepts with a warning:
     see `warnings_of`. What depends on the GPU stands in the catalogue (`refused_on` of an option).
@@ -52,7 +52,7 @@ def check_config(data: object, version: str, where: str = WHERE) -> list[Problem
 
 
 def warnings_of(data: Settings) -> list[str]:
-    """Return what the engine accepts but does not do as written, a sentence each; ``data`` has passed the checks.
+    """What the engine accepts but does not do as written, a sentence each; ``data`` has passed the checks.
 
     Eagle runs with the overlap scheduler, in one model and in two; n-gram lookup does not, and the engine then
     switches it off by itself and only says so in its log (`tensorrt_llm/_torch/pyexecutor/py_executor_creator.py`).
@@ -130,7 +130,7 @@ def _check_word(value: object, words: Words, version: str, path: str, findings: 
 
 
 def _spoken(span: Mapping[str, str | None]) -> str:
-    """Return the versions of a span in words: ``1.2.0 or later``, ``1.2 or earlier``."""
+    """The versions of a span in words: ``1.2.0 or later``, ``1.2 or earlier``."""
     since, until = span.get("since"), span.get("until")
     parts = [f"{since} or later"] if since else []
     parts += [f"{until.removesuffix('.99').removesuffix('.0rc99')} or earlier"] if until else []
@@ -138,7 +138,7 @@ def _spoken(span: Mapping[str, str | None]) -> str:
 
 
 def _advice(name: object, keys: Mapping[str, Key], version: str, path: str) -> tuple[str, str]:
-    """Return what was needed instead of an unknown key, and what to do about it."""
+    """What was needed instead of an unknown key, and what to do about it."""
     valid = sorted(key for key, entry in keys.items() if known(version, entry.span))
     homes = [home for home, block in _BLOCKS.items() if home != path and name in block]
     if homes:
@@ -340,7 +340,7 @@ def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
 
 
 def version_line(version: str) -> tuple[int, int]:
-    """Return the line a version belongs to: ``(1, 2)`` for 1.2.0rc1 and for 1.2.1."""
+    """The line a version belongs to: ``(1, 2)`` for 1.2.0rc1 and for 1.2.1."""
     major, minor, *_ = (*number(version).release, 0)
     return major, minor
 

@@ -59,12 +59,12 @@ BLOCK = Key(Table(Anything()), null=True)
 
 
 def words(*always: str, **spans: Mapping[str, str]) -> Words:
-    """Return words that every version has (``always``), and those of some versions."""
+    """Words that every version has (``always``), and those of some versions."""
     return Words({**{word: {} for word in always}, **spans})
 
 
 def new(key: Key, since: str | None = NEXT, until: str | None = None) -> Key:
-    """Return a key as only some versions have it."""
+    """A key as only some versions have it."""
     return Key(key.shape, key.null, since, until, key.instead)
 
 

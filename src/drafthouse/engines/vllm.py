@@ -100,11 +100,11 @@ class VLLM(SpecDecodeCounters):
         ]
 
     def place_words(self, place: HostPlace) -> list[str]:
-        """Return Ray's, where it is the executor."""
+        """Ray's, where it is the executor."""
         return ray_words(place) if place.executor == "ray" else []
 
     def place_environment(self, place: HostPlace) -> dict[str, str]:
-        """Return which address and interface it uses, and which InfiniBand adapters where there are any."""
+        """Which address and interface it uses, and which InfiniBand adapters where there are any."""
         # "=": these very names, or mlx5_1 would mean mlx5_10 too (NCCL's NCCL_IB_HCA).
         adapters = {"NCCL_IB_HCA": f"={','.join(place.infiniband)}"} if place.infiniband else {}
         return {
@@ -126,7 +126,7 @@ class VLLM(SpecDecodeCounters):
         return [line for line in map(_log_line, _LOG_LINE.findall(text)) if line]
 
     def settings_of_call(self, given: Settings) -> Settings:
-        """Return the settings; Ray Serve's `LLMConfig` has them, and the model, one level deeper."""
+        """The settings; Ray Serve's `LLMConfig` has them, and the model, one level deeper."""
         settings, loading = given.get("engine_kwargs"), given.get("model_loading_config")
         if not isinstance(settings, dict) or not isinstance(loading, dict):
             return given
@@ -263,7 +263,7 @@ def _one_method(raw: Settings, said: Mapping[str, str]) -> Settings:
 
 
 def _json(given: Given) -> Settings:
-    """Return the JSON of --speculative-config; raises DrafthouseError with line and column where it is none."""
+    """The JSON of --speculative-config; raises DrafthouseError with line and column where it is none."""
     try:
         data: Any = json.loads(given.value) if isinstance(given.value, str) else None
         reason = f"{type(given.value).__name__} instead of text"
@@ -283,7 +283,7 @@ def _json(given: Given) -> Settings:
 
 
 def json_fault(error: json.JSONDecodeError) -> str:
-    """Return line, column and words of a fault in JSON, the same from every Python.
+    """Line, column and words of a fault in JSON, the same from every Python.
 
     A comma before a closing bracket is told apart since 3.13, and with the place of the comma; older ones tell that
     of the bracket (https://docs.python.org/3/whatsnew/3.13.html#json).

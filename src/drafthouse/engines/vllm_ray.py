@@ -9,7 +9,7 @@ RAY = Executor(since="0.32.0", packages=("msgpack==1.2.4", "ray==2.60.0"), tools
 
 
 def ray_words(place: HostPlace) -> list[str]:
-    """Return the words before a head's command, and all that a follower runs."""
+    """The words before a head's command, and all that a follower runs."""
     gpus, nodes = ["--gpus", str(place.devices)], ["--nodes", ",".join(place.addresses)]
     if place.cluster:
         return ["ray-node", "join", "--cluster", place.cluster, *nodes, *gpus]
@@ -18,5 +18,5 @@ def ray_words(place: HostPlace) -> list[str]:
 
 
 def ray_environment(place: HostPlace) -> dict[str, str]:
-    """Return how Ray guards itself: without a token whoever reaches it runs code."""
+    """How Ray guards itself: without a token whoever reaches it runs code."""
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": place.token_file}

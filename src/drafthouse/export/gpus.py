@@ -37,7 +37,7 @@ GPUS = {
 
 
 def spelled(hardware: Hardware, tool: str) -> str:
-    """Return a profile's GPU as ``tool`` (a field of `Spelled`) spells it. Raises DrafthouseError without a name."""
+    """A profile's GPU as ``tool`` (a field of `Spelled`) spells it. Raises DrafthouseError without a name."""
     for name in hardware.get("gpu_names", ()):
         if (known := GPUS.get(name)) and (word := str(getattr(known, tool))):
             return word
@@ -51,5 +51,5 @@ def spelled(hardware: Hardware, tool: str) -> str:
 
 
 def names(tool: str) -> set[str]:
-    """Return every name of a tool that is known here."""
+    """Every name of a tool that is known here."""
     return {word for one in GPUS.values() if (word := str(getattr(one, tool)))}

@@ -26,7 +26,7 @@ Fetch = Callable[[str], bytes]
 
 
 def files(name: str, root: Path = Path("/")) -> tuple[Path, Path, Path]:
-    """Return where pins, signing key and source of a repository are put, in this order: apt uses it from the last on.
+    """Where pins, signing key and source of a repository are put, in this order: apt uses it from the last on.
 
     apt knows an armored key by its ending. The pins are last by their name: the first file that names a package
     decides, and a vendor's own pin on a version must.
@@ -53,14 +53,14 @@ class Repository:
     leave: Sequence[str] = ()
 
     def sources(self, key: Path) -> str:
-        """Return the repository in apt's deb822 form, signed by the pinned key in ``key`` and by no other in it."""
+        """The repository in apt's deb822 form, signed by the pinned key in ``key`` and by no other in it."""
         lines = ["Types: deb", f"URIs: {self.url}", f"Suites: {self.suite}"]
         if self.components:
             lines.append(f"Components: {' '.join(self.components)}")
         return "\n".join(["# Written by Drafthouse.", *lines, f"Signed-By: {key} {self.fingerprint}", ""])
 
     def preferences(self, whose: str) -> str:
-        """Return the pins: 600 for what we want from here (the distribution has 500), 100 for all else.
+        """The pins: 600 for what we want from here (the distribution has 500), 100 for all else.
 
         ``whose``: apt's words for this repository, see `_whose`.
         """
@@ -139,7 +139,7 @@ def _fetched_key(repository: Repository, fetch: Fetch) -> bytes:
 
 
 def _own_index(folder: Path) -> list[str]:
-    """Return apt's options for an index in ``folder`` that holds this one repository."""
+    """Apt's options for an index in ``folder`` that holds this one repository."""
     for part in ("lists/partial", "archives/partial"):
         (folder / part).mkdir(parents=True)
     return [
@@ -179,7 +179,7 @@ def _update(repository: Repository, options: Sequence[str]) -> None:
 
 
 def _whose(repository: Repository, options: Sequence[str]) -> str:
-    """Return the words by which a pin means this repository: the names that it has signed.
+    """The words by which a pin means this repository: the names that it has signed.
 
     Its host is the last resort: a mirror often has the distribution's own archive on the same one, which must not be
     put behind.
@@ -191,7 +191,7 @@ def _whose(repository: Repository, options: Sequence[str]) -> str:
 
 
 def _named_elsewhere(repository: Repository, root: Path) -> str:
-    """Return the file of the box, other than ours, that names the repository; '' where none does."""
+    """The file of the box, other than ours, that names the repository; '' where none does."""
     ours = files(repository.name, root)[-1]
     parts = sorted(part for part in ours.parent.glob("*") if part.suffix in (".list", ".sources") and part != ours)
     for file in [root / "etc/apt/sources.list", *parts]:
@@ -205,7 +205,7 @@ def _named_elsewhere(repository: Repository, root: Path) -> str:
 
 
 def versions(packages: Iterable[str], options: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Return the versions that apt's index has of each package, newest first; [] where it has none."""
+    """The versions that apt's index has of each package, newest first; [] where it has none."""
     names = list(dict.fromkeys(packages))
     found: dict[str, list[str]] = {name: [] for name in names}
     if names:

@@ -39,7 +39,7 @@ def read_box(
     redact: Callable[[str], str] = _without_shapes,
     gpus: Sequence[str] = (),
 ) -> BoxFacts:
-    """Return the facts of this box as plain data; sizes are bytes.
+    """The facts of this box as plain data; sizes are bytes.
 
     ``paths`` are asked for free space, ``ports`` for who listens. A listener below the supervisor
     of ``supervisor_pidfile`` is ours, and so is a port that a container of ours publishes. Command
@@ -131,7 +131,7 @@ def _memory(field: str) -> int:
 
 
 def _existing(path: str) -> Path:
-    """Return the nearest folder that exists: what will be made below it lands on its file system."""
+    """The nearest folder that exists: what will be made below it lands on its file system."""
     place = Path(path)
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -143,7 +143,7 @@ def _free_bytes(path: str) -> int:
 
 
 def _size_bytes(path: str) -> int | None:
-    """Return the size of the file system at ``path``, None where there is no such folder."""
+    """The size of the file system at ``path``, None where there is no such folder."""
     return shutil.disk_usage(path).total if Path(path).is_dir() else None
 
 
@@ -163,7 +163,7 @@ def _writable(path: str) -> bool:
 def listener_of(
     port: int, supervisor_pidfile: str, published: set[int], redact: Callable[[str], str] = _without_shapes
 ) -> Listener | None:
-    """Return who listens on ``port``: None, or who it is."""
+    """Who listens on ``port``: None, or who it is."""
     inodes = {inode for _, listens, inode in listeners() if listens == port}
     if not inodes:
         return None

@@ -74,7 +74,7 @@ class EnvRecipe:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], python: str = sys.executable) -> EnvRecipe:
-        """Return the recipe that the arguments of `drafthouse.core.python_env` ask for; what is left out is None."""
+        """The recipe that the arguments of `drafthouse.core.python_env` ask for; what is left out is None."""
         parts = {name: given.get(name) for name in _OPTIONAL}
         return cls(
             path=given["path"], python=given.get("python") or python,
@@ -82,7 +82,7 @@ class EnvRecipe:
         )  # fmt: skip
 
     def sha256(self, python_version: str) -> str:
-        """Return the hex hash of the recipe for an interpreter of this version (``3.11``)."""
+        """The hex hash of the recipe for an interpreter of this version (``3.11``)."""
         content = {
             "version": RECIPE_VERSION,
             "packages": list(self.packages),
@@ -105,7 +105,7 @@ class EnvRecipe:
 def env_commands(
     recipe: EnvRecipe, uv: str | None, find_links: str | None, no_index: bool = False
 ) -> list[tuple[str, list[str]]]:
-    """Return the steps (name, argv) that make the environment, in order."""
+    """The steps (name, argv) that make the environment, in order."""
     interpreter = f"{recipe.path}/bin/python"
     links = [*(["--no-index"] if no_index else []), *(["--find-links", find_links] if find_links else [])]
     backend: list[str] = []
@@ -175,13 +175,13 @@ def _steps(recipe: EnvRecipe) -> list[_Step]:
 
 
 def requirement_files(recipe: EnvRecipe) -> dict[str, str]:
-    """Return path and text of the files that the commands of ``recipe`` read: hashes go by no command line."""
+    """Path and text of the files that the commands of ``recipe`` read: hashes go by no command line."""
     steps = [step for step in _steps(recipe) if all_have_hashes(step.entries)]
     return {step.file: "\n".join(step.entries) + "\n" for step in steps}
 
 
 def unhashed(recipe: EnvRecipe) -> list[str]:
-    """Return the versions that are installed without a look at their hashes: no lock knows all that they bring."""
+    """The versions that are installed without a look at their hashes: no lock knows all that they bring."""
     return [
         without_hashes(entry) for step in _steps(recipe) if not all_have_hashes(step.entries) for entry in step.entries
     ]

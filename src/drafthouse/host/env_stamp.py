@@ -26,7 +26,7 @@ class Stamp(TypedDict, total=False):
 
 
 def read_stamp(home: Path) -> Stamp:
-    """Return the stamp's content, empty where there is none that can be read."""
+    """The stamp's content, empty where there is none that can be read."""
     return cast("Stamp", object_in(home / STAMP))
 
 
@@ -41,7 +41,7 @@ def starts(home: Path) -> bool:
 
 
 def versions(home: Path, packages: Sequence[str]) -> dict[str, str]:
-    """Return the versions of an environment's Python, and of its packages whose names fit one of these patterns."""
+    """The versions of an environment's Python, and of its packages whose names fit one of these patterns."""
     found: dict[str, str] = {}
     for line in text_in(home / "pyvenv.cfg").splitlines():
         key, _, value = line.partition("=")

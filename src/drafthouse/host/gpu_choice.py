@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def choose_gpus(uuids: Mapping[int, str], asked: Sequence[str]) -> tuple[list[int], GpuChoice | None]:
-    """Return the indices of the GPUs that are ours, in the order of the choice; without one all, and None.
+    """The indices of the GPUs that are ours, in the order of the choice; without one all, and None.
 
     ``uuids`` are those of the driver's GPUs, by index; ``asked`` are words of `drafthouse_gpus`.
     """

@@ -61,7 +61,7 @@ class ImageEngine:
 
 
 def wanted_versions(packages: Iterable[str]) -> dict[str, str] | None:
-    """Return name and version of each package, or None where one of them is not an exact version."""
+    """Name and version of each package, or None where one of them is not an exact version."""
     matches = [_EXACT.match(package) for package in packages]
     if not matches or None in matches:
         return None
@@ -69,7 +69,7 @@ def wanted_versions(packages: Iterable[str]) -> dict[str, str] | None:
 
 
 def find_engine(packages: Sequence[str], folders: Sequence[str]) -> ImageEngine | None:
-    """Return the first Python of ``folders`` (then of the known ones) that has exactly these versions."""
+    """The first Python of ``folders`` (then of the known ones) that has exactly these versions."""
     wanted = wanted_versions(packages)
     if not wanted:
         return None
@@ -83,7 +83,7 @@ def find_engine(packages: Sequence[str], folders: Sequence[str]) -> ImageEngine 
 
 
 def engine_of(python: str, wanted: Mapping[str, str]) -> ImageEngine | None:
-    """Return what ``python`` has, if it is all that is wanted in the very versions."""
+    """What ``python`` has, if it is all that is wanted in the very versions."""
     environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
     try:
         done = subprocess.run(

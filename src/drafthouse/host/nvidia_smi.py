@@ -52,7 +52,7 @@ def query(*fields: str) -> SmiAnswer:
 
 
 def rows(answer: SmiAnswer, *fields: str) -> list[dict[str, str]]:
-    """Return the values of each GPU by field, in the driver's order; {} for a line of another form, [] on failure."""
+    """The values of each GPU by field, in the driver's order; {} for a line of another form, [] on failure."""
     if answer["status"] != 0:
         return []
     lines = ([part.strip() for part in line.split(",")] for line in answer["output"].splitlines())
@@ -78,5 +78,5 @@ def read_smi(answer: SmiAnswer) -> Smi:
 
 
 def listed(text: str) -> list[str]:
-    """Return the GPUs in the output of ``nvidia-smi -L``, a UUID each; '' where it tells none."""
+    """The GPUs in the output of ``nvidia-smi -L``, a UUID each; '' where it tells none."""
     return re.findall(r"^GPU \d+: (?:.*\(UUID: (GPU-[^)\s]+)\))?", text, re.MULTILINE)

@@ -15,7 +15,7 @@ _PROXY, _PROXY_S, _AGAIN_S = "docker-proxy", 10.0, 0.5
 
 
 def taken(port: int | str, listener: Listener, host: str, where: str = "") -> Problem:
-    """Return the problem of a port that somebody else listens on."""
+    """The problem of a port that somebody else listens on."""
     who = f"pid {listener['pid']}: {listener['command']}" if listener["pid"] else listener["command"]
     return Problem(
         "port-taken",
@@ -27,7 +27,7 @@ def taken(port: int | str, listener: Listener, host: str, where: str = "") -> Pr
 
 
 def stranger_at(port: int, host: str, home: str | Path, proxy_s: float = _PROXY_S) -> Problem | None:
-    """Return the problem where a program that is none of ours listens on ``port``; ``home`` is ours on the box.
+    """The problem where a program that is none of ours listens on ``port``; ``home`` is ours on the box.
 
     Docker's own program, at a port that no running container of ours publishes, is a stranger only where it stays for
     ``proxy_s`` seconds: that of a container of ours that just ended is gone by then.

@@ -20,14 +20,14 @@ _ADAPTERS = Path("/sys/class/infiniband")
 
 
 def private_network(subnet: str, adapters: Path = _ADAPTERS) -> PrivateNetwork:
-    """Return the host's IPv4 addresses inside ``subnet``, and its adapters whose link is up."""
+    """The host's IPv4 addresses inside ``subnet``, and its adapters whose link is up."""
     network = ipaddress.IPv4Network(subnet)
     inside = {address: name for address, name in _addresses().items() if ipaddress.IPv4Address(address) in network}
     return {"addresses": inside, "infiniband": _active(adapters)}
 
 
 def _addresses() -> dict[str, str]:
-    """Return all IPv4 addresses of this machine with the interface of each (netdevice(7): SIOCGIFCONF)."""
+    """All IPv4 addresses of this machine with the interface of each (netdevice(7): SIOCGIFCONF)."""
     entries = array.array("B", bytes(_ENTRY_BYTES * _MOST))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         wanted = struct.pack("iL", len(entries), entries.buffer_info()[0])
@@ -42,7 +42,7 @@ def _addresses() -> dict[str, str]:
 
 
 def _active(adapters: Path) -> list[str]:
-    """Return the adapters with a port that the kernel calls active."""
+    """The adapters with a port that the kernel calls active."""
     states = sorted(adapters.glob("*/ports/*/state"))
     return sorted({state.parents[2].name for state in states if "ACTIVE" in _text(state)})
 

@@ -197,7 +197,7 @@ def _not_writable(path: str, error: OSError) -> DrafthouseError:
 
 
 def _marker(home: Path) -> Path:
-    """Return the file beside the environment that is locked, and not empty, while it is being made."""
+    """The file beside the environment that is locked, and not empty, while it is being made."""
     return home.with_name(f".{home.name}.making")
 
 
@@ -235,7 +235,7 @@ def _require_ours(home: Path) -> None:
 
 
 def _python_version(python: str) -> str:
-    """Return ``major.minor`` of an interpreter; the running one is not asked twice."""
+    """``major.minor`` of an interpreter; the running one is not asked twice."""
     if python == sys.executable:
         return f"{sys.version_info.major}.{sys.version_info.minor}"
     words = [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
@@ -303,7 +303,7 @@ def _run(step: str, command: Sequence[str], where: str, lock: int, progress: Pro
 
 
 def _advice(words: str) -> str:
-    """Return what to do about an installer's last words."""
+    """What to do about an installer's last words."""
     for pattern, advice in ADVICE:
         if re.search(pattern, words):
             return advice

@@ -56,7 +56,7 @@ class Made:
 
 
 def made_entry(found: Found, models: Mapping[str, ModelEntry], *, head_for: str | None = None) -> Made:
-    """Return the catalogue's entry of a repository; ``models`` are those that are known already.
+    """The catalogue's entry of a repository; ``models`` are those that are known already.
 
     ``head_for`` is the target of a head whose files do not name it. Raises DrafthouseError.
     """
@@ -124,7 +124,7 @@ def made_entry(found: Found, models: Mapping[str, ModelEntry], *, head_for: str 
 
 
 def entry_id(repo: str) -> str:
-    """Return the name that a repository has in the catalogue: its own, in small letters."""
+    """The name that a repository has in the catalogue: its own, in small letters."""
     name = repo.rstrip("/").rpartition("/")[2]
     return re.sub(r"[^a-z0-9._+-]+", "-", name.lower()).strip("-._+") or "model"
 
@@ -184,7 +184,7 @@ def _add_inner_head(entry: ModelEntry, found: Found, shape: Shape, totals: Total
 
 
 def _globs(names: list[str]) -> list[str]:
-    """Return patterns for a head's tensors: what stands before the layer's own names."""
+    """Patterns for a head's tensors: what stands before the layer's own names."""
     return list(dict.fromkeys(re.sub(r"((?:mtp|nextn|layers\.\d+)\.).*", r"\1*", name) for name in names))
 
 
@@ -203,7 +203,7 @@ def _source(found: Found) -> ModelSource:
 
 
 def _weight_files(files: Mapping[str, int]) -> dict[str, int]:
-    """Return the weight files that an engine loads, with their bytes: those at the top of the repository."""
+    """The weight files that an engine loads, with their bytes: those at the top of the repository."""
     return {name: size for name, size in files.items() if name.endswith(".safetensors") and "/" not in name}
 
 
@@ -216,7 +216,7 @@ def _fits(name: str, pattern: str) -> bool:
 
 
 def _tokenizer(found: Found, shape: Shape, models: Mapping[str, ModelEntry], notes: list[str]) -> str:
-    """Return the word for the vocabulary: that of the catalogue's models with as many entries, else one of its own.
+    """The word for the vocabulary: that of the catalogue's models with as many entries, else one of its own.
 
     Equal words only let a pair through to the download; then the vocabularies themselves are compared.
     """

@@ -78,7 +78,7 @@ class _Adding:
             self._say(line)
 
     def _target_of(self, found: Found, head_for: object) -> str | None:
-        """Return the target to write a head's entry for, None where its own files say it."""
+        """The target to write a head's entry for, None where its own files say it."""
         named = verifier_of(found.config)
         if named and find_model(named, self._house.models) is None and head_for is None:
             self.have(named, None)  # a head as the target: what it names is served

@@ -46,7 +46,7 @@ class Fitting:
 
 
 def engine_for(house: House, model: ModelEntry, asked: str | None = None) -> EngineEntry:
-    """Return the engine to plan with: the one that is asked for, else the one that most profiles of the format use."""
+    """The engine to plan with: the one that is asked for, else the one that most profiles of the format use."""
     reads = {name: engine for name, engine in house.engines.items() if model["format"] in engine["formats"]}
     if asked is not None and asked not in reads:
         raise one_problem(
@@ -61,7 +61,7 @@ def engine_for(house: House, model: ModelEntry, asked: str | None = None) -> Eng
 
 
 def fitting(model: ModelEntry, engine: EngineEntry, key: str, hardware: HardwareEntry, context: int) -> Fitting:
-    """Return how ``model`` fits on ``hardware``, as the plan would have it for one sequence of ``context`` tokens."""
+    """How ``model`` fits on ``hardware``, as the plan would have it for one sequence of ``context`` tokens."""
     devices = split_over(model, engine, hardware)
     longest = _longest(model, engine, key, hardware, context)
     read = read_for_a_token(model)
@@ -130,13 +130,13 @@ _AMOUNT = r"(\d{1,12}(?:\.\d{1,6})?)"
 
 
 def memory_of(text: str) -> int | None:
-    """Return the MiB of a memory as people write it: ``24GB`` (10^9 bytes), ``24GiB``; None for anything else."""
+    """The MiB of a memory as people write it: ``24GB`` (10^9 bytes), ``24GiB``; None for anything else."""
     found = re.fullmatch(_AMOUNT + r" *(g|gb|gib)", text, re.IGNORECASE)
     return round(float(found[1]) * (1024 if found[2].lower() == "gib" else GB / MIB)) if found else None
 
 
 def kv_gb(model: ModelEntry, engine: EngineEntry, tokens: int) -> float:
-    """Return the KV cache of ``tokens`` tokens in GB over all devices."""
+    """The KV cache of ``tokens`` tokens in GB over all devices."""
     return kv_bytes_per_token(model, engine["kv_bytes_per_value"]) * tokens / GB
 
 
@@ -175,7 +175,7 @@ Draft = tuple["DraftKind", str, str]
 
 
 def drafts_for(house: House, target: str) -> list[Draft]:
-    """Return what may draft for a target, best evidence first: (kind, name, why).
+    """What may draft for a target, best evidence first: (kind, name, why).
 
     First what profiles measured or were published with (their `expect`), then heads made for it, the head inside it,
     heads whose shapes fit, smaller models of the same vocabulary, the smallest first.
@@ -210,5 +210,5 @@ def drafts_for(house: House, target: str) -> list[Draft]:
 
 
 def _right(house: House) -> list[Profile]:
-    """Return the profiles in whose files nothing is wrong."""
+    """The profiles in whose files nothing is wrong."""
     return [profile for name, profile in house.profiles.items() if name not in house.broken]

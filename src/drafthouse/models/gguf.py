@@ -27,7 +27,7 @@ _KEYS = {
 
 
 def config_of_gguf(head: GgufHead) -> tuple[Config, str | None]:
-    """Return the configuration, and the sha256 of the vocabulary (its texts in their order)."""
+    """The configuration, and the sha256 of the vocabulary (its texts in their order)."""
     keys = head.keys
     family = str(keys.get("general.architecture"))
     config: dict[str, str | int | list[str]] = {"model_type": family}

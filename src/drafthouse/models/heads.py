@@ -36,7 +36,7 @@ _READS = ("target_hidden_size", "backbone_hidden_size", "input_hidden_dim")
 
 
 def head_method(config: Config, where: str) -> str | None:
-    """Return the method that a head is for, None for a model of its own. Raises DrafthouseError for other heads."""
+    """The method that a head is for, None for a model of its own. Raises DrafthouseError for other heads."""
     algorithm = str(_speculators(config).get("algorithm") or "")
     names = config.get("architectures")
     architectures = " ".join(map(str, names)) if isinstance(names, list) else ""
@@ -56,7 +56,7 @@ def head_method(config: Config, where: str) -> str | None:
 
 
 def head_shape(config: Config, method: str, where: str) -> Shape:
-    """Return a head's shape. Raises NoShape."""
+    """A head's shape. Raises NoShape."""
     if plain := _PLAIN.get(method):
         # Arctic's configurations write some numbers as texts; a matrix shared by all layers is all that is cached.
         numbers = {key: _number(config.get(key)) for key in (*plain, "vocab_size")}
@@ -78,7 +78,7 @@ def head_shape(config: Config, method: str, where: str) -> Shape:
 
 
 def most_tokens(config: Config, method: str) -> int | None:
-    """Return the most tokens that a head can draft in one step; None where its configuration sets no limit.
+    """The most tokens that a head can draft in one step; None where its configuration sets no limit.
 
     A block's first place is the last accepted token, the anchor, and drafts nothing unless the head samples there too.
     """
@@ -92,13 +92,13 @@ def most_tokens(config: Config, method: str) -> int | None:
 
 
 def speculators_of(config: Config) -> Speculators | None:
-    """Return what an engine serves that is given the head's repository as its model; None without such a part."""
+    """What an engine serves that is given the head's repository as its model; None without such a part."""
     target, tokens = verifier_of(config), _proposed(config)
     return {"target": target, "tokens": tokens} if target and tokens else None
 
 
 def _proposed(config: Config) -> int | None:
-    """Return how many tokens a head's own configuration has it draft."""
+    """How many tokens a head's own configuration has it draft."""
     proposed = _speculators(config).get("proposal_methods")
     first = proposed[0] if isinstance(proposed, list) and proposed else None
     tokens = first.get("speculative_tokens") if isinstance(first, Mapping) else None
@@ -106,14 +106,14 @@ def _proposed(config: Config) -> int | None:
 
 
 def verifier_of(config: Config) -> str | None:
-    """Return the repository that a head's own configuration names as its target."""
+    """The repository that a head's own configuration names as its target."""
     verifier = _speculators(config).get("verifier")
     named = verifier.get("name_or_path") if isinstance(verifier, Mapping) else None
     return str(named) if named else None
 
 
 def target_of(config: Config, shape: Shape, models: Mapping[str, ModelEntry], head_for: str | None, where: str) -> str:
-    """Return the catalogue's name of the model whose hidden states a head reads. Raises DrafthouseError."""
+    """The catalogue's name of the model whose hidden states a head reads. Raises DrafthouseError."""
     asked = head_for or verifier_of(config)
     target = find_model(asked, models) if asked else None
     if target is None:

@@ -43,7 +43,7 @@ _WINDOWS = ("sliding_window", "sliding_window_size", "attention_window_size", "w
 
 
 def layers_of(part: Config, count: int) -> list[Keeps] | None:
-    """Return what each of ``count`` layers keeps; None where the configuration does not say it."""
+    """What each of ``count`` layers keeps; None where the configuration does not say it."""
     found = None
     for key, read in _FORMS:
         if (value := part.get(key)) is not None and (found := read(value, part, count)):
@@ -59,7 +59,7 @@ def layers_of(part: Config, count: int) -> list[Keeps] | None:
 
 
 def window_of(part: Config) -> int | None:
-    """Return how many tokens its layers with a window look back."""
+    """How many tokens its layers with a window look back."""
     for key in _WINDOWS:
         value = part.get(key)
         if type(value) is int and value > 0:
@@ -207,7 +207,7 @@ _HARMLESS = re.compile(
 
 
 def not_understood(part: Config) -> list[str]:
-    """Return the keys that look as if cache or bytes depended on them, and that nothing here reads."""
+    """The keys that look as if cache or bytes depended on them, and that nothing here reads."""
     read = {key for key, _ in _FORMS}
     found = []
     for key, value in _with_parts(part):

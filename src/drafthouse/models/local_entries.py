@@ -18,7 +18,7 @@ from .entry import Made
 
 
 def entry_text(made: Made, command: str) -> str:
-    """Return the file of an entry, with what was assumed in comments."""
+    """The file of an entry, with what was assumed in comments."""
     notes = "".join(f"# {note}\n" for note in made.notes)
     body = yaml.safe_dump({made.id: dict(made.entry)}, sort_keys=False, allow_unicode=True, width=110)
     by = f"# By `{printable(command)}` from the repository's own files; every figure comes from them.\n"
@@ -53,7 +53,7 @@ def write_entry(made: Made, house: House, root: Path, command: str) -> tuple[Pat
 
 
 def shown(made: Made, path: Path, changed: bool) -> Sequence[str]:
-    """Return what was written, as lines for a person."""
+    """What was written, as lines for a person."""
     entry = made.entry
     size = f"{entry['weight_bytes'] / 1e9:.1f} GB, {entry['parameters'] / 1e9:.2f} B parameters"
     lines = [f"{made.id}: {entry['name']}, {entry['kind']}, {size}", *(f"  note: {note}" for note in made.notes)]

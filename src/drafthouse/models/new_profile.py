@@ -50,14 +50,14 @@ class NewProfile:
     why: tuple[str, ...]
 
     def text(self) -> str:
-        """Return the profile's file."""
+        """The profile's file."""
         why = "".join(f"# {line}\n" for line in self.why)
         body = yaml.safe_dump(dict(self.profile), sort_keys=False, allow_unicode=True, width=110)
         return f"# By `drafthouse new`. Change what you like: a run measures it again.\n{why}---\n{body}"
 
 
 def new_profile(wish: Wish, house: House, site: Unchecked, suites: Mapping[str, Sequence[str]]) -> NewProfile:
-    """Return the first choice that resolves on ``site``. Raises DrafthouseError with the last one's problems."""
+    """The first choice that resolves on ``site``. Raises DrafthouseError with the last one's problems."""
     engine = house.engines[wish.engine]
     if shipped := _shipped(wish, house):
         made = _copy(shipped, wish, house)
@@ -134,7 +134,7 @@ def _copy(shipped: str, wish: Wish, house: House) -> NewProfile:
 
 
 def _of_no_file(error: DrafthouseError, name: str) -> DrafthouseError:
-    """Return the problems of a profile that is not written: no file is there to look at."""
+    """The problems of a profile that is not written: no file is there to look at."""
     file, said = f"profiles/{name}.yml", f"{name} (not written)"
     return DrafthouseError([replace(one, where=one.where.replace(file, said)) for one in error.problems])
 
@@ -164,7 +164,7 @@ def _choices(wish: Wish, house: House, engine: EngineEntry) -> Iterator[tuple[st
 
 
 def _method_for(engine: EngineEntry, draft: ModelEntry, kind: DraftKind) -> str | None:
-    """Return the engine's method that drafts with this; ``draft`` is the target itself for the head inside it."""
+    """The engine's method that drafts with this; ``draft`` is the target itself for the head inside it."""
     if kind == "builtin":
         return method_for_head(engine, draft["builtin_head"]["kind"], kind)
     if kind == "head":

@@ -79,7 +79,7 @@ class NoShape(DrafthouseError):
 
 
 def text_part(config: Config) -> Config:
-    """Return the part of a configuration that is about the language model."""
+    """The part of a configuration that is about the language model."""
     for name in _TEXT_PARTS:
         part = config.get(name)
         if isinstance(part, Mapping):
@@ -116,7 +116,7 @@ def shape_of(config: Config, where: str) -> Shape:
 
 
 def _numbers(part: Config, where: str) -> dict[str, int]:
-    """Return what `_NAMES` has, without what is not there; all but the KV heads must be. Raises NoShape."""
+    """What `_NAMES` has, without what is not there; all but the KV heads must be. Raises NoShape."""
     said = {name: _first(part, keys) for name, keys in _NAMES.items()}
     numbers = {name: value for name, value in said.items() if value is not None}
     if numbers.get("layers", 0) > LAYERS:
@@ -136,7 +136,7 @@ def _numbers(part: Config, where: str) -> dict[str, int]:
 
 
 def _traits(config: Config, part: Config, kept: list[Keeps]) -> tuple[Trait, ...]:
-    """Return what decides how an engine runs the model, as the catalogue calls it."""
+    """What decides how an engine runs the model, as the catalogue calls it."""
     found: dict[Trait, bool] = {
         "hybrid": Keeps.STATE in kept or any(part.get(name) for name in _STATE_KEYS),
         "moe": _experts(part) is not None,
@@ -155,7 +155,7 @@ def _first(config: Config, names: Iterable[str]) -> int | None:
 
 
 def _cache_of(part: Config, hidden: int, heads: int, kv_heads: int | None) -> tuple[int, int]:
-    """Return KV heads and their size, such that 2 x heads x size values are what a layer keeps of a token."""
+    """KV heads and their size, such that 2 x heads x size values are what a layer keeps of a token."""
     latent, rope = part.get("kv_lora_rank"), part.get("qk_rope_head_dim")
     if type(latent) is int and type(rope) is int:
         # MLA keeps one latent vector and the shared rotary key, on every device: one "head" of half that size.
@@ -183,7 +183,7 @@ def _assumed(part: Config, kept: list[Keeps] | None) -> Iterator[str]:
 
 
 def _window_bytes(part: Config, kept: list[Keeps] | None, kv_heads: int, head_dim: int) -> int:
-    """Return the bytes of the KV cache, in 16 bits, of the layers that keep a window of tokens."""
+    """The bytes of the KV cache, in 16 bits, of the layers that keep a window of tokens."""
     layers = kept.count(Keeps.WINDOW) if kept else 0
     heads = _first(part, ("swa_num_key_value_heads", *_NAMES["kv_heads"])) or kv_heads
     keys = _first(part, ("swa_head_dim", "head_dim")) or head_dim
@@ -197,7 +197,7 @@ def _experts(part: Config) -> tuple[int, int] | None:
 
 
 def _most(part: Config, names: Iterable[str]) -> int | None:
-    """Return a number, or the largest of a list with one for each layer."""
+    """A number, or the largest of a list with one for each layer."""
     for name in names:
         value = part.get(name)
         if isinstance(value, list):
@@ -208,7 +208,7 @@ def _most(part: Config, names: Iterable[str]) -> int | None:
 
 
 def _bits(config: Config) -> int | None:
-    """Return the bits of a quantised weight, None where the weights are as their dtype says.
+    """The bits of a quantised weight, None where the weights are as their dtype says.
 
     Of several groups those of the fewest bits: they hold the experts, and nearly all weights.
     """
@@ -226,7 +226,7 @@ def _bits(config: Config) -> int | None:
 
 
 def _groups(quantised: Mapping[str, Json]) -> list[Mapping[str, Json]]:
-    """Return what each group of a quantisation does with its weights."""
+    """What each group of a quantisation does with its weights."""
     groups = quantised.get("config_groups")
     found = []
     for group in groups.values() if isinstance(groups, Mapping) else ():
@@ -241,7 +241,7 @@ _FORMATS = {"nvfp4-pack-quantized": "nvfp4", "mxfp4-pack-quantized": "mxfp4", "i
 
 
 def _quantization(config: Config) -> str | None:
-    """Return how the weights are stored: ``nvfp4``, ``fp8-block``, ``gptq``, ...; None for their dtype's own form."""
+    """How the weights are stored: ``nvfp4``, ``fp8-block``, ``gptq``, ...; None for their dtype's own form."""
     quantised = config.get("quantization_config")
     if not isinstance(quantised, Mapping):
         return None
@@ -261,7 +261,7 @@ def _quantization(config: Config) -> str | None:
 
 
 def _of_group(weights: Mapping[str, Json]) -> str | None:
-    """Return how a group's weights are stored."""
+    """How a group's weights are stored."""
     bits, kind = weights.get("num_bits"), weights.get("type")
     if kind == "float" and bits == 4:
         return "nvfp4" if weights.get("group_size") == 16 else "mxfp4"

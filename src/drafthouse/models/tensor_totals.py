@@ -45,7 +45,7 @@ class Totals:
 
 
 def head_tensors(tensors: Mapping[str, TensorKind], shape: Shape) -> list[str]:
-    """Return the names of the tensors of an MTP head inside a checkpoint, in order.
+    """The names of the tensors of an MTP head inside a checkpoint, in order.
 
     Qwen and MiMo put it below `mtp.`; DeepSeek, GLM and GGUF files as layers behind the model's last one, where
     `eh_proj` or `nextn` tells them from an ordinary layer.
@@ -82,7 +82,7 @@ def totals_of(tensors: Mapping[str, TensorKind], shape: Shape) -> Totals:
 
 
 def _values(name: str, tensor: TensorKind, bits: int | None) -> int:
-    """Return how many weights a tensor holds; several are packed into one value where they are quantised."""
+    """How many weights a tensor holds; several are packed into one value where they are quantised."""
     count = prod(tensor.shape)
     if bits and (_PACKED.search(name) or (tensor.dtype == "U8" and bits < 8)):
         return count * DTYPE_BITS.get(tensor.dtype, 8) // bits

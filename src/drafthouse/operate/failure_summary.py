@@ -54,7 +54,7 @@ class Judged(TypedDict, total=False):
 
 
 def reason_of(failed: TaskResult) -> Problem:
-    """Return why a task failed: its first problem in our words, else Ansible's own message."""
+    """Why a task failed: its first problem in our words, else Ansible's own message."""
     for one in (failed, *(failed.get("results") or [])):
         for problem in one.get("problems") or []:
             return Problem.of(problem)
@@ -65,7 +65,7 @@ def reason_of(failed: TaskResult) -> Problem:
 
 
 def brief(found: str) -> str:
-    """Return what was found in one line, for the history: its first line, and of a log the reason."""
+    """What was found in one line, for the history: its first line, and of a log the reason."""
     lines = [line.strip() for line in found.splitlines() if line.strip()]
     if not lines:
         return found
@@ -79,7 +79,7 @@ def is_superseded(failed: TaskResult) -> bool:
 
 
 def both(why: Problem, task: str, resolved: ResolvedProfile, back: TaskResult) -> list[Problem]:
-    """Return what to say: why the change is refused, and what became of the last good server.
+    """What to say: why the change is refused, and what became of the last good server.
 
     ``back`` is the result of bringing it back.
     """
@@ -110,7 +110,7 @@ def both(why: Problem, task: str, resolved: ResolvedProfile, back: TaskResult) -
 
 
 def gate_problems(report: Judged, profile: str, serve_arm: str) -> list[Problem]:
-    """Return why a measured change may not serve: no valid comparison, none that can be told, or a gate that fails.
+    """Why a measured change may not serve: no valid comparison, none that can be told, or a gate that fails.
 
     Of wrong answers the speculative arm alone can be guilty:
     whoever asked for the baseline by ``serve_arm`` is refused it for none.

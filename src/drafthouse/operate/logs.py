@@ -41,7 +41,7 @@ class Wish:
 
 
 def script(home: str, wish: Wish) -> str:
-    """Return the shell lines that show a box's logs, each line behind the name of its log.
+    """The shell lines that show a box's logs, each line behind the name of its log.
 
     Of both runtimes what is there: a rental that is a whole VM has containers, whatever its inventory says.
     """
@@ -97,7 +97,7 @@ class Source:
 
 
 def source(name: str, hosts: Mapping[str, HostVars], home: str, wish: Wish, known_hosts: Path) -> Source:
-    """Return where the logs of a host come from: this machine, or over SSH. Raises DrafthouseError."""
+    """Where the logs of a host come from: this machine, or over SSH. Raises DrafthouseError."""
     text = script(home, wish)
     if hosts[name].get("ansible_connection") == "local":
         return Source(name, ["/bin/sh", "-c", text])
@@ -105,7 +105,7 @@ def source(name: str, hosts: Mapping[str, HostVars], home: str, wish: Wish, know
 
 
 def remote(way: Way, known_hosts: Path, text: str, *, terminal: bool) -> list[str]:
-    """Return ssh's command line. With a terminal the box ends what follows when we go, also where nothing is logged.
+    """Ssh's command line. With a terminal the box ends what follows when we go, also where nothing is logged.
 
     Logs are their owner's alone: who becomes root there for Ansible reads them as root.
     """

@@ -49,7 +49,7 @@ class Entry:
 
 
 def used_by_profiles(profiles: Mapping[str, Profile], models: Mapping[str, ModelEntry]) -> set[str]:
-    """Return the paths below models_dir that any profile uses, also those that others are made from."""
+    """The paths below models_dir that any profile uses, also those that others are made from."""
     used: set[str] = set()
     for profile in profiles.values():
         speculation = profile.get("speculation")
@@ -68,7 +68,7 @@ def used_by_profiles(profiles: Mapping[str, Profile], models: Mapping[str, Model
 
 
 def used_by_releases(home: str | Path, models_dir: Path) -> set[str]:
-    """Return the paths below ``models_dir`` that the releases kept in a box's ``home`` need to serve again.
+    """The paths below ``models_dir`` that the releases kept in a box's ``home`` need to serve again.
 
     Raises DrafthouseError where one cannot be read: what it needs is then not known.
     """
@@ -82,7 +82,7 @@ def used_by_releases(home: str | Path, models_dir: Path) -> set[str]:
 
 
 def look(models_dir: Path, used: Iterable[str]) -> list[Entry]:
-    """Return what lies below ``models_dir``; ``used`` are paths below it.
+    """What lies below ``models_dir``; ``used`` are paths below it.
 
     Raises DrafthouseError where there is none.
     """
@@ -167,7 +167,7 @@ def _ours(path: Path, models_dir: Path, used: set[str]) -> Entry:
 
 
 def _inside(folder: Path, name: str) -> Path | None:
-    """Return the file of a note, None where the name leads out of the folder or through a link."""
+    """The file of a note, None where the name leads out of the folder or through a link."""
     path = folder / name
     parts = Path(name).parts
     if Path(name).is_absolute() or ".." in parts:

@@ -33,7 +33,7 @@ def contents(
     of_box: Mapping[str, str],
     reports: Path,
 ) -> dict[str, str]:
-    """Return all texts of a bundle by name; not redacted yet."""
+    """All texts of a bundle by name; not redacted yet."""
     found = {
         "plan.txt": plan_text(resolved) + "\n",
         "resolved.json": _json({key: value for key, value in resolved.items() if key not in _LEFT_OUT}),

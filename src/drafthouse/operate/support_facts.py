@@ -82,19 +82,19 @@ _KERNEL = ("NVRM", "Xid", "Out of memory", "oom-kill", "oom_reaper", "I/O error"
 def gather(
     home: Path, engine_home: Path, root: Path = Path("/"), environ: Mapping[str, str] | None = None
 ) -> Mapping[str, str]:
-    """Return the texts by their names in the bundle, all of them redacted. What is not there is left out."""
+    """The texts by their names in the bundle, all of them redacted. What is not there is left out."""
     redact = redactor_of(home, environ)
     return {name: redact(text) for name, text in _texts(home, engine_home, root) if text}
 
 
 def redactor_of(home: Path, environ: Mapping[str, str] | None = None) -> Callable[[str], str]:
-    """Return what takes out of a text all that this box knows to be secret."""
+    """What takes out of a text all that this box knows to be secret."""
     given = {**first_environment(), **(os.environ if environ is None else environ)}
     return redactor(known_secrets(given, key_files(home)))
 
 
 def key_files(home: Path | None = None, user: Path | None = None) -> list[Path]:
-    """Return the files that hold a secret each: those of our home, and those of the tools that a user has."""
+    """The files that hold a secret each: those of our home, and those of the tools that a user has."""
     own = [path for pattern in _KEYS for path in sorted(home.glob(pattern)) if path.is_file()] if home else []
     return [*own, token_file(), *((user or Path.home()) / name for name in _KEYS_OF_USERS)]
 
@@ -122,7 +122,7 @@ def _found(home: Path, patterns: Iterable[str]) -> Iterator[Path]:
 
 
 def tail(path: Path, lines: int = LINES, most: int = BYTES) -> str:
-    """Return the last lines of a file, whole ones: of a secret that a cut went through nothing could tell the rest."""
+    """The last lines of a file, whole ones: of a secret that a cut went through nothing could tell the rest."""
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)
@@ -136,7 +136,7 @@ def tail(path: Path, lines: int = LINES, most: int = BYTES) -> str:
 
 
 def _read(path: Path) -> str:
-    """Return a small text file; a larger one is none of those that are meant."""
+    """A small text file; a larger one is none of those that are meant."""
     try:
         return path.read_text("utf-8", errors="replace") if path.stat().st_size <= BYTES else ""
     except OSError:

@@ -55,7 +55,7 @@ class Way:
     sudo: bool = False
 
     def ssh(self) -> list[str]:
-        """Return the words that log in there, as a person would type them."""
+        """The words that log in there, as a person would type them."""
         words = ["ssh", *(["-p", str(self.ssh_port)] if self.ssh_port else [])]
         words += ["-i", self.identity] if self.identity else []
         return [*words, *self.more, f"{self.user}@{self.address}" if self.user else self.address]
@@ -81,7 +81,7 @@ class HostVars(TypedDict, total=False):
 
 
 def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> dict[str, HostVars]:
-    """Return the hosts of an inventory with their variables, as Ansible reads them. Raises DrafthouseError."""
+    """The hosts of an inventory with their variables, as Ansible reads them. Raises DrafthouseError."""
     words = ["ansible-inventory", "-i", str(inventory), "--list"]
     try:
         done = runner(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -112,12 +112,12 @@ def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> di
 
 
 def _unmarked(value: Any) -> Any:
-    """Return a value without the mark of what Ansible takes for no template, as what a plugin found out has it."""
+    """A value without the mark of what Ansible takes for no template, as what a plugin found out has it."""
     return value["__ansible_unsafe"] if isinstance(value, dict) and set(value) == {"__ansible_unsafe"} else value
 
 
 def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
-    """Return the way to a host, or to the only one where none is named. Raises DrafthouseError."""
+    """The way to a host, or to the only one where none is named. Raises DrafthouseError."""
     if not hosts:
         raise one_problem("no-host", "no host", "a box to reach", _RENT, inventory)
     if not name and len(hosts) > 1:
@@ -177,7 +177,7 @@ def _number(value: object, word: str, inventory: str, name: str) -> int | None:
 
 
 def options(way: Way, known_hosts: Path) -> list[str]:
-    """Return the options of every connection of ours: it asks nothing, and knows the box by its own host key."""
+    """The options of every connection of ours: it asks nothing, and knows the box by its own host key."""
     named = {
         "BatchMode": "yes",
         "StrictHostKeyChecking": "accept-new",
@@ -199,7 +199,7 @@ def options(way: Way, known_hosts: Path) -> list[str]:
 
 
 def command(way: Way, local_port: int, known_hosts: Path) -> list[str]:
-    """Return ssh's command line. It never asks anything: what it cannot do by itself it says and ends."""
+    """Ssh's command line. It never asks anything: what it cannot do by itself it says and ends."""
     _, *login, target = way.ssh()
     forward = f"{LOOPBACK}:{local_port}:{LOOPBACK}:{way.api_port}"
     return [
@@ -329,7 +329,7 @@ def _until_open(
 
 
 def _why(way: Way, said: str, known_hosts: Path, stood: bool) -> Problem:
-    """Return what ssh's last words mean, and what to do."""
+    """What ssh's last words mean, and what to do."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     last = next((line for line in reversed(lines) if "open failed" not in line), "") or "it said nothing"
     by_hand = shlex.join(way.ssh())

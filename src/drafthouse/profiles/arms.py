@@ -55,7 +55,7 @@ class Parts:
     image: str | None
 
     def model_path(self, model: ModelEntry) -> str:
-        """Return where a model lies on the box: a folder, or the one file."""
+        """Where a model lies on the box: a folder, or the one file."""
         if "path" in model["source"]:
             return model["source"]["path"]
         folder = f"{self.site['models_dir']}/{model['folder']}"
@@ -91,12 +91,12 @@ class Parts:
         return f"{self.site['home']}/serve/{self.name}"
 
     def served(self, arm: str) -> Options:
-        """Return the ``serve`` options of an arm: the profile's, and what the method requires."""
+        """The ``serve`` options of an arm: the profile's, and what the method requires."""
         required = self.method.get("requires")
         return {**self.serve, **required.get("serve", {})} if required and arm != STOCK else self.serve
 
     def speculation(self) -> Options:
-        """Return the settings of the method in the engine's own words."""
+        """The settings of the method in the engine's own words."""
         method, draft = self.method, self.model_path(self.draft) if self.draft else ""
         words = words_of(method["id"], method, self.version, draft, self.tokens)
         for key, value in self.method_options.items():
@@ -106,7 +106,7 @@ class Parts:
 
 
 def words_of(method_id: str, method: Method, version: str, draft: str, tokens: int) -> Options:
-    """Return what a method is told of its draft ('' for none) and of K, in the words of its engine's version."""
+    """What a method is told of its draft ('' for none) and of K, in the words of its engine's version."""
     spellings = method.get("spelled", {})
     neutral: Options = {"method": spelled(version, method.get("value", method_id), spellings.get("value", ()))}
     if draft:
@@ -121,7 +121,7 @@ def words_of(method_id: str, method: Method, version: str, draft: str, tokens: i
 
 
 def build_arm(parts: Parts, arm: str) -> BuiltArm:
-    """Return one arm as plain data."""
+    """One arm as plain data."""
     launch, required = parts.engine["launch"], parts.method.get("requires")
     flags, speculation = _flags(parts, arm)
     environment = {
@@ -148,7 +148,7 @@ def build_arm(parts: Parts, arm: str) -> BuiltArm:
 
 
 def _together(parts: Parts, place: HostPlace, arm: str) -> Together:
-    """Return what keeps the hosts of a replica together; the hash is the same on all, wherever its files lie there."""
+    """What keeps the hosts of a replica together; the hash is the same on all, wherever its files lie there."""
     speculation = [parts.method["id"], parts.method_options, parts.tokens, parts.draft and parts.draft["id"]]
     said = [parts.engine["id"], parts.version, parts.target["id"], parts.served(arm), parts.extra, parts.environment]
     way = [parts.site.get("replica_port"), parts.site.get("executor"), parts.site.get("ray_address")]
@@ -159,7 +159,7 @@ def _together(parts: Parts, place: HostPlace, arm: str) -> Together:
 
 
 def own_program(site: Site) -> str | None:
-    """Return the site's own server of the engine: only a process runs one, an image has its own."""
+    """The site's own server of the engine: only a process runs one, an image has its own."""
     return site.get("engine_program") if site["runtime"] == "process" else None
 
 
@@ -169,7 +169,7 @@ def takes_key(launch: Launch) -> bool:
 
 
 def _for_gpu(parts: Parts) -> dict[str, str]:
-    """Return what the engine needs on this GPU with these weights; in every arm, also as its own defaults start it."""
+    """What the engine needs on this GPU with these weights; in every arm, also as its own defaults start it."""
     capability, quantization = parts.hardware.get("compute_capability"), parts.target.get("quantization")
     found: dict[str, str] = {}
     for row in parts.engine["launch"].get("environment_by_gpu", ()):
@@ -180,7 +180,7 @@ def _for_gpu(parts: Parts) -> dict[str, str]:
 
 
 def _visible(parts: Parts) -> dict[str, str]:
-    """Return what shows a process the chosen GPUs alone; a container is given no others, and counts them from 0."""
+    """What shows a process the chosen GPUs alone; a container is given no others, and counts them from 0."""
     chosen = parts.site.get("gpus")
     if not chosen or parts.site["runtime"] != "process" or parts.hardware["kind"] != "gpu":
         return {}
@@ -189,7 +189,7 @@ def _visible(parts: Parts) -> dict[str, str]:
 
 
 def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
-    """Return the flags that all arms have, and those of speculation."""
+    """The flags that all arms have, and those of speculation."""
     launch, engine = parts.engine["launch"], parts.engine
     path = parts.model_path(parts.target)
     flags: list[Flag] = [[launch["target"], path] if "target" in launch else [path]]
@@ -217,26 +217,26 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
 
 
 def _listen(parts: Parts) -> str:
-    """Return the address to listen on: every one where the firewall lets somebody in, else the site's own."""
+    """The address to listen on: every one where the firewall lets somebody in, else the site's own."""
     opened = parts.opened and parts.site["runtime"] == "process"
     return "0.0.0.0" if opened else parts.site["host"]  # noqa: S104
 
 
 def _switches(parts: Parts, arm: str) -> dict[str, str]:
-    """Return the options that are environment variables; a switch is 1, or not there."""
+    """The options that are environment variables; a switch is 1, or not there."""
     found = {parts.engine["options"][key].get("environment"): value for key, value in parts.served(arm).items()}
     return {name: "1" if value is True else str(value) for name, value in found.items() if name and value is not False}
 
 
 def _word(version: str, option: Option | MethodOption, value: Any) -> Any:
-    """Return an option's value as this version spells it (parser names change)."""
+    """An option's value as this version spells it (parser names change)."""
     choices: dict[str, OptionChoice] = option.get("choices", {})
     choice = choices.get(value) if isinstance(value, str) else None
     return spelled(version, value, choice.get("spelled", ())) if choice else value
 
 
 def _config(parts: Parts, arm: str) -> EngineYaml | None:
-    """Return the engine's YAML; None where it reads none."""
+    """The engine's YAML; None where it reads none."""
     config = parts.engine["launch"].get("config")
     if config is None:
         return None
@@ -265,7 +265,7 @@ def _config(parts: Parts, arm: str) -> EngineYaml | None:
 
 
 def _container(parts: Parts, arm: str) -> ArmContainer | None:
-    """Return the container that runs this arm's serve script in the engine's image; None without an image."""
+    """The container that runs this arm's serve script in the engine's image; None without an image."""
     if parts.image is None:
         return None
     wanted = parts.engine.get("container", {})

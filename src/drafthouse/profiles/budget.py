@@ -45,7 +45,7 @@ class Budget:
 
 
 def seconds_in(text: str) -> int | None:
-    """Return `1h30m`, `30m`, `90s` or `1800` in seconds; None for anything else."""
+    """`1h30m`, `30m`, `90s` or `1800` in seconds; None for anything else."""
     found = _TIME.fullmatch(text.strip().lower())
     if found is None or not any(found.groups()):
         return None
@@ -53,7 +53,7 @@ def seconds_in(text: str) -> int | None:
 
 
 def parse_budget(value: object) -> Budget:
-    """Return the budget that a profile asks for. Raises ValueError where it is none."""
+    """The budget that a profile asks for. Raises ValueError where it is none."""
     text = str(value).strip().lower()
     if text == "none":
         return Budget(None, 0.0)
@@ -66,13 +66,13 @@ def parse_budget(value: object) -> Budget:
 
 
 def limit_s(budget: PlannedBudget, first_s: float) -> float:
-    """Return what the further rounds may cost, in seconds, where those to begin with took ``first_s``."""
+    """What the further rounds may cost, in seconds, where those to begin with took ``first_s``."""
     factor = budget["factor"]
     return float(budget["most_s"] if factor is None else min(factor * first_s, budget["most_s"]))
 
 
 def limit_words(budget: PlannedBudget) -> str:
-    """Return the budget as a person says it before anything was measured."""
+    """The budget as a person says it before anything was measured."""
     if budget["factor"] is None:
         return shown_time(budget["most_s"])
     cost = "their cost again" if budget["factor"] == 1 else f"{budget['factor']:g} times their cost"

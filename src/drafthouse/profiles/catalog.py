@@ -219,7 +219,7 @@ def _flag_lists(root: Path) -> tuple[dict[str, dict[str, FlagList]], list[Proble
 def _flags(
     own: Mapping[str, dict[str, FlagList]], engines: Mapping[str, EngineEntry]
 ) -> dict[str, dict[str, FlagList]]:
-    """Return the flags of each engine by version; an engine without a file has those of the one it is like."""
+    """The flags of each engine by version; an engine without a file has those of the one it is like."""
     found = {name: own.get(name) or own.get(engine.get("family", ""), {}) for name, engine in engines.items()}
     for name, engine in engines.items():
         plugin = engine.get("plugin")
@@ -233,7 +233,7 @@ def _flags(
 
 
 def _hashes(root: Path) -> tuple[dict[str, list[str]], list[Problem]]:
-    """Return what is known of the versions that the catalogue names without a lock."""
+    """What is known of the versions that the catalogue names without a lock."""
     relative = HASHES_FILE
     try:
         return dict(hashes_by_pin(read_lock((root / relative).read_text("utf-8")))), []

@@ -16,7 +16,7 @@ _VERSION_KEYS, _VERSION_LISTS = ("since", "until", "default_version"), ("release
 def read_table(
     root: Path, relative: str, shape: Shape, *, versions: bool = False, do: str | None = None
 ) -> tuple[Any, list[Problem]]:
-    """Return a file's table, and what is wrong with it; ``versions``: what stands for a version must be one."""
+    """A file's table, and what is wrong with it; ``versions``: what stands for a version must be one."""
     data, problems = document(root, relative, do)
     if not problems:
         problems = checked(data, shape, relative, versions=versions)
@@ -24,7 +24,7 @@ def read_table(
 
 
 def document(root: Path, relative: str, do: str | None = None) -> tuple[Any, list[Problem]]:
-    """Return what a YAML file of the clone holds, and why it cannot be read; ``do`` where git cannot restore it."""
+    """What a YAML file of the clone holds, and why it cannot be read; ``do`` where git cannot restore it."""
     findings = Findings(relative)
     needed = "a YAML mapping" if do else "a YAML mapping, as git has it"
     restore = f"correct it, or restore it: git checkout -- {relative}"
@@ -39,7 +39,7 @@ def document(root: Path, relative: str, do: str | None = None) -> tuple[Any, lis
 
 
 def checked(data: Any, shape: Shape, relative: str, *, versions: bool) -> list[Problem]:
-    """Return what is wrong with data that were read from ``relative``."""
+    """What is wrong with data that were read from ``relative``."""
     findings = Findings(relative)
     if check(data, shape, findings) and versions:
         _check_versions(data, findings)
@@ -48,7 +48,7 @@ def checked(data: Any, shape: Shape, relative: str, *, versions: bool) -> list[P
 
 
 def _without_ends(data: Any) -> Any:
-    """Return the data without the newline that YAML's ``>`` and ``|`` put behind a text."""
+    """The data without the newline that YAML's ``>`` and ``|`` put behind a text."""
     if isinstance(data, dict):
         return {key: _without_ends(value) for key, value in data.items()}
     if isinstance(data, list):

@@ -83,7 +83,7 @@ class EngineWords(TypedDict):
 
 
 def arm_container(resolved: ResolvedProfile, arm: str, port: int = 0, ready_timeout_s: int = 0) -> Container:
-    """Return the container of an arm, published at ``port`` where that is another than the site's.
+    """The container of an arm, published at ``port`` where that is another than the site's.
 
     ``resolved`` may be a release's that an older version wrote. ``ready_timeout_s``: instead of the engine's own.
     """
@@ -130,14 +130,14 @@ def _built(resolved: ResolvedProfile, arm: str) -> ArmContainer:
 
 
 def definition(resolved: ResolvedProfile, arm: str) -> str:
-    """Return the hash of an arm's files and container: a changed script, or less asked for, is another container."""
+    """The hash of an arm's files and container: a changed script, or less asked for, is another container."""
     files = resolved["arms"][arm]["files"] if arm in resolved["arms"] else []
     text = "".join(file["content"] for file in files) + json.dumps(_built(resolved, arm), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def compose_service(container: Container) -> Mapping[str, Json]:
-    """Return a container as a service of a compose.yaml, in which Compose fills nothing in."""
+    """A container as a service of a compose.yaml, in which Compose fills nothing in."""
     health, gpus = container.get("health"), container.get("gpus")
     devices = {"driver": "nvidia", **({"count": "all"} if gpus == ["all"] else {"device_ids": gpus})}
     said: dict[str, Json] = {
@@ -176,7 +176,7 @@ def compose_service(container: Container) -> Mapping[str, Json]:
 
 
 def _literal(value: Json) -> Json:
-    """Return a value in which Compose, for which `$` begins a variable, finds none."""
+    """A value in which Compose, for which `$` begins a variable, finds none."""
     if isinstance(value, str):
         return value.replace("$", "$$")
     if isinstance(value, Mapping):
@@ -185,7 +185,7 @@ def _literal(value: Json) -> Json:
 
 
 def engine_words(container: Container) -> EngineWords:
-    """Return a container as Docker's API takes it."""
+    """A container as Docker's API takes it."""
     ports = [port.rsplit(":", 2) for port in container.get("ports", [])]
     bound: dict[str, list[Mapping[str, str]]] = {}
     for address, outside, inside in ports:

@@ -51,7 +51,7 @@ def derived_from(
     adds: MethodPackages,
     hashes: Mapping[str, Sequence[str]] | None = None,
 ) -> Derived | None:
-    """Return the image for a ``method`` that adds to ``base``; None for one that adds nothing.
+    """The image for a ``method`` that adds to ``base``; None for one that adds nothing.
 
     ``adds`` has the method's ``source_packages`` and ``build_packages``: built as in an environment, without
     isolation, which would fetch another torch. ``hashes``: what is known of their versions.

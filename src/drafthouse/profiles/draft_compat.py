@@ -98,14 +98,14 @@ def may_draft(draft: ModelEntry, target: ModelEntry) -> bool:
 
 
 def most_tokens(draft: ModelEntry | None, builtin: BuiltinHead | None) -> int | None:
-    """Return how many tokens a draft of its own, or the head inside a target, drafts at most; None for any number."""
+    """How many tokens a draft of its own, or the head inside a target, drafts at most; None for any number."""
     if draft:
         return draft.get("max_speculative_tokens")
     return builtin.get("max_tokens") if builtin else None
 
 
 def usual_tokens(method: Method, draft: ModelEntry | None, builtin: BuiltinHead | None) -> int:
-    """Return a number of tokens to begin with, which `check_tokens` lets through."""
+    """A number of tokens to begin with, which `check_tokens` lets through."""
     most, usual = most_tokens(draft, builtin), method.get("usual_tokens", USUAL_TOKENS)
     if most is not None:
         usual = most if method.get("all_heads") else min(usual, most)

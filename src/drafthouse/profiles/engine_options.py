@@ -21,7 +21,7 @@ _TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 
 
 def unless_said(engine: EngineEntry, version: str) -> Options:
-    """Return what every arm is given of a version's options where the profile says nothing."""
+    """What every arm is given of a version's options where the profile says nothing."""
     options = engine["options"].items()
     return {key: one["unless_said"] for key, one in options if "unless_said" in one and known(version or "0", one)}
 

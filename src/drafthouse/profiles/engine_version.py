@@ -44,7 +44,7 @@ def choose_engine(
     site: Site,
     hashes: Mapping[str, list[str]] | None = None,
 ) -> Chosen:
-    """Return what ``profile`` asks for of ``engine`` on ``hardware``; what is wrong goes to ``findings``.
+    """What ``profile`` asks for of ``engine`` on ``hardware``; what is wrong goes to ``findings``.
 
     ``hashes``: what is known of packages by ``name==version``.
     """
@@ -117,12 +117,12 @@ def _version(findings: Findings, profile: Profile, engine: EngineEntry, all_rele
 
 
 def pairs(plugin: Plugin) -> str:
-    """Return the table of a plugin's pairs in one line, the newest first."""
+    """The table of a plugin's pairs in one line, the newest first."""
     return ", ".join(f"{own} with {version}" for version, own in plugin["versions"].items())
 
 
 def _plugin(findings: Findings, profile: Profile, engine: EngineEntry, version: str) -> str | None:
-    """Return the version of the engine's plugin: the one that patches this version of the engine."""
+    """The version of the engine's plugin: the one that patches this version of the engine."""
     plugin, wanted = engine.get("plugin"), profile.get("plugin_version")
     if plugin is None:
         if wanted is not None:
@@ -147,7 +147,7 @@ def _plugin(findings: Findings, profile: Profile, engine: EngineEntry, version: 
 
 
 def _installs(engine: EngineEntry, version: str) -> dict[str, Install]:
-    """Return how a version is installed for the process runtime, by kind of hardware."""
+    """How a version is installed for the process runtime, by kind of hardware."""
     source = engine["nightly"] if version == NIGHTLY and "nightly" in engine else engine
     release = engine["versions"].get(version)
     return {**source["install"], **(release.get("install") or {} if release else {})}
@@ -178,7 +178,7 @@ def _install(
 
 
 def _image(engine: EngineEntry, version: str, plugin: str | None, kind: str) -> str | None:
-    """Return the container image: ``name:tag``, with its digest where one is pinned."""
+    """The container image: ``name:tag``, with its digest where one is pinned."""
     source = engine.get("nightly") if version == NIGHTLY else engine
     pinned = engine["versions"].get(version) or source
     image = (pinned.get("image") if pinned else None) or (source.get("image") if source else None)
@@ -189,7 +189,7 @@ def _image(engine: EngineEntry, version: str, plugin: str | None, kind: str) -> 
 
 
 def installed_image(engine: EngineEntry, version: str) -> str | None:
-    """Return the container image of an engine's version, as a GPU runs it; None where it has none."""
+    """The container image of an engine's version, as a GPU runs it; None where it has none."""
     plugin = engine.get("plugin")
     return _image(engine, version, plugin["versions"].get(version) if plugin else None, "gpu")
 
@@ -208,7 +208,7 @@ def _runtimes(
     there: list[Runtime],
     all_releases: list[str],
 ) -> list[Runtime]:
-    """Return the runtimes that the profile was rendered for, all of which must be there."""
+    """The runtimes that the profile was rendered for, all of which must be there."""
     kind = hardware["kind"]
     if not there:
         fitting = [release for release in all_releases if kind in _installs(engine, release)]

@@ -8,5 +8,5 @@ NEVER = "on no hardware of this kind yet"
 
 
 def ever_run(verified: Sequence[str]) -> str:
-    """Return where both arms were served and judged, by ``verified``: what the profile's own file says of it."""
+    """Where both arms were served and judged, by ``verified``: what the profile's own file says of it."""
     return f"on {', '.join(verified)}" if verified else NEVER

@@ -74,7 +74,7 @@ def plan_experiment(
     several_hosts: bool = False,
     room: int = 1,
 ) -> PlannedExperiment:
-    """Return the experiment with its steps: which arms are served together, on which ports, and what they are asked.
+    """The experiment with its steps: which arms are served together, on which ports, and what they are asked.
 
     ``fits`` has an entry for each arm, ``temperature`` is the model's own. Arms are served side by side where the
     device holds all of them, the first on ``port``; over several hosts they take turns. ``room`` is how many requests a
@@ -118,7 +118,7 @@ def plan_experiment(
 
 
 def _turns(schedule: str, arms: Sequence[str], port: int) -> list[Ports]:
-    """Return which arms are served together, in the order of an odd round: the port of each."""
+    """Which arms are served together, in the order of an odd round: the port of each."""
     turns = [tuple(arms)] if schedule == "interleaved" else [(arm,) for arm in arms]
     return [{arm: port + place for place, arm in enumerate(turn)} for turn in turns]
 
@@ -162,7 +162,7 @@ def steps_of_round(experiment: PlannedExperiment, number: int, fresh: Sequence[i
 
 
 def measured_part(experiment: PlannedExperiment) -> object:
-    """Return what of a planned experiment changes what is measured, as it stands in the key of a kept result.
+    """What of a planned experiment changes what is measured, as it stands in the key of a kept result.
 
     How long may be measured changes no number that is there, and a balanced order asks the same. In this form a result
     that an earlier version measured, in turns B,S,B,S, is still found.
@@ -173,7 +173,7 @@ def measured_part(experiment: PlannedExperiment) -> object:
 
 
 def suites_of_round(experiment: PlannedExperiment, number: int) -> list[str]:
-    """Return the suites of a round: those that are wanted once are in the first only."""
+    """The suites of a round: those that are wanted once are in the first only."""
     once = experiment.get("once", [])
     return [suite for suite in experiment["suites"] if number == 1 or suite not in once]
 

@@ -40,7 +40,7 @@ _COUNTS = {NOBODY: (), NAMED: ("work", "control", "tells", UNKNOWN), ANYBODY: tu
 
 
 def open_paths(engine: EngineEntry, version: str) -> ResolvedOpenPaths:
-    """Return the routes of a version of an engine, and which of them answer without the key."""
+    """The routes of a version of an engine, and which of them answer without the key."""
     facts = engine["open_paths"]
     guards = [prefix for prefix, when in (facts.get("guards") or {}).items() if known(version, when)]
     routes: list[OpenRoute] = [
@@ -66,7 +66,7 @@ def near(host: str) -> bool:
 
 
 def reach(site: Site) -> str:
-    """Return who reaches the engine itself at a site: nobody else, those that are named, or anybody.
+    """Who reaches the engine itself at a site: nobody else, those that are named, or anybody.
 
     Only a workstation has a firewall of ours that makes an allow-list hold.
     """
@@ -88,7 +88,7 @@ def exposed(routes: Iterable[SomeRoute], who: str) -> list[SomeRoute]:
 
 
 def told(routes: Iterable[NamedRoute]) -> str:
-    """Return routes by what they give, for people."""
+    """Routes by what they give, for people."""
     by_gift: dict[str, list[str]] = {}
     for route in routes:
         by_gift.setdefault(route["gives"], []).append(str(route["path"]))

@@ -33,7 +33,7 @@ _REMOVE = "remove it"
 def check_extra(
     findings: Findings, given: object, engine: CatalogEngine, version: str, lists: Mapping[str, FlagList]
 ) -> tuple[list[Flag], list[str]]:
-    """Return the words of `serve.extra`, a flag with its values each, and warnings; what is wrong goes to ``findings``.
+    """The words of `serve.extra`, a flag with its values each, and warnings; what is wrong goes to ``findings``.
 
     ``lists`` are the flags of the engine by version: where there is none of ``version`` a flag is passed with a
     warning.
@@ -81,7 +81,7 @@ def check_extra(
 def check_environment(
     findings: Findings, given: Mapping[str, str], engine: CatalogEngine, required: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables of a profile's `environment` that may be set; ``required`` are those of its method."""
+    """The variables of a profile's `environment` that may be set; ``required`` are those of its method."""
     launch = engine["launch"]
     options = {option["environment"]: key for key, option in engine["options"].items() if "environment" in option}
     owners = dict.fromkeys(launch.get("environment", {}), "the engine's entry in the catalogue")
@@ -112,7 +112,7 @@ def _fits(name: str, patterns: list[str] | tuple[str, ...]) -> bool:
 
 
 def _rule(engine: CatalogEngine, one: Given, *, exact: bool) -> Reserved | None:
-    """Return whose a flag is. Where no list tells what it is in full, its beginning is enough to be somebody's."""
+    """Whose a flag is. Where no list tells what it is in full, its beginning is enough to be somebody's."""
     base = _base(one).replace("_", "-")
     for row in _owned(engine):
         names = [pattern.replace("_", "-") for pattern in row.get("flags", [])]

@@ -17,5 +17,5 @@ FLAG_LISTS = Map({"versions": Table(shape_of(FlagList), required=True)})
 
 
 def newest(lists: Mapping[str, FlagList]) -> str:
-    """Return the newest version of which a list is known, '' where there is none."""
+    """The newest version of which a list is known, '' where there is none."""
     return max(lists, key=number, default="")

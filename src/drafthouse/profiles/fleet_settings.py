@@ -45,12 +45,12 @@ def fleet_of(site: Site) -> Fleet | None:
 
 
 def ports_of(fleet: Fleet) -> set[int]:
-    """Return the front's ports; with a router, its two and those of the replicas stand behind, all on loopback."""
+    """The front's ports; with a router, its two and those of the replicas stand behind, all on loopback."""
     return set(range(fleet["port"], fleet["port"] + (3 + _MOST_BEHIND_A_ROUTER if fleet["router"] != CADDY else 1)))
 
 
 def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
-    """Return what is wrong with a site's fleet; ``ports`` are those of engine and gateway."""
+    """What is wrong with a site's fleet; ``ports`` are those of engine and gateway."""
     fleet = fleet_of(site)
     if fleet is None:
         return []

@@ -20,7 +20,7 @@ _DNS_NAME = re.compile(rf"({_LABEL}\.)+{_LABEL}")
 
 
 def gateway_of(site: Site) -> Gateway | None:
-    """Return the port and the name of a site's gateway, None where it has none; a fleet's boxes all have one."""
+    """The port and the name of a site's gateway, None where it has none; a fleet's boxes all have one."""
     if not site.get("gateway") and site.get("fleet") is None:
         return None
     name = str(site.get("gateway_name") or "")
@@ -28,7 +28,7 @@ def gateway_of(site: Site) -> Gateway | None:
 
 
 def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
-    """Return what is wrong with a site's gateway; ``ports`` are those of the engine."""
+    """What is wrong with a site's gateway; ``ports`` are those of the engine."""
     wished = gateway_of(site)
     if wished is None:
         return []
@@ -57,7 +57,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
 
 
 def name_problems(name: str, where: str) -> list[Problem]:
-    """Return what is wrong with the name that certificates are asked for; none of an empty one."""
+    """What is wrong with the name that certificates are asked for; none of an empty one."""
     if not name or (_DNS_NAME.fullmatch(name) and len(name) <= 253 and not name.rpartition(".")[2].isdigit()):
         return []
     return [

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def head_kind(method_id: str, method: Method) -> str:
-    """Return the kind of the heads that a method drafts with; an engine may call the method otherwise."""
+    """The kind of the heads that a method drafts with; an engine may call the method otherwise."""
     return method.get("head", method_id)
 
 
 def draft_kind(method: Method, draft: ModelEntry | None) -> DraftKind:
-    """Return what a method drafts with where the profile names ``draft`` (None: nothing)."""
+    """What a method drafts with where the profile names ``draft`` (None: nothing)."""
     return "head" if draft and method.get("or_head") else method["draft"]
 
 
 def builtin_head(target: ModelEntry, method_id: str, method: Method | None) -> BuiltinHead | None:
-    """Return the head inside ``target`` that a method can draft with; None where there is none, or it needs none."""
+    """The head inside ``target`` that a method can draft with; None where there is none, or it needs none."""
     head = target.get("builtin_head")
     fits = head and method and method["draft"] == "builtin" and head["kind"] == head_kind(method_id, method)
     return head if fits else None
@@ -32,7 +32,7 @@ def builtin_head(target: ModelEntry, method_id: str, method: Method | None) -> B
 def head_as_target(
     target: str, draft: str | None, models: Mapping[str, ModelEntry]
 ) -> tuple[str, str | None, list[str]]:
-    """Return the words for target and draft of a profile, and a warning where its ``target`` is a head.
+    """The words for target and draft of a profile, and a warning where its ``target`` is a head.
 
     An engine that is given the repository of such a head serves the model that this names, and drafts with the head.
     """
@@ -44,7 +44,7 @@ def head_as_target(
 
 
 def method_for_head(engine: EngineEntry, kind: str, draft: DraftKind) -> str | None:
-    """Return the engine's method that drafts with heads of this kind, which are a ``draft``; None where it has none."""
+    """The engine's method that drafts with heads of this kind, which are a ``draft``; None where it has none."""
     for key, method in engine["methods"].items():
         able = method["draft"] == draft or (draft == "head" and method.get("or_head"))
         if able and head_kind(key, method) == kind:
@@ -53,7 +53,7 @@ def method_for_head(engine: EngineEntry, kind: str, draft: DraftKind) -> str | N
 
 
 def builtin_kinds(engines: Mapping[str, EngineEntry]) -> set[str]:
-    """Return the kinds of heads inside a target that any engine drafts with."""
+    """The kinds of heads inside a target that any engine drafts with."""
     methods = [pair for engine in engines.values() for pair in engine["methods"].items()]
     return {head_kind(key, method) for key, method in methods if method["draft"] == "builtin"}
 

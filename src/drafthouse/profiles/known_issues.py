@@ -58,7 +58,7 @@ class Setup:
 
 
 def setup_of(parts: Parts, arm: BuiltArm) -> Setup:
-    """Return what the known issues of a profile are looked up for; ``arm`` is its speculative one."""
+    """What the known issues of a profile are looked up for; ``arm`` is its speculative one."""
     engine = parts.engine
     return Setup(
         engines=(engine["id"], engine.get("family", engine["id"])),
@@ -74,7 +74,7 @@ def setup_of(parts: Parts, arm: BuiltArm) -> Setup:
 
 
 def matching(issues: Mapping[str, KnownIssue], setup: Setup, accepted: Mapping[str, str]) -> list[MatchedIssue]:
-    """Return the issues that a setup runs into; ``accepted`` are those that a profile lives with, and why."""
+    """The issues that a setup runs into; ``accepted`` are those that a profile lives with, and why."""
     return [
         {
             "id": name,
@@ -152,7 +152,7 @@ def _within(value: float, bounds: Bounds) -> bool:
 
 
 def check_issues(file: KnownIssues, engines: Mapping[str, EngineEntry]) -> Findings:
-    """Return what is wrong with the rows beside their shape: words that the catalogue lacks, bad expressions."""
+    """What is wrong with the rows beside their shape: words that the catalogue lacks, bad expressions."""
     findings, to_come = Findings(FILE), file["to_come"]
     for name, issue in file["issues"].items():
         path, here = f"issues.{name}", engines.get(issue["engine"])
@@ -175,7 +175,7 @@ def check_issues(file: KnownIssues, engines: Mapping[str, EngineEntry]) -> Findi
 
 
 def _methods(engine: str, engines: Mapping[str, EngineEntry]) -> list[str]:
-    """Return the methods of an engine and of those that are like it."""
+    """The methods of an engine and of those that are like it."""
     family = [entry for name, entry in engines.items() if engine in (name, entry.get("family"))]
     return sorted({method for entry in family for method in entry["methods"]})
 
@@ -208,13 +208,13 @@ def check_accepted(findings: Findings, accepted: Mapping[str, str], issues: Mapp
 
 
 def effect_of(issue: MatchedIssue) -> str:
-    """Return what an issue does to its user, in a few words."""
+    """What an issue does to its user, in a few words."""
     said = f"{_EFFECTS[issue['effect']]}{', silently' if issue['silent'] else ''}"
     return f"{said} (not certain: {issue['uncertain']})" if issue["uncertain"] else said
 
 
 def issue_lines(issue: MatchedIssue) -> list[str]:
-    """Return an issue for a person, a line each: what it is, what to do, who said so and when."""
+    """An issue for a person, a line each: what it is, what to do, who said so and when."""
     accepted = [f"accepted by the profile: {issue['accepted']}"] if issue["accepted"] else []
     return [
         f"{issue['id']}: {issue['what']}; {effect_of(issue)}",
@@ -225,7 +225,7 @@ def issue_lines(issue: MatchedIssue) -> list[str]:
 
 
 def issue_changes(old: ResolvedProfile, new: ResolvedProfile) -> list[str]:
-    """Return which known issues come and go from one version of an engine to another, a line each."""
+    """Which known issues come and go from one version of an engine to another, a line each."""
     before, after = ({issue["id"]: issue for issue in one["known_issues"]} for one in (old, new))
     gone = [f"known issue gone: {one['id']}: {one['what']}" for name, one in before.items() if name not in after]
     return gone + [

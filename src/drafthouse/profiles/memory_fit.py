@@ -17,13 +17,13 @@ GB = 1_000_000_000
 
 
 def kv_value_bytes(engine: EngineEntry, serve: Options) -> float:
-    """Return the bytes of one value in the KV cache, of the type that the options ask for where they do."""
+    """The bytes of one value in the KV cache, of the type that the options ask for where they do."""
     asked = serve.get(engine.get("kv_type_option") or "")
     return engine.get("kv_bytes_by_type", {}).get(str(asked), engine["kv_bytes_per_value"])
 
 
 def kv_bytes_per_token(model: ModelEntry, bytes_per_value: float) -> int:
-    """Return the KV cache of one token over all layers in which it grows: keys and values, every KV head."""
+    """The KV cache of one token over all layers in which it grows: keys and values, every KV head."""
     return _kv_per_layer(model, bytes_per_value) * int(model.get("kv_layers", model["layers"]))
 
 
@@ -32,7 +32,7 @@ def _kv_per_layer(model: ModelEntry, bytes_per_value: float) -> int:
 
 
 def bytes_per_sequence(model: ModelEntry, bytes_per_value: float, tokens: int) -> int:
-    """Return what a sequence takes however long it is, while ``tokens`` are drafted for it.
+    """What a sequence takes however long it is, while ``tokens`` are drafted for it.
 
     The KV cache of layers that look back a window, which the catalogue gives for 16 bits, and the recurrent state, of
     which there is one more for each drafted token.
@@ -42,18 +42,18 @@ def bytes_per_sequence(model: ModelEntry, bytes_per_value: float, tokens: int) -
 
 
 def head_weight_bytes(target: ModelEntry) -> int:
-    """Return which part of a target's weights is a head that no arm without speculation loads; 0 where not known."""
+    """Which part of a target's weights is a head that no arm without speculation loads; 0 where not known."""
     head = target.get("builtin_head")
     return int(head.get("weight_bytes", 0)) if head else 0
 
 
 def read_for_a_token(target: ModelEntry) -> int:
-    """Return the bytes that the target reads for a token at batch one: the head inside it is none of them."""
+    """The bytes that the target reads for a token at batch one: the head inside it is none of them."""
     return int(target.get("read_bytes") or target["weight_bytes"] - head_weight_bytes(target))
 
 
 def read_for_a_draft(target: ModelEntry, builtin: BuiltinHead) -> int:
-    """Return the bytes that a drafted token reads of a head inside the target.
+    """The bytes that a drafted token reads of a head inside the target.
 
     Where the catalogue does not say: the head's own weights, else its layers' share of the target's, and the target's
     output matrix in 16 bits, which such heads share.
@@ -125,13 +125,13 @@ def fit_arm(
 
 
 def context_that_fits(fit: Fit, *, shared: bool) -> int:
-    """Return the setting of the context with which an arm that does not fit would, with all its sequences; else 0."""
+    """The setting of the context with which an arm that does not fit would, with all its sequences; else 0."""
     among = 1 if shared else max(1, fit["sequences"])
     return max(0, (fit["context"] * among + fit["left"] // max(1, fit["kv_per_token"])) // among)
 
 
 def decode_limit(bytes_per_token: int, bandwidth: float) -> float:
-    """Return the tokens per second that reading the weights once a token allows (batch of one).
+    """The tokens per second that reading the weights once a token allows (batch of one).
 
     ``bandwidth`` in bytes per second. The roofline argument: every weight is read for every token, and
     at batch one nothing else comes near the cost.

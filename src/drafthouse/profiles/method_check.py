@@ -31,7 +31,7 @@ def check_method(
     draft: CatalogModel | None,
     models: Mapping[str, ModelEntry],
 ) -> tuple[CatalogMethod | None, Options]:
-    """Return the engine's entry of the method and the options that are as they should be; (None, {}) without one.
+    """The engine's entry of the method and the options that are as they should be; (None, {}) without one.
 
     ``spec`` is the profile's `speculation`, ``serve`` its options that were checked, ``target`` and ``draft`` the
     models that it names, ``models`` all of the catalogue. What is wrong is added to the findings of ``check``.

@@ -18,7 +18,7 @@ _REPOSITORY = re.compile(
 
 
 def find_model(word: str, models: Mapping[str, ModelEntry]) -> str | None:
-    """Return the catalogue's name of a model: its own, its repository (``org/name@revision:file.gguf``) or its folder.
+    """The catalogue's name of a model: its own, its repository (``org/name@revision:file.gguf``) or its folder.
 
     None also where a repository has several files here and the word names none of them.
     """
@@ -36,7 +36,7 @@ def find_model(word: str, models: Mapping[str, ModelEntry]) -> str | None:
 
 
 def model_named(word: str, house: House, where: str) -> str:
-    """Return the same for a word that stands at ``where``. Raises DrafthouseError."""
+    """The same for a word that stands at ``where``. Raises DrafthouseError."""
     problems = broken_model(word, house.broken_models)
     key = find_model(word, house.models)
     if key and not problems:
@@ -45,7 +45,7 @@ def model_named(word: str, house: House, where: str) -> str:
 
 
 def broken_model(word: str, broken: Mapping[str, list[Problem]]) -> list[Problem]:
-    """Return what is wrong with the user's own entry of that name, if there is such a one."""
+    """What is wrong with the user's own entry of that name, if there is such a one."""
     low = word.lower()
     return broken.get(low) or broken.get(re.split("[@:]", low)[0], [])
 
@@ -56,7 +56,7 @@ def is_outside(word: str) -> bool:
 
 
 def names_of(model: CatalogModel) -> list[str]:
-    """Return all names of a model: here, to people, and on the hub."""
+    """All names of a model: here, to people, and on the hub."""
     hub = model["source"].get("hub")
     return [model["id"], model["name"], *([hub["repo"]] if hub else [])]
 
@@ -69,7 +69,7 @@ def lacks_entry(word: object, house: House) -> bool:
 
 
 def unknown_model(word: str, models: Mapping[str, ModelEntry]) -> tuple[str, str]:
-    """Return what is needed and what to do where no entry is called ``word``."""
+    """What is needed and what to do where no entry is called ``word``."""
     if is_outside(word):
         what = "repository" if not word.startswith("/") else "folder"
         return f"a catalogue entry for this {what}", f"drafthouse model add {word}"

@@ -32,7 +32,7 @@ def monitoring_of(
     gpu: bool,
     gateway: Gateway | None,
 ) -> Monitoring | None:
-    """Return everything about a site's monitoring, None where it has none.
+    """Everything about a site's monitoring, None where it has none.
 
     ``engine`` is the catalogue's entry, ``arms`` what is built of it; ``gateway`` is what `gateway_of` returned.
     """
@@ -70,20 +70,20 @@ def monitoring_of(
 
 
 def near(listen: str) -> str:
-    """Return the address at which the box itself reaches what listens there, as a URL has it."""
+    """The address at which the box itself reaches what listens there, as a URL has it."""
     near = _LOOPBACK if listen in ("0.0.0.0", "::") else listen  # noqa: S104
     return f"[{near}]" if ":" in near else near
 
 
 def dialect_of(metrics: Metrics, arms: Mapping[str, BuiltArm]) -> str:
-    """Return whose counters an engine shows, '' for none: that may depend on its version or its configuration file."""
+    """Whose counters an engine shows, '' for none: that may depend on its version or its configuration file."""
     config = arms["speculative"]["config"]
     shown = engine_of(metrics["dialect"]).shows_counters(config["data"] if config else {})
     return metrics["dialect"] if shown else ""
 
 
 def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
-    """Return what is wrong with a site's monitoring; ``ports`` are those of the engine and of the gateway."""
+    """What is wrong with a site's monitoring; ``ports`` are those of the engine and of the gateway."""
     wished = site.get("monitoring")
     if not wished or not wished["enabled"]:
         return []

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def laid_over(base: Unchecked, more: Unchecked, *, nulls: bool = True) -> Unchecked:
-    """Return ``more`` laid over ``base``, mapping by mapping; without ``nulls`` a null takes the key away."""
+    """``more`` laid over ``base``, mapping by mapping; without ``nulls`` a null takes the key away."""
     merged = dict(base)
     for key, value in more.items():
         if isinstance(value, Mapping):
@@ -25,7 +25,7 @@ def laid_over(base: Unchecked, more: Unchecked, *, nulls: bool = True) -> Unchec
 
 
 def changed(profile: Profile, overrides: Unchecked) -> Profile:
-    """Return a profile with what is laid over it, checked by nobody yet; a null takes the key away.
+    """A profile with what is laid over it, checked by nobody yet; a null takes the key away.
 
     Another method has no draft: its overrides say `draft: null`.
     """

@@ -22,7 +22,7 @@ NOTHING: PublishedFile = {"sources": {}, "figures": []}
 
 
 def check_published(file: PublishedFile) -> Findings:
-    """Return what is wrong with the rows beside their shape."""
+    """What is wrong with the rows beside their shape."""
     findings = Findings(FILE)
     for number, row in enumerate(file["figures"]):
         path = f"figures[{number}]"
@@ -40,7 +40,7 @@ def check_published(file: PublishedFile) -> Findings:
 def published_of(
     file: PublishedFile, target: CatalogModel, draft: CatalogModel | None, method: str, tokens: int
 ) -> list[PublishedFigure]:
-    """Return what was published of a target, a row for each data set: what is nearest to the profile first, `MOST`.
+    """What was published of a target, a row for each data set: what is nearest to the profile first, `MOST`.
 
     ``tokens`` is its K. Of other drafts and methods too: what they reach says what could be reached.
     """

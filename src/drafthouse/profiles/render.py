@@ -33,7 +33,7 @@ Context = Mapping[str, object]
 
 @functools.cache
 def environment(templates: Path) -> jinja2.Environment:
-    """Return the Jinja environment of the house: Ansible's whitespace rules, undefined names are errors."""
+    """The Jinja environment of the house: Ansible's whitespace rules, undefined names are errors."""
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates),
         undefined=jinja2.StrictUndefined,
@@ -56,19 +56,19 @@ def environment(templates: Path) -> jinja2.Environment:
 
 
 def docstring(text: object) -> str:
-    """Return text for one line between a Python program's three double quotes, which it cannot end."""
+    """Text for one line between a Python program's three double quotes, which it cannot end."""
     return printable(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def variable(name: str) -> str:
-    """Return a name that no quotes protect, as it is. Raises DrafthouseError where it is more than a word."""
+    """A name that no quotes protect, as it is. Raises DrafthouseError where it is more than a word."""
     if VARIABLE.fits(name):
         return name
     raise one_problem("wrong-format", repr(name), VARIABLE.needed, "correct it in profiles/catalog/engines")
 
 
 def comment_lines(text: str) -> str:
-    """Return ``text`` as lines of a comment."""
+    """``text`` as lines of a comment."""
     return textwrap.fill(
         printable(text),
         110,
@@ -80,7 +80,7 @@ def comment_lines(text: str) -> str:
 
 
 def yaml_block(data: object) -> str:
-    """Return ``data`` as YAML in the order it was given, a key a line."""
+    """``data`` as YAML in the order it was given, a key a line."""
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=1000).rstrip()
 
 

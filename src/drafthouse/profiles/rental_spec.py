@@ -39,7 +39,7 @@ ENGINE_DOWNLOAD = {"cpu": 1 * GB, "gpu": 12 * GB}
 
 
 def rental_of(hardware: Hardware, engine: EngineEntry, chosen: Chosen, weights: Sequence[WeightItem]) -> Rental:
-    """Return what to rent for this hardware and engine; ``chosen`` has the engine's version and image.
+    """What to rent for this hardware and engine; ``chosen`` has the engine's version and image.
 
     ``vast_names`` is empty where nobody rents such hardware out (a CPU, or a GPU not named yet), ``image`` is '' where
     there is none to rent with. Memory is MiB of one device, ``compute_cap`` a hundred times the compute capability,
@@ -63,12 +63,12 @@ def rental_of(hardware: Hardware, engine: EngineEntry, chosen: Chosen, weights: 
 
 
 def disk_gb(weights: float, kind: str) -> int:
-    """Return the whole GB to rent for ``weights`` bytes; the module says the arithmetic."""
+    """The whole GB to rent for ``weights`` bytes; the module says the arithmetic."""
     return math.ceil((weights + ROOM_FOR_THE_REST[kind]) * DISK_MARGIN / GB)
 
 
 def cuda_of(engine: EngineEntry, version: str) -> dict[str, str]:
-    """Return {cuda, driver} that ``version`` of an engine needs at least: '' where the catalogue says nothing."""
+    """{cuda, driver} that ``version`` of an engine needs at least: '' where the catalogue says nothing."""
     for entry in engine.get("cuda", ()):
         if known(version, entry):
             return {"cuda": entry["cuda"], "driver": entry["driver"]}

@@ -21,7 +21,7 @@ class VmSigns(TypedDict):
 
 
 def site_of_vm(resolved: ResolvedProfile, box: VmSigns, variables: Unchecked) -> Site | None:
-    """Return the site of a rented VM, None where the box is none.
+    """The site of a rented VM, None where the box is none.
 
     The inventory says that it may be one (``drafthouse_recognise_vm``) or that it is (``drafthouse_is_vm``); the box
     shows it: systemd runs there, and so does Docker. Only as root: what a workstation gets needs it. Folders and ports

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def resolved_engine(parts: Parts, chosen: Chosen, method: CatalogMethod) -> ResolvedEngine:
-    """Return the engine as it runs: installed for the profile, or the site's own program."""
+    """The engine as it runs: installed for the profile, or the site's own program."""
     engine, program = parts.engine, own_program(parts.site)
     found: ResolvedEngine = {
         "id": engine["id"],
@@ -41,7 +41,7 @@ def resolved_engine(parts: Parts, chosen: Chosen, method: CatalogMethod) -> Reso
 
 
 def _home(parts: Parts, method: CatalogMethod) -> str:
-    """Return the folder of the engine's environment; a method or executor that adds to it has one of its own."""
+    """The folder of the engine's environment; a method or executor that adds to it has one of its own."""
     if program := own_program(parts.site):
         return program.rpartition("/")[0] or "/"
     kind = "-cpu" if parts.hardware["kind"] == "cpu" else ""

@@ -219,7 +219,7 @@ class _Join:
             )
 
     def _look_up_model(self, path: str, word: str) -> str:
-        """Return the catalogue's name of a model that the profile names so, by its repository, or by its folder."""
+        """The catalogue's name of a model that the profile names so, by its repository, or by its folder."""
         try:
             return model_named(word, self.house, f"{self.findings.file}: {path}")
         except DrafthouseError as error:
@@ -257,7 +257,7 @@ class _Join:
         return [model for model in (self.target, self.draft) if model]
 
     def _gateway(self) -> Gateway | None:
-        """Return the gateway; ``hold_s``, where it is there, is how long it holds requests for the watchdog."""
+        """The gateway; ``hold_s``, where it is there, is how long it holds requests for the watchdog."""
         gateway = gateway_of(self.site)
         hold_s = watchdog_site.hold_s(self.site, self.engine["ready_timeout_s"])
         return {**gateway, "hold_s": hold_s} if gateway and hold_s else gateway
@@ -265,12 +265,12 @@ class _Join:
     # --- what comes out ---------------------------------------------------------------------------
 
     def _elsewhere(self) -> Elsewhere:
-        """Return where weights may lie already, for the role `weights`; {} where only the hub is asked."""
+        """Where weights may lie already, for the role `weights`; {} where only the hub is asked."""
         folder = self.site.get("weights_from")
         return {"folder": folder, "models_dir": self.site["models_dir"]} if folder else {}
 
     def _pair(self) -> Pair | None:
-        """Return what the files of target and draft are held against each other by; None without a draft."""
+        """What the files of target and draft are held against each other by; None without a draft."""
         if self.draft is None:
             return None
         method = self.method
@@ -383,7 +383,7 @@ class _Join:
         }
 
     def _hashes(self) -> dict[str, list[str]]:
-        """Return the hashes of what the environment of the engine names without a lock, by ``name==version``."""
+        """The hashes of what the environment of the engine names without a lock, by ``name==version``."""
         install = self.chosen.install
         if not install or own_program(self.site):
             return {}
@@ -393,11 +393,11 @@ class _Join:
         return {pin: list(self.house.hashes[pin]) for pin in sorted(pins) if pin in self.house.hashes}
 
     def _scores(self) -> ScoresBy | None:
-        """Return how this version of the engine scores a text, and up to how many tokens; None where it cannot."""
+        """How this version of the engine scores a text, and up to how many tokens; None where it cannot."""
         scores = self.engine.get("scores")
         return {"by": scores["by"], "tokens": scores["tokens"]} if scores and known(self.version, scores) else None
 
     def _offline(self) -> Options:
-        """Return what the engine's Python API takes of the options: those that are not about its server."""
+        """What the engine's Python API takes of the options: those that are not about its server."""
         options = self.engine["options"]
         return {key: value for key, value in self.serve.items() if not options[key].get("server_only")}

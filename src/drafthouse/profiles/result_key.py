@@ -17,7 +17,7 @@ _SAID_OF_HEADS = ("speculators", "layout")
 
 
 def measured_key(resolved: ResolvedProfile, *more: object) -> str:
-    """Return the key of a result: a hash of all that can change it, and of nothing else.
+    """The key of a result: a hash of all that can change it, and of nothing else.
 
     ``more`` is what the resolved profile does not hold, such as the box.
     The price, titles and notes may change without a new measurement.

@@ -77,7 +77,7 @@ def hosts_of(site: Site) -> int:
 
 
 def executor_of(site: Site) -> str:
-    """Return what starts the engine's workers on several hosts."""
+    """What starts the engine's workers on several hosts."""
     return site.get("executor") or EXECUTOR
 
 
@@ -86,7 +86,7 @@ def _first_port(site: Site) -> int:
 
 
 def group_ports(site: Site) -> list[str]:
-    """Return the ranges of TCP ports, as FIRST:LAST, at which the hosts of a replica listen for each other."""
+    """The ranges of TCP ports, as FIRST:LAST, at which the hosts of a replica listen for each other."""
     if hosts_of(site) == 1:
         return []
     first = _first_port(site)
@@ -94,7 +94,7 @@ def group_ports(site: Site) -> list[str]:
 
 
 def subnet_of(site: Site) -> ipaddress.IPv4Network | None:
-    """Return the private subnet; None where the site names none, or what is no IPv4 network."""
+    """The private subnet; None where the site names none, or what is no IPv4 network."""
     try:
         return ipaddress.IPv4Network(str(site["private_subnet"]))
     except (KeyError, ValueError):
@@ -102,7 +102,7 @@ def subnet_of(site: Site) -> ipaddress.IPv4Network | None:
 
 
 def site_problems(site: Site) -> list[Problem]:
-    """Return what is wrong with what a site says of several hosts."""
+    """What is wrong with what a site says of several hosts."""
     if executor_of(site) != "ray" and "ray_address" in site:
         found, needed = f"a Ray cluster with the executor {executor_of(site)}", "Ray as the executor"
         return [Problem("invalid-setting", found, needed, "set drafthouse_executor: ray", "site.ray_address")]
@@ -179,7 +179,7 @@ def _check_executor(findings: Findings, site: Site, sizes: Sizes, engine: Catalo
 
 
 def place_of(site: Site, devices: int, copies: int) -> HostPlace | None:
-    """Return the host's place; None where it serves by itself, or nobody has looked at the hosts yet.
+    """The host's place; None where it serves by itself, or nobody has looked at the hosts yet.
 
     ``devices`` of each of the ``copies``, which are whole models over all hosts.
     """
@@ -202,7 +202,7 @@ def place_of(site: Site, devices: int, copies: int) -> HostPlace | None:
 
 
 def program(site: Site) -> str:
-    """Return where the program lies on a host that keeps a replica's hosts together (`serving/together.py`)."""
+    """Where the program lies on a host that keeps a replica's hosts together (`serving/together.py`)."""
     return f"{site['home']}/{PROGRAM}"
 
 
@@ -212,7 +212,7 @@ def _words(site: Site, span: Span, part: str) -> list[str]:
 
 
 def lead_command(site: Site) -> list[str]:
-    """Return the words that a head's command stands behind; the script's own path and ``--`` come between.
+    """The words that a head's command stands behind; the script's own path and ``--`` come between.
 
     They are the same in both arms, which differ in speculation alone.
     """
@@ -221,7 +221,7 @@ def lead_command(site: Site) -> list[str]:
 
 
 def follow_script(site: Site, arms: Mapping[str, str]) -> str:
-    """Return the script by which a follower serves what its head does.
+    """The script by which a follower serves what its head does.
 
     ``arms``: what the arms' own scripts hold, by their names: where one is another, the follower starts anew.
     """
@@ -233,7 +233,7 @@ def follow_script(site: Site, arms: Mapping[str, str]) -> str:
 
 
 def replicas(members: Sequence[Member], hosts: int) -> dict[str, list[str]]:
-    """Return the hosts of each replica, the head first. Raises DrafthouseError where one has too few or too many.
+    """The hosts of each replica, the head first. Raises DrafthouseError where one has too few or too many.
 
     Those that the inventory gives no replica go together as they follow each other, by the name of the first.
     """
@@ -258,7 +258,7 @@ def replicas(members: Sequence[Member], hosts: int) -> dict[str, list[str]]:
 
 
 def differences(values: Mapping[str, Mapping[str, str]], replica: str) -> list[Problem]:
-    """Return each thing in which a host of a replica is not like its head; ``values`` are by host, the head's first."""
+    """Each thing in which a host of a replica is not like its head; ``values`` are by host, the head's first."""
     head, *others = values
     found = []
     for host in others:
@@ -275,7 +275,7 @@ def differences(values: Mapping[str, Mapping[str, str]], replica: str) -> list[P
 def spans(
     found: Mapping[str, list[str]], addresses: Mapping[str, Mapping[str, str]], infiniband: Mapping[str, list[str]]
 ) -> dict[str, Span]:
-    """Return each host's place. ``addresses``: of each host inside the subnet, with their interfaces.
+    """Each host's place. ``addresses``: of each host inside the subnet, with their interfaces.
 
     Raises DrafthouseError for a host that has none, or several.
     """

@@ -51,7 +51,7 @@ class Sizes:
     hosts: int = 1
 
     def served(self, option: _OptionKey, default: Any) -> Any:
-        """Return what the profile says of the option that the engine's entry names under ``option``."""
+        """What the profile says of the option that the engine's entry names under ``option``."""
         value = self.serve.get(self.engine.get(option) or "")
         return default if value is None else value
 
@@ -95,7 +95,7 @@ class Sizes:
         return int(self.engine.get("shared_memory_mib", 0)) * MIB if self.used > 1 else 0
 
     def fit(self, arm: str) -> Fit:
-        """Return how an arm fits into one device's memory."""
+        """How an arm fits into one device's memory."""
         engine = self.engine
         on_gpu = self.hardware["kind"] == "gpu"
         share = float(self.served("share_option", engine.get("share_default", 1)))
@@ -195,7 +195,7 @@ class Sizes:
         )
 
     def _taken(self, fit: Fit) -> int:
-        """Return the bytes that an arm takes on one device: of what is free at its start some engines leave a share."""
+        """The bytes that an arm takes on one device: of what is free at its start some engines leave a share."""
         free = self.engine["reserves"] == "share_of_free" and self.hardware["kind"] == "gpu"
         return _held(fit) + fit["left"] + fit["kv_needed"] if free else fit["reserved"]
 
@@ -222,7 +222,7 @@ class Sizes:
             )
 
     def expectation(self, expect: Expectation | None, *, users: int, one_pass: bool) -> ExpectedSpeed:
-        """Return the speed-up to expect for ``users`` at once, from the assumed acceptance.
+        """The speed-up to expect for ``users`` at once, from the assumed acceptance.
 
         ``one_pass``: all tokens of a draft come out of one pass of it.
         """
@@ -299,5 +299,5 @@ class Sizes:
 
 
 def _held(fit: Fit) -> int:
-    """Return the bytes of an arm beside its KV cache."""
+    """The bytes of an arm beside its KV cache."""
     return fit["weights"] + fit["draft"] + fit["overhead"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def settings_of(arm: BuiltArm) -> dict[str, str]:
-    """Return an arm's settings by name.
+    """An arm's settings by name.
 
     A flag is named as it is written, a key of a flag's JSON ``<flag> <key>``, a variable ``environment <name>``, a key
     of the engine's YAML ``<file> <key>``; a switch is ``on``.
@@ -36,7 +36,7 @@ def settings_of(arm: BuiltArm) -> dict[str, str]:
 
 
 def _object(values: list[str]) -> Options | None:
-    """Return the JSON object that a flag's value is; None for any other, such as a template, which begins like one."""
+    """The JSON object that a flag's value is; None for any other, such as a template, which begins like one."""
     if not (values and values[0].startswith("{")):
         return None
     try:

@@ -32,7 +32,7 @@ def check_pickles(findings: Findings, path: str, model: CatalogModel) -> None:
 
 
 def remote_code(findings: Findings, models: Mapping[str, CatalogModel | None]) -> list[RemoteCode]:
-    """Return whose code the engine runs with trust_remote_code: repository and commit, a row each.
+    """Whose code the engine runs with trust_remote_code: repository and commit, a row each.
 
     ``models`` are target and draft by their place in the profile. A repository without a commit is a finding.
     """
@@ -56,7 +56,7 @@ def remote_code(findings: Findings, models: Mapping[str, CatalogModel | None]) -
 
 
 def supply_notes(code: Sequence[RemoteCode], models: Sequence[CatalogModel]) -> list[str]:
-    """Return what a person should know of where code (rows of `remote_code`) and weights come from."""
+    """What a person should know of where code (rows of `remote_code`) and weights come from."""
     notes = [
         f"trust_remote_code: the engine runs the Python code of {row['repo']}"
         + (f" at {row['commit']}" if row["commit"] else ", a folder of yours")
@@ -75,7 +75,7 @@ def weight_items(
     path_of: Callable[[ModelEntry], str],
     heads: Mapping[str, BuiltinHead],
 ) -> list[WeightItem]:
-    """Return everything to put in place for the ``wanted`` ones of ``models``, each after what it is made from.
+    """Everything to put in place for the ``wanted`` ones of ``models``, each after what it is made from.
 
     ``path_of`` tells where a model lies on the box, ``heads`` which head inside a model is drafted with.
     """

@@ -14,7 +14,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G"
 
 
 def counted(text: object) -> int | None:
-    """Return the number that a text such as ``8192`` or ``32k`` stands for; None where it is none.
+    """The number that a text such as ``8192`` or ``32k`` stands for; None where it is none.
 
     As vLLM reads it, to which a profile's word is given: another reading would plan another context than is served.
     """
@@ -25,6 +25,6 @@ def counted(text: object) -> int | None:
 
 
 def meaning(value: object, option: Option) -> int | Literal["fit", "model"] | None:
-    """Return a number of tokens, or what a word in its place is; None for what is neither."""
+    """A number of tokens, or what a word in its place is; None for what is neither."""
     word = option.get("means", {}).get(str(value))
     return word["is"] if word else counted(value)

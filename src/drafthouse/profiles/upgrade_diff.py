@@ -52,7 +52,7 @@ class Entry:
     reason: str = ""
 
     def at(self, version: str) -> str:
-        """Return the version's word for it; NOTHING where it has none."""
+        """The version's word for it; NOTHING where it has none."""
         return (spelled(version, self.word, self.spellings) or NOTHING) if known(version, self.bounds) else NOTHING
 
 
@@ -60,7 +60,7 @@ class Entry:
 
 
 def catalogue_changes(engine: EngineEntry, profile: Profile, old: str, new: str) -> list[Change]:
-    """Return what an engine's entry says of two of its versions, what ``profile`` uses first."""
+    """What an engine's entry says of two of its versions, what ``profile`` uses first."""
     found = [
         Change(entry.what, entry.at(old), entry.at(new), entry.used, entry.reason)
         for entry in _entries(engine, profile)
@@ -93,7 +93,7 @@ def _entries(engine: EngineEntry, profile: Profile) -> Iterator[Entry]:
 
 
 def _bounds(own: Versioned, above: Versioned) -> Versioned:
-    """Return the bounds of an entry, where it says nothing those of the entry above it."""
+    """The bounds of an entry, where it says nothing those of the entry above it."""
     bounds: Versioned = {}
     if since := own.get("since") or above.get("since"):
         bounds["since"] = since
@@ -108,7 +108,7 @@ def _bounds(own: Versioned, above: Versioned) -> Versioned:
 
 
 def rendered_changes(old: ResolvedProfile, new: ResolvedProfile) -> list[Change]:
-    """Return what differs between two resolved profiles on the box: commands, environment, configuration, engine."""
+    """What differs between two resolved profiles on the box: commands, environment, configuration, engine."""
     found = [
         Change(f"{arm}: {what}", before, after)
         for arm in new["arms"]
@@ -148,7 +148,7 @@ def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tup
 
 
 def changes_text(engine: str, old: str, new: str, rendered: Sequence[Change], catalogue: Sequence[Change]) -> str:
-    """Return both as tables."""
+    """Both as tables."""
     head = ["what", old, new]
     parts = [f"{engine} {old} -> {new}"]
     for title, changes, empty in (
@@ -184,7 +184,7 @@ class Decision:
 
 
 def decide(found: Mapping[str, Any], what: str = "version") -> Decision:
-    """Return which version to keep after a comparison of old (A) and new (B), made with a threshold.
+    """Which version to keep after a comparison of old (A) and new (B), made with a threshold.
 
     ``what`` is the word for it.
 

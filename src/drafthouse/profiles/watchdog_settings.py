@@ -13,7 +13,7 @@ EVERY_S, DRAIN_S, AGAIN_S, PATIENCE_S = 5.0, 120.0, 300.0, 7200.0
 
 
 def hold_s(site: Site, ready_timeout_s: float) -> int:
-    """Return how long the gateway has to hold requests while the watchdog changes the server; 0: it never does.
+    """How long the gateway has to hold requests while the watchdog changes the server; 0: it never does.
 
     Two starts: that of the other arm, and where it does not answer, that of the one that comes back.
     """

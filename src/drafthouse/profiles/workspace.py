@@ -144,7 +144,7 @@ def _whole_number(value: object) -> object:
 def resolved_profile(
     name: str, site: Unchecked, overrides: Unchecked | None = None, root: Path = ROOT
 ) -> ResolvedProfile:
-    """Return the resolved profile with the rendered files of both arms; DrafthouseError holds all problems."""
+    """The resolved profile with the rendered files of both arms; DrafthouseError holds all problems."""
     house = load_house(root, own_folders(site))
     with _asked_by(house.file(name)):
         suites = _suites_of(_named_suites(house, name, overrides), root)
@@ -231,7 +231,7 @@ def _say_pinned(resolved: ResolvedProfile, pins: Pins) -> None:
 
 
 def load_suites(more: Iterable[str], root: Path = ROOT) -> dict[str, Suite]:
-    """Return every suite of `benchmarks/` by name, and the files in ``more`` under the paths they have there."""
+    """Every suite of `benchmarks/` by name, and the files in ``more`` under the paths they have there."""
     folder = root / "benchmarks"
     names = {path.stem for path in folder.glob("*.yml")} | {name for name in more if Path(name).suffix}
     return {name: load_suite(name, folder) for name in sorted(names)}
@@ -248,7 +248,7 @@ def _asked_by(file: str) -> Iterator[None]:
 
 
 def _suites_of(names: Iterable[str], root: Path) -> dict[str, Suite]:
-    """Return the suites that a profile names, those that exist; how long their texts may be is not known yet."""
+    """The suites that a profile names, those that exist; how long their texts may be is not known yet."""
     folder = root / "benchmarks"
     ours = {path.stem for path in folder.glob("*.yml")}
     there = [name for name in names if Path(name).suffix or name in ours]
@@ -256,7 +256,7 @@ def _suites_of(names: Iterable[str], root: Path) -> dict[str, Suite]:
 
 
 def request_context(resolved: ResolvedProfile, engine: EngineEntry) -> int:
-    """Return how many tokens one request may have, answer included; ``engine`` is the catalogue's entry."""
+    """How many tokens one request may have, answer included; ``engine`` is the catalogue's entry."""
     fit = resolved["arms"]["baseline"]["fit"]
     shared = fit["sequences"] if engine["context_is_shared"] else 1
     return fit["context"] // max(1, shared)
@@ -282,7 +282,7 @@ def _answerable(suite: Suite, resolved: ResolvedProfile, engine: EngineEntry) ->
 
 
 def trimmed(suite: Suite, resolved: ResolvedProfile) -> Suite:
-    """Return ``suite`` with as many prompts and output tokens as the experiment wants at most.
+    """``suite`` with as many prompts and output tokens as the experiment wants at most.
 
     The kinds that the verdict is about may be given more prompts than the others. What a gate looks at keeps its
     output length: an answer that is cut off cannot be judged.
@@ -309,7 +309,7 @@ def _has_gate(kind: Kind) -> bool:
 
 
 def _named_suites(house: House, name: str, overrides: Unchecked | None) -> list[str]:
-    """Return the suites that a profile or its overrides name, before anything else about it is checked."""
+    """The suites that a profile or its overrides name, before anything else about it is checked."""
     layers: list[Unchecked] = [overrides or {}, house.profiles.get(name, {})]
     for layer in layers:
         experiment = layer.get("experiment")
@@ -348,7 +348,7 @@ def site_of_inventory(inventory: str, root: Path = ROOT) -> Site:
 
 
 def checked_site(variables: object, file: str, root: Path = WORK) -> Site:
-    """Return the site that the variables of one ``file`` make.
+    """The site that the variables of one ``file`` make.
 
     DrafthouseError names file and variable of all problems.
     """

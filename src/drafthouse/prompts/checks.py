@@ -147,7 +147,7 @@ def take_asks(prompt: AskFields, source: AskFields) -> None:
 
 
 def asked_of(kind: AskFields, prompt: PromptEntry) -> PromptEntry:
-    """Return a prompt with what its kind asks of all of them; its own goes before, `request` field by field."""
+    """A prompt with what its kind asks of all of them; its own goes before, `request` field by field."""
     asked: PromptEntry = {**prompt}
     take_asks(asked, kind)
     both = [entry.get("request") for entry in (kind, prompt)]
@@ -157,7 +157,7 @@ def asked_of(kind: AskFields, prompt: PromptEntry) -> PromptEntry:
 
 
 def gate_of(asked: Ask) -> Gate | None:
-    """Return what the answers to a prompt are checked for, as plain data that travels with its requests.
+    """What the answers to a prompt are checked for, as plain data that travels with its requests.
 
     ``{"name": "tools", "tools": {name: parameters}, "tool": the one that must be called or None}``,
     ``{"name": "json", "schema": {...}}`` (empty for any JSON), ``{"name": "needle", "contains": text}``;
@@ -177,7 +177,7 @@ def gate_of(asked: Ask) -> Gate | None:
 
 
 def schemas_of(asked: AskFields) -> list[tuple[str, JsonSchema]]:
-    """Return every JSON schema in a prompt's asks, with its path below the prompt."""
+    """Every JSON schema in a prompt's asks, with its path below the prompt."""
     found = [
         (f"tools[{number}].function.parameters", tool["function"]["parameters"])
         for number, tool in enumerate(asked.get("tools") or [])

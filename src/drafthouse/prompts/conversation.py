@@ -35,7 +35,7 @@ _QUESTIONS = (
 
 
 def talk_prompts(kind: str, talk: Talk, findings: Findings, path: str) -> list[PromptEntry]:
-    """Return a prompt for each turn that a kind asks, without what stands before it: `talk_messages` knows that."""
+    """A prompt for each turn that a kind asks, without what stands before it: `talk_messages` knows that."""
     if not talk["first"] <= talk["last"] <= talk["turns"]:
         findings.add(
             "out-of-range",
@@ -53,7 +53,7 @@ def _turn(name: str, talk: Talk) -> TurnEntry:
 
 
 def talk_messages(talk: Talk, context: int | None, output_tokens: int) -> list[Message]:
-    """Return the conversation up to its turn ``talk["last"]``, at its size or what ``context`` (tokens) holds.
+    """The conversation up to its turn ``talk["last"]``, at its size or what ``context`` (tokens) holds.
 
     A later turn begins with the whole of an earlier one. Raises ValueError for a context without room for all turns.
     """
@@ -70,7 +70,7 @@ def talk_messages(talk: Talk, context: int | None, output_tokens: int) -> list[M
 
 @functools.lru_cache(maxsize=16)  # of some 40 kB: each of its turns is a prompt, which begins with all turns before
 def _conversation(seed: int, setting: str, turns: int, share: int) -> tuple[Message, ...]:
-    """Return a whole conversation, ``share`` characters a turn, with the answer to its last question."""
+    """A whole conversation, ``share`` characters a turn, with the answer to its last question."""
     said = _sentences(seed, setting)
     messages: list[Message] = []
     for turn in range(1, turns + 1):
@@ -84,7 +84,7 @@ def _conversation(seed: int, setting: str, turns: int, share: int) -> tuple[Mess
 
 
 def _up_to(sentences: Iterator[str], characters: float) -> list[str]:
-    """Return the next sentences that fit, one at least."""
+    """The next sentences that fit, one at least."""
     told: list[str] = []
     for sentence in sentences:
         characters -= len(sentence) + 1
@@ -99,6 +99,6 @@ def _question(turn: int) -> str:
 
 
 def _sentences(seed: int, setting: str) -> Iterator[str]:
-    """Return the sentences of a logbook, without end; a day begins with its date."""
+    """The sentences of a logbook, without end; a day begins with its date."""
     for day in days(seed, setting):
         yield from (f"{one.removesuffix('.')}." for one in day.split(". "))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def fill(suite: Suite, context: int | None = None) -> Suite:
-    """Return ``suite`` with the long texts and conversations in its prompts.
+    """``suite`` with the long texts and conversations in its prompts.
 
     None is longer than ``context`` (tokens) leaves room for. Raises DrafthouseError for prompts that have no room.
     """

@@ -99,7 +99,7 @@ class _Reading:
         self.findings.add("wrong-type", path, _short(value), needed, do)
 
     def suite(self, name: str) -> Suite:
-        """Return what was read. Raises DrafthouseError with the first problems."""
+        """What was read. Raises DrafthouseError with the first problems."""
         if not self.kinds and not self.findings.problems:
             told = ", ".join(words.format(count) for words, count in self.left_out.items())
             self.findings.add(
@@ -116,7 +116,7 @@ class _Reading:
 
 
 def json_lines(text: str, findings: Findings) -> list[Entry]:
-    """Return the JSON of each line that is not empty; a line that holds none becomes a problem."""
+    """The JSON of each line that is not empty; a line that holds none becomes a problem."""
     entries = []
     # Not splitlines(): JSON text may hold U+2028, U+0085 and the like as they are.
     for number, line in enumerate(text.split("\n"), start=1):
@@ -131,7 +131,7 @@ def json_lines(text: str, findings: Findings) -> list[Entry]:
 
 
 def _json_entries(text: str, findings: Findings) -> list[Entry]:
-    """Return the entries of a file of JSON: of its list, of its lines, or the one object that it is."""
+    """The entries of a file of JSON: of its list, of its lines, or the one object that it is."""
     findings_of_lines = Findings(findings.file)
     if text.lstrip()[:1] != "[":
         entries = json_lines(text, findings_of_lines)
@@ -153,18 +153,18 @@ def _form_of(data: object) -> str | None:
 
 
 def is_json(text: str) -> bool:
-    """Return whether ``text`` begins as a JSON object, or as a list of objects or values, does."""
+    """Whether ``text`` begins as a JSON object, or as a list of objects or values, does."""
     return re.match(r'\s*(\{|\[\s*[\[{"\]])', text) is not None
 
 
 def is_suite(text: str) -> bool:
-    """Return whether ``text`` has the keys of a suite where YAML has them, or begins with them as JSON."""
+    """Whether ``text`` has the keys of a suite where YAML has them, or begins with them as JSON."""
     begins = re.match(r'\s*\{\s*"(kinds|name|description)"\s*:', text)
     return bool(begins) or re.search(r"^[\"']?kinds[\"']?\s*:", text, re.MULTILINE) is not None
 
 
 def format_of(text: str) -> str | None:
-    """Return the format of a file of JSON by the first entry that is known; None where there is none."""
+    """The format of a file of JSON by the first entry that is known; None where there is none."""
     if not is_json(text):
         return None
     forms = (_form_of(entry.data) for entry in _json_entries(text, Findings("")))
@@ -172,7 +172,7 @@ def format_of(text: str) -> str | None:
 
 
 def read_prompts(text: str, name: str, where: str, form: str | None = None) -> Suite:
-    """Return the prompts of a file that is not our YAML as a suite called ``name``.
+    """The prompts of a file that is not our YAML as a suite called ``name``.
 
     ``form`` is its format; None: it is told by the content, JSON by the keys of its first entry that is known.
     Of a conversation the first turn is sent; that, and entries that are left out, stands in the suite's "notes".
@@ -325,7 +325,7 @@ def _short(value: object) -> str:
 
 
 def suite_from_entries(entries: Iterable[Entry], name: str, findings: Findings) -> Suite:
-    """Return a suite from entries of our own format; ``findings`` has what went wrong before.
+    """A suite from entries of our own format; ``findings`` has what went wrong before.
 
     Optional beside `messages`: id (else the kind and the entry's number), kind (else "own"), output_tokens (else 256),
     tools, tool_choice, response_format, further fields under `request`, and what is expected of the answer.

@@ -25,7 +25,7 @@ class Unfinished(ValueError):
 
 
 def read_json(text: str) -> Any:
-    """Return the document that ``text`` is, as RFC 8259 has it: no NaN, and nothing before or behind.
+    """The document that ``text`` is, as RFC 8259 has it: no NaN, and nothing before or behind.
 
     Raises Unfinished where the text only ends too early, ValueError for anything else.
     """
@@ -49,7 +49,7 @@ def _ends_too_early(error: json.JSONDecodeError) -> bool:
 
 
 def schema_problem(schema: object) -> str | None:
-    """Return why something is no schema that can be used here, or None."""
+    """Why something is no schema that can be used here, or None."""
     if not isinstance(schema, dict):
         return f"{type(schema).__name__} instead of an object"
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415
@@ -71,7 +71,7 @@ def schema_problem(schema: object) -> str | None:
 
 
 def why_not(value: object, schema: JsonSchema) -> str | None:
-    """Return why a value is not of the schema's form, or None: the error that says most, with its place."""
+    """Why a value is not of the schema's form, or None: the error that says most, with its place."""
     from jsonschema.exceptions import best_match  # noqa: PLC0415
     from referencing.exceptions import Unresolvable  # noqa: PLC0415
 

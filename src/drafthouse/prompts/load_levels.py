@@ -62,7 +62,7 @@ class PlannedLadder(TypedDict):
 
 
 def doubled(to: int) -> list[int]:
-    """Return 1, 2, 4, ... and ``to`` itself as the last."""
+    """1, 2, 4, ... and ``to`` itself as the last."""
     levels = [1]
     while levels[-1] * 2 < to:
         levels.append(levels[-1] * 2)
@@ -70,7 +70,7 @@ def doubled(to: int) -> list[int]:
 
 
 def read_levels(text: str) -> list[int]:
-    """Return the levels that a command line names: ``1,2,4`` or ``to:16``. Raises ValueError with what was wrong."""
+    """The levels that a command line names: ``1,2,4`` or ``to:16``. Raises ValueError with what was wrong."""
     word, colon, number = text.partition(":")
     if colon:
         if word != "to":
@@ -80,7 +80,7 @@ def read_levels(text: str) -> list[int]:
 
 
 def read_rates(text: str) -> list[float]:
-    """Return the rates (requests a second) that a command line names, as ``0.5,1,2``. Raises ValueError."""
+    """The rates (requests a second) that a command line names, as ``0.5,1,2``. Raises ValueError."""
     try:
         rates = [float(part) for part in text.split(",")]
     except ValueError as error:
@@ -105,7 +105,7 @@ def _ascending(levels: list[Level]) -> list[Level]:
 
 
 def levels_of(ladder: LadderWishes) -> tuple[str, list[float]]:
-    """Return the kind of load and the levels of what a profile asks for; it has been checked."""
+    """The kind of load and the levels of what a profile asks for; it has been checked."""
     if "rates" in ladder:
         return OPEN, [float(rate) for rate in ladder["rates"]]
     return CLOSED, [*(ladder["levels"] if "levels" in ladder else doubled(ladder["to"]))]
@@ -180,7 +180,7 @@ def check_room(findings: Findings, ladder: LadderWishes | None, option: str, roo
 
 
 def plan_ladder(ladder: LadderWishes, kinds: Sequence[str]) -> PlannedLadder:
-    """Return the ladder with everything explicit; ``kinds`` are the experiment's, none: all that are not once."""
+    """The ladder with everything explicit; ``kinds`` are the experiment's, none: all that are not once."""
     load, levels = levels_of(ladder)
     return {
         "load": load,
@@ -195,7 +195,7 @@ def plan_ladder(ladder: LadderWishes, kinds: Sequence[str]) -> PlannedLadder:
 
 
 def longest_s(ladder: PlannedLadder, kinds: int, arms: int) -> float:
-    """Return the seconds that a ladder takes at most, answers that still run at the end of a step not counted."""
+    """The seconds that a ladder takes at most, answers that still run at the end of a step not counted."""
     return float(len(ladder["levels"]) * ladder["rounds"] * ladder["seconds"] * kinds * arms)
 
 

@@ -32,7 +32,7 @@ _JSON = (".json", ".jsonl")
 def load_suite(
     name: str, folder: Path, *, filled: bool = True, form: str | None = None, with_files: bool = True
 ) -> Suite:
-    """Return the suite called ``name`` in ``folder``, or the prompts of the file ``name``.
+    """The suite called ``name`` in ``folder``, or the prompts of the file ``name``.
 
     A name with an ending or a folder in it is a file, and so is that of a file that is there where no suite has it.
     What a file holds is told by its content, or by ``form``, one of `formats.FORMATS`. Long texts are put in
@@ -60,7 +60,7 @@ def load_suite(
 
 
 def _text_of(path: Path, name: str, folder: Path) -> str:
-    """Return what a file holds. Raises DrafthouseError where that is no text."""
+    """What a file holds. Raises DrafthouseError where that is no text."""
     try:
         text = text_of(bytes_of(path, MOST_BYTES))
     except FileNotFoundError:
@@ -85,7 +85,7 @@ def _text_of(path: Path, name: str, folder: Path) -> str:
 
 
 def _is_yaml(text: str, path: Path, form: str | None) -> bool:
-    """Return whether a file is a suite. Its name decides where its content could be both YAML and lines of text."""
+    """Whether a file is a suite. Its name decides where its content could be both YAML and lines of text."""
     if form is not None:
         return form == SUITE
     if is_suite(text):

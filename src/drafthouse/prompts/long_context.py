@@ -38,13 +38,13 @@ class Chooser:
         self.asked = 0
 
     def number(self, below: int) -> int:
-        """Return a whole number from 0 to ``below`` - 1."""
+        """A whole number from 0 to ``below`` - 1."""
         self.asked += 1
         digest = hashlib.sha256(f"{self.seed}:{self.asked}".encode()).digest()
         return int.from_bytes(digest[:8], "big") % below
 
     def one(self, of: Sequence[Item]) -> Item:
-        """Return one of a sequence."""
+        """One of a sequence."""
         return of[self.number(len(of))]
 
 
@@ -164,7 +164,7 @@ _SENTENCES = (
 
 
 def days(seed: int, setting: str = "harbour") -> Iterator[str]:
-    """Return the days of a logbook one after the other, without end; each is a paragraph of about 60 words."""
+    """The days of a logbook one after the other, without end; each is a paragraph of about 60 words."""
     choose, words = Chooser("days", seed, setting), _SETTINGS[setting]
     month, day = choose.number(12), choose.number(28)
     told: list[str] = []
@@ -194,7 +194,7 @@ def _sentence(choose: Chooser, words: Mapping[str, Sequence[str]], form: str) ->
 
 
 def passage(seed: int, setting: str) -> str:
-    """Return one day of a logbook without its date: a short text to be copied or shortened."""
+    """One day of a logbook without its date: a short text to be copied or shortened."""
     return next(days(seed, setting)).partition(". ")[2]
 
 
@@ -207,7 +207,7 @@ def long_text(
     depth: float = 0.5,
     without: str = "",
 ) -> str:
-    """Return a logbook of at most so many characters, whole days only.
+    """A logbook of at most so many characters, whole days only.
 
     ``needle`` stands as a sentence of its own after the share ``depth`` of the days. No day has ``without`` in it.
     """

@@ -181,7 +181,7 @@ MORE_FORMS = tuple(sorted(_FORMS))
 
 
 def more_prompts(form: str, seed: int) -> Iterator[Ask]:
-    """Return prompts of a form without ids, no two alike, until its parts are spent."""
+    """Prompts of a form without ids, no two alike, until its parts are spent."""
     choose = Chooser("more", form, seed)
     said: set[str] = set()
     number = last = (seed + 1) * _PER_SEED

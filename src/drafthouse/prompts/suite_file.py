@@ -17,7 +17,7 @@ FOLDER = "suites"
 
 
 def suites_text(suites: Mapping[str, Any]) -> str:
-    """Return what the file of these suites, by name, holds.
+    """What the file of these suites, by name, holds.
 
     In the suites' own order: kinds are asked in it, and of a JSON schema or a tool it reaches the model.
     """
@@ -25,7 +25,7 @@ def suites_text(suites: Mapping[str, Any]) -> str:
 
 
 def suites_file(home: str, suites: Mapping[str, Any]) -> str:
-    """Return where it lies on a box whose folder of ours is ``home``."""
+    """Where it lies on a box whose folder of ours is ``home``."""
     return f"{home}/{FOLDER}/{_hash(suites_text(suites))}.json"
 
 

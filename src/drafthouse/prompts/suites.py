@@ -69,7 +69,7 @@ class Prompt:
 
 
 def check_suite(data: object, where: str) -> Suite:
-    """Return ``data`` as a suite, its `made:` prompts written out.
+    """``data`` as a suite, its `made:` prompts written out.
 
     Raises DrafthouseError with all the problems: unknown keys, empty lists, an id with a `#`, two prompts of one id,
     and two prompts alike (an engine that remembers earlier answers would look fast; `repeat` says it openly).
@@ -92,7 +92,7 @@ def check_suite(data: object, where: str) -> Suite:
 
 
 def _with_prompts(kind: str, entry: Kind, findings: Findings) -> Kind:
-    """Return a kind with its prompts: its own, or those that are made for it."""
+    """A kind with its prompts: its own, or those that are made for it."""
     path = f"kinds.{kind}"
     sources = [key for key in ("made", "talk", "prompts") if key in entry]
     if len(sources) > 1:
@@ -191,7 +191,7 @@ def _check_distinct(kinds: Mapping[str, Kind], findings: Findings) -> None:
 
 
 def expand(suite: Suite) -> dict[str, list[Prompt]]:
-    """Return the prompts of each kind in order, repeats written out as `id#1`, `id#2`, ..."""
+    """The prompts of each kind in order, repeats written out as `id#1`, `id#2`, ..."""
     return {
         kind: [_prompt(suite["name"], kind, entry, prompt, turn) for prompt, turn in _turns(entry)]
         for kind, entry in suite["kinds"].items()
@@ -199,7 +199,7 @@ def expand(suite: Suite) -> dict[str, list[Prompt]]:
 
 
 def _turns(entry: Kind) -> list[tuple[PromptEntry, int]]:
-    """Return the prompts of a kind in the order they are sent, each with the number of its repeat, 0 for none.
+    """The prompts of a kind in the order they are sent, each with the number of its repeat, 0 for none.
 
     What is asked again for a gate follows at once: so its prefix is in the cache still, or runs beside it.
     """
@@ -233,7 +233,7 @@ def _prompt(suite: str, kind: str, entry: Kind, prompt: PromptEntry, turn: int) 
 
 
 def _gate(asked: PromptEntry, again: Again | None) -> Gate | None:
-    """Return what looks at a prompt's answers: at each, at those to one prompt beside each other, or at its turn."""
+    """What looks at a prompt's answers: at each, at those to one prompt beside each other, or at its turn."""
     gate = gate_of(asked)
     if again:
         return {**(gate or {"name": again}), "again": again}
@@ -241,7 +241,7 @@ def _gate(asked: PromptEntry, again: Again | None) -> Gate | None:
 
 
 def prompt_hashes(suites: Iterable[Suite]) -> dict[str, dict[str, str]]:
-    """Return a short hash of what each prompt asks for, by kind and id: what a report keeps in place of the text.
+    """A short hash of what each prompt asks for, by kind and id: what a report keeps in place of the text.
 
     What decides the work is in it: the messages, the output length, tools, the form of the answer and further
     fields of the request. What an answer is checked for is not: it is not sent.
@@ -259,7 +259,7 @@ def _hash(prompt: Prompt) -> str:
 
 
 def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
-    """Return ``number`` prompts of a suite as one kind named like the suite, taken evenly from its kinds.
+    """``number`` prompts of a suite as one kind named like the suite, taken evenly from its kinds.
 
     That is how to send a mixture in one closed loop; measured by itself, each kind would have few. They are
     all sent at the experiment's temperatures. Where the suite has fewer, its kinds are filled with synthetic prompts
@@ -306,7 +306,7 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
 
 
 def with_output_tokens(suite: Suite, output_tokens: int) -> Suite:
-    """Return the suite with one output length for all of its prompts."""
+    """The suite with one output length for all of its prompts."""
     kinds: dict[str, Kind] = {
         kind: {
             **entry,
@@ -319,7 +319,7 @@ def with_output_tokens(suite: Suite, output_tokens: int) -> Suite:
 
 
 def only_kinds(suite: Suite, names: Sequence[str]) -> Suite:
-    """Return the suite with these kinds alone; raises DrafthouseError for a kind that it has not."""
+    """The suite with these kinds alone; raises DrafthouseError for a kind that it has not."""
     problems = [
         Problem(
             "no-such-category",

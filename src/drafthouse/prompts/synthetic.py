@@ -102,7 +102,7 @@ TEXTS: dict[str, Callable[[Chooser, int], str]] = {"chat": _chat, "code": _code,
 
 
 def made_prompts(kind: str, made: Made, findings: Findings, path: str) -> list[PromptEntry]:
-    """Return the prompts of a kind's `made:`, no two alike; a problem is added where the parts do not give so many."""
+    """The prompts of a kind's `made:`, no two alike; a problem is added where the parts do not give so many."""
     choose, form = Chooser("made", made["form"], made.get("seed", 0)), TEXTS[made["form"]]
     texts: dict[str, None] = {}
     tries = 0

@@ -68,7 +68,7 @@ class Shown:
 
 
 def shown_of(results: Mapping[Arm, ArmResult], resolved: KeptProfile) -> Shown:
-    """Return what the page of two results shows of their requests."""
+    """What the page of two results shows of their requests."""
     asked = {arm: requests_of(results[arm]) for arm in ARMS}
     return Shown(_answers(asked, resolved), _tails(asked))
 
@@ -84,7 +84,7 @@ def _tails(asked: Mapping[Arm, Sequence[Request]]) -> list[Tail]:
 
 
 def _answers(asked: Mapping[Arm, Sequence[Request]], resolved: KeptProfile) -> list[AnswerPair]:
-    """Return a few pairs: of each kind one that differs, else one that is equal; what differs comes first."""
+    """A few pairs: of each kind one that differs, else one that is equal; what differs comes first."""
     pairs = pair_outputs(asked["baseline"], asked["speculative"])
     chosen: dict[str, OutputPair] = {}
     for pair in sorted(pairs, key=lambda pair: (pair.equal, pair.round or 0, pair.character)):
@@ -119,7 +119,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _prompts(resolved: KeptProfile) -> dict[str, str]:
-    """Return the last message of each prompt by id, of those that a suite here still has as they were sent.
+    """The last message of each prompt by id, of those that a suite here still has as they were sent.
 
     A report keeps a hash of each. A suite that is gone or was changed gives nothing.
     """

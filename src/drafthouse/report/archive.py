@@ -40,18 +40,18 @@ class Kept:
 
     @property
     def label(self) -> str:
-        """Return profile, host and time, as a person tells one report from another."""
+        """Profile, host and time, as a person tells one report from another."""
         parts = (self.report.get("profile"), self.report.get("host"), clock(self.report.get("date") or ""))
         return " · ".join(part for part in parts if part)
 
     @property
     def resolved(self) -> KeptProfile:
-        """Return the resolved profile that it was measured with."""
+        """The resolved profile that it was measured with."""
         return self.report["resolved"]
 
 
 def folders(reports: Path, profile: str | None = None) -> list[Path]:
-    """Return the folders that hold a report, the newest first; of one profile, or of all."""
+    """The folders that hold a report, the newest first; of one profile, or of all."""
     pattern = f"{name_of(profile) or 'no-profile'}/*/report.json" if profile else "*/*/report.json"
     found = [path.parent for path in reports.glob(pattern)]
     return sorted(found, key=lambda path: (_time(path), path.name, path.parent.name), reverse=True)
@@ -63,7 +63,7 @@ def _time(folder: Path) -> str:
 
 
 def find(reports: Path, what: str, where: str = "") -> Path:
-    """Return the folder of the report that ``what`` names; see HOW for its forms.
+    """The folder of the report that ``what`` names; see HOW for its forms.
 
     Raises DrafthouseError where there is none, or where it could be several; ``where`` names the argument in it.
     """
@@ -103,7 +103,7 @@ def find(reports: Path, what: str, where: str = "") -> Path:
 
 
 def newest_of_all(reports: Path) -> Path:
-    """Return the folder of the newest report. Raises DrafthouseError where there is none."""
+    """The folder of the newest report. Raises DrafthouseError where there is none."""
     for folder in folders(reports):
         return folder
     found, needed = f"no report in {reports}", "one that was measured"
@@ -111,7 +111,7 @@ def newest_of_all(reports: Path) -> Path:
 
 
 def newest(reports: Path, host: str, resolved: ResolvedProfile) -> Kept | None:
-    """Return the newest report of a resolved profile, in its engine's version, on one box; None where there is none.
+    """The newest report of a resolved profile, in its engine's version, on one box; None where there is none.
 
     One of the same commands comes first: a result that was kept writes no new report, and one of other settings may be
     newer. By the version alone where none has them: the box's own variables may change a path.
@@ -134,7 +134,7 @@ def _commands(arms: Mapping[str, ResolvedArm]) -> str:
 
 
 def read_kept(folder: Path) -> Kept:
-    """Return the report in a folder with its results; DrafthouseError says which file is missing or wrong."""
+    """The report in a folder with its results; DrafthouseError says which file is missing or wrong."""
     report = _read(folder / "report.json")
     if report.get("schema") != REPORT_SCHEMA:
         raise one_problem(
@@ -180,12 +180,12 @@ class KeptLine:
 
     @property
     def name(self) -> str:
-        """Return how a command names it."""
+        """How a command names it."""
         return f"{self.folder.parent.name}/{self.folder.name}"
 
 
 def kept_lines(reports: Path, profile: str | None = None) -> list[KeptLine]:
-    """Return a line for each kept report, the newest first.
+    """A line for each kept report, the newest first.
 
     A report that cannot be read says so in its line: one broken file does not hide the others.
     """
@@ -215,7 +215,7 @@ def _line(folder: Path) -> KeptLine:
 
 
 def history_rows(reports: Path, profile: str | None = None) -> list[list[str]]:
-    """Return a row for each kept report, the newest first: time, profile, host, verdict, speed-up, folder."""
+    """A row for each kept report, the newest first: time, profile, host, verdict, speed-up, folder."""
     return [
         [line.date, line.profile, line.host, line.shown, times_span(line.speedup), line.name]
         for line in kept_lines(reports, profile)

@@ -28,7 +28,7 @@ def closing_lines(
     connection: Connection | None = None,
     kept: bool = False,
 ) -> str:
-    """Return the lines; ``inventory`` is a name below inventory/ or a path, ``page`` the report's, if it is written.
+    """The lines; ``inventory`` is a name below inventory/ or a path, ``page`` the report's, if it is written.
 
     ``destroyed``: whoever started the run ends the rented box behind it. ``connection``: how what serves is reached,
     where something does. ``kept``: this run measured nothing, the report was there.
@@ -44,7 +44,7 @@ def closing_lines(
 
 
 def _next(report: Report, resolved: Run, inventory: str, *, destroyed: bool) -> str:
-    """Return the command that a person most probably wants now, and why."""
+    """The command that a person most probably wants now, and why."""
     profile, word = resolved["profile"], report["verdict"]["word"]
     where = f"INVENTORY={shell_words([inventory])}"
     again = ", with the same SET" if resolved["overrides"] else ""

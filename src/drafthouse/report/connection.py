@@ -26,7 +26,7 @@ class Connection:
 
 
 def connection_lines(to: Connection) -> list[str]:
-    """Return the lines; those that are no command are comments, so that the whole can be pasted into bash."""
+    """The lines; those that are no command are comments, so that the whole can be pasted into bash."""
     message = [{"role": "user", "content": "Say yes."}]
     python = (
         f"from openai import OpenAI; print(OpenAI().chat.completions.create(model={json.dumps(to.model)}, "

@@ -124,18 +124,18 @@ class Proven:
 
     @property
     def where(self) -> str:
-        """Return what a profile's ``verified`` says of it."""
+        """What a profile's ``verified`` says of it."""
         return f"{self.facts['gpu']}, {self.facts['day']}"
 
 
 def profile_hash(profile: Profile) -> str:
-    """Return the SHA-256 of what a profile says, without what is known of runs of it."""
+    """The SHA-256 of what a profile says, without what is known of runs of it."""
     said = {key: value for key, value in profile.items() if key != "verified"}
     return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
 
 
 def measured_of(kept: Kept, version: str) -> Measured:
-    """Return what an evidence folder keeps of a report."""
+    """What an evidence folder keeps of a report."""
     arms = kept.resolved["arms"]
     held: dict[Arm, int] = {}
     for arm in ARMS:
@@ -165,7 +165,7 @@ def write(folder: Path, facts: Evidence, files: Mapping[str, Json | Measured]) -
 
 
 def read(folder: Path) -> Proven:
-    """Return an evidence folder. DrafthouseError has everything for which it is refused; profiles are not asked."""
+    """An evidence folder. DrafthouseError has everything for which it is refused; profiles are not asked."""
     findings = Findings(str(folder))
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if not path.is_dir()}
     _check_files(findings, folder, files)
@@ -210,12 +210,12 @@ def check_profile(proven: Proven, profile: Profile, version: str) -> None:
 
 
 def all_proven(folder: Path) -> list[Proven]:
-    """Return every evidence folder below ``folder``, the oldest first. Raises DrafthouseError."""
+    """Every evidence folder below ``folder``, the oldest first. Raises DrafthouseError."""
     return [read(path.parent) for path in sorted(folder.glob("*/evidence.json"))]
 
 
 def with_verified(text: str, where: str) -> str:
-    """Return a profile's file with ``where`` among its ``verified``, the rest as it is. Raises DrafthouseError."""
+    """A profile's file with ``where`` among its ``verified``, the rest as it is. Raises DrafthouseError."""
     found = re.search(r"(?m)^verified: *\[(.*)\] *$", text)
     if not found and re.search(r"(?m)^verified:", text):
         problem = ("`verified` on several lines", "`verified: [...]` on one line", "put it on one line")

@@ -40,12 +40,12 @@ def write_index(page: Path, lines: Iterable[KeptLine], templates: Path) -> None:
 
 
 def render_index(found: Sequence[Section], templates: Path) -> str:
-    """Return the page: one file that loads nothing."""
+    """The page: one file that loads nothing."""
     return environment(templates, escape=True).get_template(PAGE).render(sections=found)
 
 
 def sections(lines: Iterable[KeptLine], start: Path) -> list[Section]:
-    """Return the profiles by name, each with its reports; ``lines`` are the newest first."""
+    """The profiles by name, each with its reports; ``lines`` are the newest first."""
     by_profile = sorted(lines, key=lambda line: line.profile)  # stable: the newest stays first
     found: list[Section] = []
     for profile, kept in groupby(by_profile, key=lambda line: line.profile):

@@ -76,7 +76,7 @@ _WORDS: dict[object, str] = {str: "string", bool: "boolean", int: "integer", flo
 
 
 def schema_page() -> str:
-    """Return docs/report.schema.json."""
+    """Docs/report.schema.json."""
     definitions: dict[str, Schema] = {}
     _schema(report_types.Report, definitions)
     head: Schema = {
@@ -88,7 +88,7 @@ def schema_page() -> str:
 
 
 def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
-    """Return the schema of a type; that of a TypedDict goes to ``definitions``, by its name."""
+    """The schema of a type; that of a TypedDict goes to ``definitions``, by its name."""
     origin, parts = get_origin(kind), get_args(kind)
     if kind is object or kind is Any:
         return {}
@@ -119,7 +119,7 @@ def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
 
 
 def _any_of(choices: list[Schema]) -> Schema:
-    """Return the schema of whatever fits one of several; plain types, and a type or null, are put together."""
+    """The schema of whatever fits one of several; plain types, and a type or null, are put together."""
     if all(choice.keys() == {"type"} for choice in choices):
         return {"type": [choice["type"] for choice in choices]}
     one, *others = choices
@@ -130,7 +130,7 @@ def _any_of(choices: list[Schema]) -> Schema:
 
 
 def _object(kind: Any, definitions: dict[str, Schema]) -> Schema:
-    """Return the schema of a TypedDict."""
+    """The schema of a TypedDict."""
     hints = get_type_hints(kind, localns=NAMES, include_extras=True)
     name = kind.__name__
     if name in ALWAYS:
@@ -149,7 +149,7 @@ def _object(kind: Any, definitions: dict[str, Schema]) -> Schema:
 
 
 def _text(value: object, indent: str = "", before: int = 0) -> str:
-    """Return JSON in which what fits into a line stands in one; ``before`` characters stand in it already."""
+    """JSON in which what fits into a line stands in one; ``before`` characters stand in it already."""
     line = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, dict | list) or len(indent) + before + len(line) < MOST_COLUMNS:
         return line

@@ -33,7 +33,7 @@ def _shorten(text: str, width: int) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], widest_first: int) -> list[str]:
-    """Return aligned lines: the first column to the left, numbers to the right."""
+    """Aligned lines: the first column to the left, numbers to the right."""
     shown = [[printable(cell) for cell in row] for row in [head, *rows]]
     return aligned([[_shorten(row[0], widest_first), *row[1:]] for row in shown])
 
@@ -43,7 +43,7 @@ def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
 
 
 def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> str:
-    """Return the verdict, the warnings, the numbers per kind and the articles' rows, as lines of text.
+    """The verdict, the warnings, the numbers per kind and the articles' rows, as lines of text.
 
     ``width`` is the columns of the terminal (80 or more); ``colour`` adds ANSI colours.
     """
@@ -152,7 +152,7 @@ def _file_lines(report: Report, width: int) -> list[str]:
 
 
 def _published(report: Report) -> list[str]:
-    """Return the acceptance lengths that others published with the same draft beside ours, the nearest first."""
+    """The acceptance lengths that others published with the same draft beside ours, the nearest first."""
     rows = [one for one in report["acceptance"].get("published") or [] if one["same_draft"] and one["length"]]
     return [
         f"acceptance length {number(one['here'])} here{'' if one['same_prompts'] else ' over all prompts'}, "
@@ -174,7 +174,7 @@ def _equal(outputs: EqualOutputs) -> str:
 
 
 def _load_lines(load: Load | None, width: int) -> list[str]:
-    """Return the loads as a table: what the server and one user get in both arms, and whether it pays."""
+    """The loads as a table: what the server and one user get in both arms, and whether it pays."""
     if not load:
         return []
     head = ["under load", "at", "server", "with", "user", "with", "speed-up", "says"]
@@ -196,7 +196,7 @@ def _load_lines(load: Load | None, width: int) -> list[str]:
 
 
 def _gate_lines(gates: Sequence[GateRow], width: int) -> list[str]:
-    """Return a line for each gate that was tried."""
+    """A line for each gate that was tried."""
     tried = [gate for gate in gates if gate["word"] != "not measured"]
     if not tried:
         return []
@@ -209,7 +209,7 @@ def _gate_lines(gates: Sequence[GateRow], width: int) -> list[str]:
 
 
 def _of_arm(arm: LoadedArm | None, name: Literal["output_throughput", "per_user_tok_s"]) -> str:
-    """Return one number of an arm at a load, or what became of the step where it has none."""
+    """One number of an arm at a load, or what became of the step where it has none."""
     if not arm:
         return NOTHING
     return number(arm[name]) if arm["status"] == "ok" else arm["status"]

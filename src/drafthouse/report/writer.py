@@ -67,7 +67,7 @@ class Written:
 
 
 def report_directory(reports: Path, report: Report) -> Path:
-    """Return ``<reports>/<profile>/<time>-<host>``, the same for the same results."""
+    """``<reports>/<profile>/<time>-<host>``, the same for the same results."""
     place = f"{wording.time_of(report['date'])}-{wording.name_of(report['host']) or 'box'}"
     return reports / (wording.name_of(report["profile"]) or "no-profile") / place
 
@@ -129,7 +129,7 @@ def write_files(
 
 
 def to_json(data: object) -> str:
-    """Return data as JSON for people and programs: indented, in its own order, ending in a newline.
+    """Data as JSON for people and programs: indented, in its own order, ending in a newline.
 
     Half a character, as an engine may answer with, cannot be written as UTF-8 and stands there as JSON's escape of it.
     """
@@ -147,7 +147,7 @@ def _put(path: Path, content: str) -> bool:
 
 
 def _stamp(data: str, templates: Path) -> str:
-    """Return a hash of all that a page is made of: data, templates, drawing code, libraries."""
+    """A hash of all that a page is made of: data, templates, drawing code, libraries."""
     parts = [data, *(f"{path.name}\n{path.read_text('utf-8')}" for path in sorted(templates.glob(PARTS)))]
     parts += [(Path(__file__).parents[1] / name).read_text("utf-8") for name in SOURCES]
     parts += [f"{name} {_version(name)}" for name in MADE_WITH]
@@ -172,26 +172,26 @@ def _stamp_of(page: Path) -> str | None:
 
 
 def cell(value: object) -> str:
-    """Return text for a cell of a Markdown table: one line, nothing in it starts markup or HTML."""
+    """Text for a cell of a Markdown table: one line, nothing in it starts markup or HTML."""
     text = re.sub(r"\s+", " ", printable(value)).strip()
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\|`*_\[\]])", r"\\\1", text)
 
 
 def fence(text: str) -> str:
-    """Return a code fence longer than any in the text, which therefore cannot end it."""
+    """A code fence longer than any in the text, which therefore cannot end it."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     return "`" * max(3, longest + 1)
 
 
 def tight(text: str) -> str:
-    """Return text whose intervals and percentages do not break at the end of a line."""
+    """Text whose intervals and percentages do not break at the end of a line."""
     joined = re.sub(rf"(?<=\d){wording.DASH}(?=\d)", f"\u2060{wording.DASH}\u2060", text)
     return joined.replace(" %", "\u00a0%")
 
 
 def moments(value: object) -> str:
-    """Return a machine's fact: one value, or ``before → after`` where it was read twice and moved."""
+    """A machine's fact: one value, or ``before → after`` where it was read twice and moved."""
     if not isinstance(value, Mapping):
         return "" if value is None else str(value)
     if "before" in value or "after" in value:
@@ -219,7 +219,7 @@ def _expected(expected: ExpectedSpeed | None) -> str:
 
 @functools.cache  # compiling a page's parts takes longer than filling them in; a file that changes is read again
 def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
-    """Return what renders the templates: strict, with the filters of every page; ``escape`` is off for Markdown."""
+    """What renders the templates: strict, with the filters of every page; ``escape`` is off for Markdown."""
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates),
         undefined=jinja2.StrictUndefined,
@@ -265,7 +265,7 @@ def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
 
 
 def render_html(report: Report, templates: Path, stamp: str = "", shown: Shown | None = None) -> str:
-    """Return the report as one HTML page that loads nothing; ``shown`` is what it shows of the requests themselves."""
+    """The report as one HTML page that loads nothing; ``shown`` is what it shows of the requests themselves."""
     from ..report.plots.by_category import draw  # noqa: PLC0415 (brings matplotlib along)
 
     plots = {
@@ -279,6 +279,6 @@ def render_html(report: Report, templates: Path, stamp: str = "", shown: Shown |
 
 
 def render_markdown(report: Report, templates: Path) -> str:
-    """Return the report as Markdown, for an issue or a blog."""
+    """The report as Markdown, for an issue or a blog."""
     template = environment(templates, escape=False).get_template(TEXT)
     return template.render(report=report, verdict=report["verdict"])

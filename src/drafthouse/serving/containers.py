@@ -110,7 +110,7 @@ def _listens(path: str) -> bool:
 
 
 def ours(api: DockerApi | None = None, home: str | Path | None = None, label: str = LABEL) -> dict[str, bool]:
-    """Return the containers with our label by name, and whether each runs; {} without an engine.
+    """The containers with our label by name, and whether each runs; {} without an engine.
 
     With ``home`` those alone that were started from this home, for a server that is none: their scripts lie in it. Who
     may not ask the engine, or finds it ended, has none there. Raises DrafthouseError.
@@ -131,7 +131,7 @@ def ours(api: DockerApi | None = None, home: str | Path | None = None, label: st
 
 
 def published_ports() -> set[int]:
-    """Return the ports of the box that our arms' containers publish; none where no engine answers."""
+    """The ports of the box that our arms' containers publish; none where no engine answers."""
     try:
         listed = _listed(DockerApi(timeout_s=10.0), LABEL, only_running=True) if has_engine() else []
     except DrafthouseError:
@@ -154,7 +154,7 @@ def _is_from(listed: ListedContainer, home: Path) -> bool:
 
 
 def plan(wanted: Sequence[Container], label: str, fresh: bool = False) -> Plan:
-    """Return what is to be done for exactly the wanted containers of ``label`` to run. Raises DrafthouseError.
+    """What is to be done for exactly the wanted containers of ``label`` to run. Raises DrafthouseError.
 
     A container that is as defined is left alone, or restarted where it shall be ``fresh``. Another one of the same name
     goes, with a label or without.
@@ -214,7 +214,7 @@ def _holds(wanted: Any, found: Any) -> bool:
 
 
 def record(resolved: ResolvedProfile, arm: str) -> Running:
-    """Return what makes an arm's container again, of the very image of the one that stands there.
+    """What makes an arm's container again, of the very image of the one that stands there.
 
     Raises DrafthouseError where there is none.
     """
@@ -223,13 +223,13 @@ def record(resolved: ResolvedProfile, arm: str) -> Running:
 
 
 def of_image(image_id: str, resolved: ResolvedProfile, arm: str) -> Running:
-    """Return what makes an arm's container, of the image with that id."""
+    """What makes an arm's container, of the image with that id."""
     words = engine_words(arm_container(resolved, arm))
     return {"Config": words["Config"], "HostConfig": words["HostConfig"], "Image": image_id}
 
 
 def drifted(arm: str, kept: Running | None) -> str:
-    """Return why what runs is not that container alone, '' where it is. Raises DrafthouseError."""
+    """Why what runs is not that container alone, '' where it is. Raises DrafthouseError."""
     api = DockerApi(timeout_s=_API_S)
     name, there = f"{PREFIX}{arm}", ours(api)
     if not there.get(name):
@@ -286,7 +286,7 @@ def look_for_image(kept: Running) -> None:
 
 
 def _marks_of(kept: Running | Inspected | None) -> tuple[str | None, str | None]:
-    """Return what a container is known by: what it is made of, and at which port it is published.
+    """What a container is known by: what it is made of, and at which port it is published.
 
     Measured beside the other arm, the same container is published at another port.
     """
@@ -325,7 +325,7 @@ def _create(api: DockerApi, name: str, words: EngineWords) -> None:
 
 
 def _inspected(api: DockerApi, name: str) -> Inspected | None:
-    """Return all that Docker tells of a container, None where there is none. Raises DrafthouseError."""
+    """All that Docker tells of a container, None where there is none. Raises DrafthouseError."""
     try:
         found: Inspected = api.call("GET", f"/containers/{name}/json")
         return found

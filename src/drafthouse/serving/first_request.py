@@ -65,7 +65,7 @@ def ask_once(
 
 
 def _said(error: urllib.error.HTTPError) -> str:
-    """Return the beginning of an error's text; '' where it breaks off, or never comes."""
+    """The beginning of an error's text; '' where it breaks off, or never comes."""
     try:
         return error.read(_WORDS).decode("utf-8", "replace").strip()
     except (OSError, http.client.HTTPException):

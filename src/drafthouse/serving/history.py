@@ -70,22 +70,22 @@ class Event(Serving):
 
 
 def served_folder(home: str | Path) -> Path:
-    """Return the folder of history and releases."""
+    """The folder of history and releases."""
     return Path(home) / "served"
 
 
 def read_history(home: str | Path) -> list[Event]:
-    """Return the events, the oldest first, without what is no event; none where there is no history yet."""
+    """The events, the oldest first, without what is no event; none where there is no history yet."""
     return [event for _, event in events_of(text_in(history_file(home))) if event is not None]
 
 
 def history_file(home: str | Path) -> Path:
-    """Return where the history lies."""
+    """Where the history lies."""
     return served_folder(home) / "history.jsonl"
 
 
 def events_of(text: str) -> list[tuple[int, Event | None]]:
-    """Return the number of each line of a history with its event, None where it is none.
+    """The number of each line of a history with its event, None where it is none.
 
     A last line without its end is what a kill or a full disk leaves of a line: it never came to be.
     """
@@ -127,7 +127,7 @@ def _append(path: Path, line: str) -> None:
 
 
 def _newest(lines: Sequence[bytes]) -> bytes:
-    """Return the last lines of a history, and before them the one that says what serves, however old it is."""
+    """The last lines of a history, and before them the one that says what serves, however old it is."""
     kept = list(lines[-LINES:])
     for line in reversed(lines):
         event = next((event for _, event in events_of(line.decode("utf-8", "replace")) if event), None)
@@ -137,7 +137,7 @@ def _newest(lines: Sequence[bytes]) -> bytes:
 
 
 def facts_of(event: ServerFacts) -> ServerFacts:
-    """Return which server it is that an event is about, without when and why."""
+    """Which server it is that an event is about, without when and why."""
     return {
         "release": event.get("release"), "profile": event.get("profile"), "arm": event.get("arm"),
         "engine": event.get("engine"), "version": event.get("version"),
@@ -145,7 +145,7 @@ def facts_of(event: ServerFacts) -> ServerFacts:
 
 
 def serving(history: Sequence[Event]) -> Serving | None:
-    """Return what should serve after these events."""
+    """What should serve after these events."""
     now: Serving | None = None
     for event in history:
         if event["event"] in (SERVED, ROLLED_BACK):

@@ -29,7 +29,7 @@ class Span:
 
 
 def spans(history: Iterable[Event]) -> list[Span]:
-    """Return who served when, and what was refused in between; in the order in which they began."""
+    """Who served when, and what was refused in between; in the order in which they began."""
     found: list[Span] = []
     begun: Event | None = None
     for event in history:
@@ -46,7 +46,7 @@ def spans(history: Iterable[Event]) -> list[Span]:
 
 
 def _why(begun: Event, event: Event) -> str:
-    """Return why what began with ``begun`` ended with ``event``."""
+    """Why what began with ``begun`` ended with ``event``."""
     why = str(event.get("why") or "no reason was given")
     if event["event"] == ENDED:
         return why
@@ -62,7 +62,7 @@ def _why(begun: Event, event: Event) -> str:
 def history_text(
     history: Sequence[Event], bad_lines: Sequence[int] = (), local: Callable[[float], time.struct_time] = time.localtime
 ) -> str:
-    """Return the last of it as a table, the newest first, with the lines of the file that are no events."""
+    """The last of it as a table, the newest first, with the lines of the file that are no events."""
     rows = [_row(span, local) for span in reversed(spans(history)[-_SHOWN:])]
     text = table(_HEAD, rows) if rows else "nothing has served here yet"
     if bad_lines:

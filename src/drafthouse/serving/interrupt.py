@@ -82,7 +82,7 @@ def end_jobs(home: Path) -> list[str]:
 
 
 def _job(lock: Path) -> int | None:
-    """Return the pid of the job that holds a lock, None where nobody holds it or it is no job of Ansible's."""
+    """The pid of the job that holds a lock, None where nobody holds it or it is no job of Ansible's."""
     try:
         with lock.open() as file:
             if take(file, 0, shared=True):
@@ -95,7 +95,7 @@ def _job(lock: Path) -> int | None:
 
 
 def _watcher(job: int) -> int | None:
-    """Return the process that watches over a job: the parent of its wrapper."""
+    """The process that watches over a job: the parent of its wrapper."""
     wrapper = parent_of(job)
     watcher = parent_of(wrapper) if wrapper else None
     return watcher if _is_of_ansible(watcher) else None

@@ -18,7 +18,7 @@ _STARTERS = ("served/start.sh", "watchdog/serve.sh")
 
 
 def programs(home: Path) -> list[str]:
-    """Return the names of what lies there of this release and of earlier ones."""
+    """The names of what lies there of this release and of earlier ones."""
     return sorted(file.name for file in [*home.glob(_ARCHIVES), *(home / tree for tree in _TREES)] if file.exists())
 
 

@@ -48,13 +48,13 @@ class Kills:
 
 
 def read_kills(pid: int | None, root: Path = Path("/")) -> Kills:
-    """Return the counters now, the group's for the process ``pid``. Never raises."""
+    """The counters now, the group's for the process ``pid``. Never raises."""
     folder = _group_of(pid, root) if pid else None
     return Kills(time.monotonic(), _counted(root / "proc/vmstat"), _group_kills(folder), folder)
 
 
 def why_it_died(ending: str, before: Kills | None, root: Path = Path("/")) -> str:
-    """Return how an engine ended, in words, with what the kernel says of it.
+    """How an engine ended, in words, with what the kernel says of it.
 
     ``ending`` is what the supervisor or the container engine says, ``before`` the counters while the engine lived.
     """
@@ -105,7 +105,7 @@ def _counted(path: Path, name: str = "oom_kill") -> int | None:
 
 
 def _group_of(pid: int, root: Path) -> Path | None:
-    """Return the folder of a process's memory control group; None where it has none that can be seen."""
+    """The folder of a process's memory control group; None where it has none that can be seen."""
     for line in text_in(root / f"proc/{pid}/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -129,7 +129,7 @@ def _group_kills(folder: Path | None) -> int | None:
 
 
 def _limit(folder: Path | None) -> list[str]:
-    """Return the group's limit and its highest use, where it has a limit."""
+    """The group's limit and its highest use, where it has a limit."""
     while folder is not None and folder.name not in ("", "cgroup"):
         limit = _number(folder, "memory.max", "memory.limit_in_bytes")
         # v1 writes the highest multiple of a page for no limit.
@@ -147,7 +147,7 @@ def _number(folder: Path, *names: str) -> int | None:
 
 
 def _log(since_s: float, root: Path) -> list[str]:
-    """Return whom the kernel's log names since a moment, the last few; nothing where it cannot be read."""
+    """Whom the kernel's log names since a moment, the last few; nothing where it cannot be read."""
     lines = []
     try:
         kmsg = os.open(root / "dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)

@@ -116,7 +116,7 @@ def end(home: str | Path, why: str) -> ServerFacts | None:
 
 
 def _running(home: Path, resolved: ResolvedProfile, arm: str) -> Running:
-    """Return what holds an arm running at this moment, for `put_back`."""
+    """What holds an arm running at this moment, for `put_back`."""
     if resolved["site"]["runtime"] == "docker":
         return record(resolved, arm)
     return {"configuration": Supervisor(home / "supervisor").written()}

@@ -64,7 +64,7 @@ def wait_until_ready(
     request_timeout_s: float | None = None,
     stranger: Callable[[], Problem | None] = lambda: None,
 ) -> float:
-    """Return the seconds from the engine's start until it answered and named ``model``.
+    """The seconds from the engine's start until it answered and named ``model``.
 
     With ``keep``, a file, they are also kept there for the result of this start (`read_ready`). With
     ``request_timeout_s`` it must then answer a real request, too, in so many seconds. ``stranger`` tells of another
@@ -131,7 +131,7 @@ def _ask(
 
 
 def ready_file(home: str | Path, name: str) -> Path:
-    """Return where the start-up time of an arm is kept."""
+    """Where the start-up time of an arm is kept."""
     return Path(home) / "run" / f"{name}.ready.json"
 
 
@@ -145,12 +145,12 @@ def _keep_ready(path: Path, start: float, seconds: float, *, seen: bool) -> None
 
 
 def read_ready(path: Path) -> Ready:
-    """Return what is known of an arm's last start; {} of nothing."""
+    """What is known of an arm's last start; {} of nothing."""
     return cast("Ready", object_in(path))
 
 
 def told_of_start(home: str | Path, name: str) -> ToldOfStart:
-    """Return what a result's `engine` says of the start of an arm."""
+    """What a result's `engine` says of the start of an arm."""
     kept = read_ready(ready_file(home, name))
     if "ready_s" not in kept:
         return {}

@@ -66,7 +66,7 @@ _UNFINISHED = "."  # a folder that is being written, or removed
 
 
 def damaged_releases(home: str | Path) -> list[Problem]:
-    """Return what of the kept releases cannot be read, each by its file."""
+    """What of the kept releases cannot be read, each by its file."""
     found: list[Problem] = []
     for release in release_ids(home):
         try:
@@ -77,12 +77,12 @@ def damaged_releases(home: str | Path) -> list[Problem]:
 
 
 def current(home: str | Path) -> Serving | None:
-    """Return what should serve now, the last good server; None where nothing should."""
+    """What should serve now, the last good server; None where nothing should."""
     return serving(read_history(home))
 
 
 def result_keys(home: str | Path) -> list[str]:
-    """Return the keys of the results of what served on a box, what serves now first; of kept releases alone."""
+    """The keys of the results of what served on a box, what serves now first; of kept releases alone."""
     served = [event for event in read_history(home) if event["event"] in (SERVED, ROLLED_BACK)]
     keys: list[str] = []
     for release in dict.fromkeys(str(event.get("release")) for event in reversed(served)):
@@ -103,7 +103,7 @@ class Release:
     running: Mapping[str, Running]
 
     def facts(self, arm: str) -> ServerFacts:
-        """Return how an event names it."""
+        """How an event names it."""
         engine = self.resolved["engine"]
         return {
             "release": self.id, "profile": self.resolved["profile"], "arm": arm,
@@ -112,7 +112,7 @@ class Release:
 
 
 def identity(resolved: ResolvedProfile) -> str:
-    """Return a hash of all that is put on a box to serve a resolved profile, and of nothing else."""
+    """A hash of all that is put on a box to serve a resolved profile, and of nothing else."""
     engine, site = resolved["engine"], resolved["site"]
     parts = {
         "profile": resolved["profile"],
@@ -129,7 +129,7 @@ def identity(resolved: ResolvedProfile) -> str:
 
 
 def release_ids(home: str | Path) -> list[str]:
-    """Return the releases that are kept, the oldest first."""
+    """The releases that are kept, the oldest first."""
     folder = served_folder(home) / "releases"
     try:
         return sorted(path.name for path in folder.iterdir() if path.name.isdigit() and path.is_dir())
@@ -138,7 +138,7 @@ def release_ids(home: str | Path) -> list[str]:
 
 
 def read_release(home: str | Path, release: str) -> Release:
-    """Return a release. Raises DrafthouseError, which names the file that is missing or wrong."""
+    """A release. Raises DrafthouseError, which names the file that is missing or wrong."""
     folder = _folder_of(home, release)
     resolved: ResolvedProfile = _read(folder / "resolved.json", _RESOLVED)
     running: dict[str, Running] = {
@@ -152,7 +152,7 @@ def _folder_of(home: str | Path, release: str) -> Path:
 
 
 def _read(path: Path, shape: Map) -> Any:
-    """Return a file of a release, whose shape was looked at."""
+    """A file of a release, whose shape was looked at."""
     do = "serve another one: make rollback TO=ID (make history shows them), or a profile again: make NAME"
     needed = "a release file, unchanged since it served"
     data = read_json(path, needed, do)
@@ -191,7 +191,7 @@ def keep_release(home: str | Path, resolved: ResolvedProfile, arm: str, running:
 
 
 def _next_id(home: str | Path) -> str:
-    """Return an id that no release had, also none that is gone."""
+    """An id that no release had, also none that is gone."""
     seen = [str(event.get("release") or "") for event in read_history(home)] + release_ids(home)
     return f"{max((int(text) for text in seen if text.isdigit()), default=0) + 1:0{_DIGITS}d}"
 
@@ -231,7 +231,7 @@ def prune_releases(home: str | Path, keep: int = KEEP) -> list[str]:
 
 
 def earlier(home: str | Path) -> str | None:
-    """Return the release that served before the one that serves, or that served last; None where there is none.
+    """The release that served before the one that serves, or that served last; None where there is none.
 
     One that was left by going back is out: going back twice leads two back, and not forth again.
     """
@@ -248,7 +248,7 @@ def earlier(home: str | Path) -> str | None:
 
 
 def weights_kept(home: str | Path) -> set[str]:
-    """Return the paths of the weights that kept releases need: they must not be pruned.
+    """The paths of the weights that kept releases need: they must not be pruned.
 
     A release whose file cannot be read keeps nothing: `damage` names it.
     """

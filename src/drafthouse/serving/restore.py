@@ -42,7 +42,7 @@ def silent(event: Event) -> None:
 
 
 def drift(home: str | Path) -> str:
-    """Return why what runs is not what should serve; '' where it is, and where nothing should."""
+    """Why what runs is not what should serve; '' where it is, and where nothing should."""
     home, now = Path(home), current(home)
     if now is None:
         return ""
@@ -141,7 +141,7 @@ def _check(release: Release, arm: str) -> None:
 
 
 def _entries(home: Path, release: Release, *arms: str) -> list[dict[str, str]]:
-    """Return the rendered files of arms at their places, as `lay_out` takes them."""
+    """The rendered files of arms at their places, as `lay_out` takes them."""
     folder = f"{home}/serve/{release.resolved['profile']}"
     return [
         {"path": f"{folder}/{arm}/{file['path']}", "mode": file["mode"], "content": file["content"]}
@@ -174,7 +174,7 @@ def _one_of(release: Release) -> Running:
 
 
 def for_arm(configuration: str, old: str, new: str, script: bytes) -> str:
-    """Return supervisord's configuration of one arm as the other's: name, log, script and its hash."""
+    """Supervisord's configuration of one arm as the other's: name, log, script and its hash."""
     digest = hashlib.sha256(script).hexdigest()[:16]
     text = configuration.replace(f"[program:{old}]", f"[program:{new}]")
     text = text.replace(f"/{old}/serve.sh", f"/{new}/serve.sh").replace(f"/{old}.log", f"/{new}.log")
@@ -282,7 +282,7 @@ def said_of_return(home: str | Path, tell: Tell = silent) -> Problem:
 
 
 def shown(facts: ServerFacts) -> str:
-    """Return a release for a person: ``release 0002 (NAME, the speculative arm, vllm 0.32.0)``."""
+    """A release for a person: ``release 0002 (NAME, the speculative arm, vllm 0.32.0)``."""
     return (
         f"release {facts['release']} ({facts['profile']}, the {facts['arm']} arm, {facts['engine']} {facts['version']})"
     )
@@ -307,7 +307,7 @@ def _target(home: str | Path, to: str) -> str:
 
 
 def _arm_of(home: str | Path, release: Release) -> str:
-    """Return the arm that a release served last."""
+    """The arm that a release served last."""
     arms = [str(event.get("arm")) for event in read_history(home) if event.get("release") == release.id]
     served = [arm for arm in reversed(arms) if arm in release.resolved["arms"]]
     return served[0] if served else next(iter(release.running))

@@ -27,17 +27,17 @@ _LOOK_S = 1.0
 
 
 def beat_file(home: str | Path) -> Path:
-    """Return the file whose time says when the run was last heard of."""
+    """The file whose time says when the run was last heard of."""
     return Path(home) / "run" / "guard.beat"
 
 
 def beat_command(home: str | Path) -> str:
-    """Return the shell's words for one sign of life."""
+    """The shell's words for one sign of life."""
     return f"touch {shlex.quote(str(beat_file(home)))}"
 
 
 def start_command(home: str | Path, archive: str) -> str:
-    """Return the shell's words that start the guard, which outlives the connection; its status is not 0 without one."""
+    """The shell's words that start the guard, which outlives the connection; its status is not 0 without one."""
     words = shlex.join([f"{home}/venv/bin/python", archive, "guard", str(home)])
     log = shlex.quote(f"{home}/logs/guard.log")
     known = f"[ -e {shlex.quote(archive)} ]"

@@ -49,22 +49,22 @@ class Runtime(Protocol):
     """What a runtime tells of its arms."""
 
     def state(self, arm: str) -> State:
-        """Return whether the arm runs, since when, and otherwise why not."""
+        """Whether the arm runs, since when, and otherwise why not."""
 
     def ending(self, arm: str) -> str:
-        """Return how the arm ended the last time that it did so by itself, '' where nobody knows."""
+        """How the arm ended the last time that it did so by itself, '' where nobody knows."""
 
     def log_name(self, arm: str) -> str:
-        """Return where a person reads what the arm printed."""
+        """Where a person reads what the arm printed."""
 
     def mark(self, arm: str) -> str:
         """Return this moment as a place in what the arm prints."""
 
     def printed(self, arm: str, since: str = "") -> str:
-        """Return what the arm printed, all that is kept or what came after a mark."""
+        """What the arm printed, all that is kept or what came after a mark."""
 
     def tail(self, arm: str, lines: int) -> str:
-        """Return the last lines that the arm printed, '' where there is nothing."""
+        """The last lines that the arm printed, '' where there is nothing."""
 
     def start(self, arm: str) -> None:
         """Start an arm that died; one that runs is left alone. Raises DrafthouseError."""
@@ -80,7 +80,7 @@ class ProcessRuntime:
         self._supervisor, self._logs = supervisor, logs
 
     def state(self, arm: str) -> State:
-        """Return supervisord's own state of the program."""
+        """Supervisord's own state of the program."""
         info: ProgramInfo = self._supervisor.programs().get(arm, {})
         running = info.get("statename") in ("RUNNING", "STARTING", "STOPPING")
         error = str(info.get("spawnerr") or "")
@@ -90,20 +90,20 @@ class ProcessRuntime:
         return State(running, info.get("start") or None, why, info.get("pid") or None)
 
     def ending(self, arm: str) -> str:
-        """Return what supervisord's log says of the program's last end."""
+        """What supervisord's log says of the program's last end."""
         return self._supervisor.ending(arm)
 
     def log_name(self, arm: str) -> str:
-        """Return the log file."""
+        """The log file."""
         return str(self._logs / f"{arm}.log")
 
     def mark(self, arm: str) -> str:
-        """Return the log's size in bytes."""
+        """The log's size in bytes."""
         log = self._logs / f"{arm}.log"
         return str(log.stat().st_size if log.exists() else 0)
 
     def printed(self, arm: str, since: str = "") -> str:
-        """Return the log behind ``since``; from its beginning where it was rotated since."""
+        """The log behind ``since``; from its beginning where it was rotated since."""
         try:
             with (self._logs / f"{arm}.log").open("rb") as stream:
                 size = stream.seek(0, 2)
@@ -113,7 +113,7 @@ class ProcessRuntime:
             return ""
 
     def tail(self, arm: str, lines: int) -> str:
-        """Return the end of the log."""
+        """The end of the log."""
         try:
             with (self._logs / f"{arm}.log").open("rb") as stream:
                 stream.seek(0, 2)
@@ -147,7 +147,7 @@ class ContainerRuntime:
     """Arms in containers, asked over Docker's socket. Where Docker says nothing, there is no container."""
 
     def state(self, arm: str) -> State:
-        """Return the container's state as Docker tells it."""
+        """The container's state as Docker tells it."""
         found = self._asked("GET", f"/containers/{PREFIX}{arm}/json")
         if not found:
             return State(False, None, "no such container")
@@ -159,7 +159,7 @@ class ContainerRuntime:
         return State(running, _epoch(str(info.get("StartedAt", ""))), str(why), info.get("Pid") or None)
 
     def ending(self, arm: str) -> str:
-        """Return the container's last exit status; once it was started again, the engine's event of its death."""
+        """The container's last exit status; once it was started again, the engine's event of its death."""
         state = self.state(arm)
         if not state.running:
             return state.why
@@ -173,19 +173,19 @@ class ContainerRuntime:
         return f"exit status {codes[-1]}{oom}" if codes else ""
 
     def log_name(self, arm: str) -> str:
-        """Return the command that shows the log."""
+        """The command that shows the log."""
         return f"`docker logs {PREFIX}{arm}`"
 
     def mark(self, arm: str) -> str:
-        """Return the time in epoch seconds, which is what Docker takes for the beginning of a log."""
+        """The time in epoch seconds, which is what Docker takes for the beginning of a log."""
         return f"{time.time():.6f}"
 
     def printed(self, arm: str, since: str = "") -> str:
-        """Return the container's log behind ``since``."""
+        """The container's log behind ``since``."""
         return self._log(arm, **({"since": since} if since else {}))
 
     def tail(self, arm: str, lines: int) -> str:
-        """Return the end of the container's log."""
+        """The end of the container's log."""
         return self._log(arm, tail=str(lines)).rstrip("\n")
 
     def start(self, arm: str) -> None:
@@ -223,14 +223,14 @@ class ContainerRuntime:
 
 
 def runtime_of(runtime: str, home: str | Path) -> Runtime:
-    """Return the runtime of that name, `docker` or `process`; ``home`` is the folder of the latter's supervisor."""
+    """The runtime of that name, `docker` or `process`; ``home`` is the folder of the latter's supervisor."""
     if runtime == "docker":
         return ContainerRuntime()
     return ProcessRuntime(Supervisor(Path(home, "supervisor")), Path(home, "logs"))
 
 
 def _epoch(text: str) -> float | None:
-    """Return Docker's time (nanoseconds, always UTC) in epoch seconds; None for 'never' (year 1)."""
+    """Docker's time (nanoseconds, always UTC) in epoch seconds; None for 'never' (year 1)."""
     found = re.match(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?", text)
     if not found or text.startswith("0001"):
         return None

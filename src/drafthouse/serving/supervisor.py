@@ -107,7 +107,7 @@ class Program:
 
 
 def configuration(home: Path, programs: Sequence[Program]) -> str:
-    """Return supervisord's configuration for ``programs``."""
+    """Supervisord's configuration for ``programs``."""
     listener = _command(["/bin/sh", str(_listener(home))])
     text = _HEAD.format(home=home) + _LISTENS.format(name=_LEFTOVERS, command=listener)
     for program in programs:
@@ -126,7 +126,7 @@ def _listener(home: Path) -> Path:
 
 
 def _variables(program: Program) -> str:
-    """Return what the program's environment has beside supervisord's own, as its configuration spells it.
+    """What the program's environment has beside supervisord's own, as its configuration spells it.
 
     supervisord knows no way to write a double quote, takes quotes off both ends, ends a value with its line, and takes
     what follows a space and # or ; for a comment: what has such a value, or a name that is none, is left out.
@@ -145,7 +145,7 @@ def _can_be_written(value: str) -> bool:
 
 
 def _command(words: Sequence[str]) -> str:
-    """Return a command as supervisord, which splits like a shell and expands %, reads it."""
+    """A command as supervisord, which splits like a shell and expands %, reads it."""
     return _expanded(" ".join(map(_quoted, words)))
 
 
@@ -154,7 +154,7 @@ def _quoted(word: str) -> str:
 
 
 def _expanded(value: str) -> str:
-    """Return a value that supervisord, which expands %, reads as it is."""
+    """A value that supervisord, which expands %, reads as it is."""
     return value.replace("%", "%%")
 
 
@@ -202,16 +202,16 @@ class Supervisor:
         self.file = home / "supervisord.conf"
 
     def written(self) -> str:
-        """Return the configuration as it stands, '' where there is none."""
+        """The configuration as it stands, '' where there is none."""
         return self.file.read_text("utf-8") if self.file.is_file() else ""
 
     def rpc(self) -> Any:
-        """Return the supervisor's interface; calls raise OSError where it does not run."""
+        """The supervisor's interface; calls raise OSError where it does not run."""
         transport = _UnixTransport(self.home / "supervisor.sock")
         return xmlrpc.client.ServerProxy("http://localhost", transport=transport, allow_none=True).supervisor
 
     def programs(self) -> dict[str, ProgramInfo]:
-        """Return supervisord's information of each program, {} where it does not run."""
+        """Supervisord's information of each program, {} where it does not run."""
         try:
             found = {info["name"]: info for info in self.rpc().getAllProcessInfo()}
         except (OSError, xmlrpc.client.Error):  # an error: it is ending just now
@@ -220,7 +220,7 @@ class Supervisor:
         return found
 
     def ending(self, name: str) -> str:
-        """Return how a program ended the last time that it did so by itself, '' where the log does not tell.
+        """How a program ended the last time that it did so by itself, '' where the log does not tell.
 
         Its interface knows that of a program no more once it has started it again, and a signal not at all.
         """
@@ -234,7 +234,7 @@ class Supervisor:
         return _in_words(found[-1].strip()) if found else ""
 
     def running(self) -> list[str]:
-        """Return the names of the programs that run or are being started."""
+        """The names of the programs that run or are being started."""
         return [name for name, info in self.programs().items() if info["statename"] in ("RUNNING", "STARTING")]
 
     def start(self, name: str) -> None:
@@ -328,7 +328,7 @@ class Supervisor:
             return False
 
     def _environment(self) -> dict[str, str]:
-        """Return what the programs start from: caches of engines lie below the home, and go with it."""
+        """What the programs start from: caches of engines lie below the home, and go with it."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE")}
         own = {f"XDG_{kind.upper()}_HOME": str(self.home / kind) for kind in ("cache", "config")}
         return {**own, **kept}
@@ -369,7 +369,7 @@ class Supervisor:
 
 
 def _in_words(ending: str) -> str:
-    """Return supervisord's "terminated by SIGKILL", or a shell's 128 and the signal, as a person says it."""
+    """Supervisord's "terminated by SIGKILL", or a shell's 128 and the signal, as a person says it."""
     name = ending.removeprefix("terminated by ")
     status = ending.removeprefix("exit status ")
     number = int(status) - 128 if status.isdigit() else 0

@@ -205,7 +205,7 @@ def _follow_one(connection: socket.socket, scripts: Path, head: str) -> None:
 
 
 def _served(script: Path) -> tuple[str, str]:
-    """Return which arm a script is, by its two folders, and the hash that stands in it."""
+    """Which arm a script is, by its two folders, and the hash that stands in it."""
     marked = [line for line in script.read_text("utf-8").splitlines() if line.startswith(_MARK)]
     return "/".join(script.resolve().parts[-3:-1]), marked[0].removeprefix(_MARK) if marked else ""
 

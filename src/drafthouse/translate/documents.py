@@ -78,7 +78,7 @@ class Holder:
 
 
 def holders_of(text: str) -> tuple[list[Holder], str]:
-    """Return what starts a command in the files of a text, and the text without those files, lines kept.
+    """What starts a command in the files of a text, and the text without those files, lines kept.
 
     The text is such a file as a whole, or has it between fences of Markdown, or below other lines. What cannot be read
     is left as it is.
@@ -164,7 +164,7 @@ def _first(value: Any) -> Any:
 
 
 def _dedented(text: str) -> str:
-    """Return a piece of YAML that was cut out of a deeper one at the left margin."""
+    """A piece of YAML that was cut out of a deeper one at the left margin."""
     lines = text.split("\n")
     depth = min((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), default=0)
     return "\n".join(line[depth:] for line in lines)
@@ -186,7 +186,7 @@ def _walk(data: Any, macros: Mapping[str, str]) -> Iterator[Holder]:
 
 
 def _holder(data: Any, macros: Mapping[str, str]) -> Holder | None:
-    """Return the holder that a mapping is; None where it starts nothing. Raises DrafthouseError for `extends`."""
+    """The holder that a mapping is; None where it starts nothing. Raises DrafthouseError for `extends`."""
     image = data.get("image")
     image = str(image) if isinstance(image, str) else ""
     held = {key: data[key] for key in ("command", _ENTRY, _ARGUMENTS, _WHOLE) if isinstance(data.get(key), (str, list))}
@@ -260,6 +260,6 @@ def _variables(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _short(value: Any) -> str:
-    """Return a value in a few words, without a secret: of what is cut off nobody could tell that it is one."""
+    """A value in a few words, without a secret: of what is cut off nobody could tell that it is one."""
     text = without_shapes(", ".join(map(str, value)) if isinstance(value, list) else str(value))
     return text if len(text) <= 60 else f"{text[:57]}..."

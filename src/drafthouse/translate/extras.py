@@ -20,7 +20,7 @@ _NOT_TOLD = "it has a secret, which is not printed again"
 def sort_extras(
     read: Reading, house: House, engine: CatalogEngine, version: str, method: str
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the words for `serve.extra` and the variables for `environment`; note each, and what is left out."""
+    """The words for `serve.extra` and the variables for `environment`; note each, and what is left out."""
     words: list[str] = []
     lists = house.flags.get(engine["id"], {})
     for given, was, flag in read.kept:

@@ -59,7 +59,7 @@ class OldFlags:
     environment: Mapping[str, OldRule]
 
     def of(self, engine: str, flags: FlagList | None) -> FlagsToday:
-        """Return the table of an engine, with ``flags``, all that the version of today has."""
+        """The table of an engine, with ``flags``, all that the version of today has."""
         own = self.engines.get(engine, _NO_OLD_FLAGS)
         switches = [name for name, rule in own["old"].items() if rule.get("takes") == "switch"]
         more: FlagsToday = {
@@ -98,7 +98,7 @@ def _read(root: Path, file: str, shape: Map) -> tuple[Any, list[Problem]]:
 
 
 def _rule_problems(table: FlagTable, file: str) -> list[Problem]:
-    """Return what a shape cannot say: a renamed flag names its successor, and no other kind does."""
+    """What a shape cannot say: a renamed flag names its successor, and no other kind does."""
     findings = Findings(file)
     for part in ("old", "keys", "environment"):
         for name, rule in table[part].items():
@@ -160,7 +160,7 @@ def _added(found: list[Given], changes: list[Change], appends: Sequence[str]) ->
 def flags_of_variables(
     variables: Mapping[str, str], prefix: str, table: FlagsToday
 ) -> tuple[list[str], dict[str, str], list[str]]:
-    """Return the words of a command that variables of an engine are, the names that were read, and those that were not.
+    """The words of a command that variables of an engine are, the names that were read, and those that were not.
 
     An engine reads them before its command, whose own flags win.
     """
@@ -193,7 +193,7 @@ def flags_of_variables(
 
 
 def apply_old(found: list[Given], table: FlagTable, changes: list[Change]) -> list[Given]:
-    """Return the flags of today; what was renamed, removed, moved or ignored is added to ``changes``."""
+    """The flags of today; what was renamed, removed, moved or ignored is added to ``changes``."""
     result = []
     for given in found:
         rule = table["old"].get(given.name)
@@ -226,7 +226,7 @@ def _became(rule: OldRule) -> str:
 
 
 def _new_value(given: Given, table: FlagTable, changes: list[Change]) -> Given:
-    """Return the flag with the value that today's version has for it."""
+    """The flag with the value that today's version has for it."""
     words = table["values"].get(given.name, {})
     if not isinstance(given.value, str) or given.value not in words:
         return given

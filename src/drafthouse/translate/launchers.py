@@ -80,7 +80,7 @@ def before_program(words: list[str]) -> tuple[Before, bool]:
 
 
 def taken_off(words: list[str]) -> tuple[Before, list[str]]:
-    """Return what stands before a program, by words, and the words from the program on."""
+    """What stands before a program, by words, and the words from the program on."""
     before = Before()
     rest = list(words)
     while rest:

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def called(house: House, name: str) -> str | None:
-    """Return the catalogue's id that a command writes: the model's own, its repository or its path."""
+    """The catalogue's id that a command writes: the model's own, its repository or its path."""
     plain = name.rstrip("/")
     return find_model(plain, house.models) or find_model(plain.lower(), house.models)
 
 
 def called_like(house: House, name: str) -> str | None:
-    """Return the catalogue's id of the model whose folder or file is called so; it may be another one."""
+    """The catalogue's id of the model whose folder or file is called so; it may be another one."""
     plain = name.rstrip("/").lower()
     last = plain.rsplit("/", 1)[-1]
     for key, model in house.models.items():
@@ -47,12 +47,12 @@ def called_like(house: House, name: str) -> str | None:
 
 
 def repository(model: ModelEntry) -> str:
-    """Return a model's repository on the hub, '' where it has another source."""
+    """A model's repository on the hub, '' where it has another source."""
     return hub["repo"] if (hub := model["source"].get("hub")) else ""
 
 
 def nearest_models(house: House, name: str, kind: str, formats: Sequence[str]) -> list[str]:
-    """Return the ids of up to three models that are named most like ``name``, of the same kind and format."""
+    """The ids of up to three models that are named most like ``name``, of the same kind and format."""
     last = name.rstrip("/").rsplit("/", 1)[-1].lower()
     names: dict[str, str] = {}
     for key, model in house.models.items():
@@ -74,7 +74,7 @@ class Wanted:
 
 
 def profiles_like(house: House, wanted: Wanted, target_name: str) -> tuple[list[str], list[str]]:
-    """Return the profiles with the same engine, target, method and draft, and those near it.
+    """The profiles with the same engine, target, method and draft, and those near it.
 
     Near are those with another draft or method, and for a target that the catalogue does not have (by the name
     ``target_name``) those of the model that is named most like it.
@@ -110,7 +110,7 @@ def differences(profile: Profile, other: Profile) -> list[str]:
 
 
 def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tuple[str, str]:
-    """Return the hardware for a profile, and why it was chosen.
+    """The hardware for a profile, and why it was chosen.
 
     That of a profile with the same models, where they have room for any context with the command's own settings; else
     the smallest of the catalogue that holds both models with the command's context; where the models are not known,
@@ -138,7 +138,7 @@ def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tu
 
 
 def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequence[str]) -> tuple[int, str] | None:
-    """Return a context that fits, and why, where the command's (or the model's own) does not; else None."""
+    """A context that fits, and why, where the command's (or the model's own) does not; else None."""
     target = house.models.get(wanted.target or "")
     if target is None or house.hardware[hardware]["kind"] != "gpu":
         return None
@@ -156,7 +156,7 @@ def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequen
 
 
 def _fit(house: House, wanted: Wanted, key: str) -> Fit:
-    """Return how both models and the cache fit on one device of hardware ``key``."""
+    """How both models and the cache fit on one device of hardware ``key``."""
     target, draft = house.models[wanted.target or ""], house.models.get(wanted.draft or "")
     hardware: Hardware = {"id": key, **house.hardware[key]}
     builtin = None if draft else builtin_head(target, wanted.method, wanted.engine["methods"].get(wanted.method))
@@ -172,7 +172,7 @@ def _has_room(house: House, wanted: Wanted, key: str) -> bool:
 
 
 def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Sequence[str]) -> tuple[int, str]:
-    """Return how many tokens to draft where the command does not say, and why so many."""
+    """How many tokens to draft where the command does not say, and why so many."""
     for name in profiles:
         spec = house.profiles[name]["speculation"]
         if spec["method"] == method:
@@ -183,7 +183,7 @@ def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Seque
 
 
 def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
-    """Return the method for a draft: the catalogue's for a head it knows, else what its name says."""
+    """The method for a draft: the catalogue's for a head it knows, else what its name says."""
     model = house.models.get(called(house, draft) or called_like(house, draft) or "")
     if model:
         kind = model.get("head_method", "draft_model")
@@ -204,7 +204,7 @@ def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
 
 
 def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tuple[Speculation, str]:
-    """Return a speculation for a command that has none, since a profile always compares two arms; and why this."""
+    """A speculation for a command that has none, since a profile always compares two arms; and why this."""
     if profiles:
         spec: Speculation = {**house.profiles[profiles[0]]["speculation"]}
         return spec, f"the command has none; as in the profile {profiles[0]}"
@@ -235,6 +235,6 @@ def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tupl
 
 
 def slug(text: str) -> str:
-    """Return ``text`` as a part of a profile's name: lower-case letters, digits and dashes."""
+    """``text`` as a part of a profile's name: lower-case letters, digits and dashes."""
     last = text.rstrip("/").rsplit("/", 1)[-1].removesuffix(".gguf")
     return re.sub(r"[^a-z0-9]+", "-", last.lower()).strip("-") or "model"

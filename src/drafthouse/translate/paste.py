@@ -383,7 +383,7 @@ def _command(words: list[str], line: int) -> Words | None:
 
 
 def engine_words(words: list[str], line: int) -> Words | None:
-    """Return a command whose first words start an engine; None where they do not."""
+    """A command whose first words start an engine; None where they do not."""
     name = words[0].rsplit("/", 1)[-1].removesuffix(".exe") if words else ""
     python = re.fullmatch(r"python[\d.]*|\$\{?\w+\}?", name)
     if python and words[1:2] == ["-m"] and words[2:3] and words[2] in PYTHON_MODULES:
@@ -400,6 +400,6 @@ def engine_words(words: list[str], line: int) -> Words | None:
 
 
 def engine_of(program: str) -> Engine:
-    """Return the engine that ``program`` (as in `Words`) starts."""
+    """The engine that ``program`` (as in `Words`) starts."""
     module = program.removeprefix("python -m ")
     return PYTHON_MODULES.get(module) or PROGRAMS[program.split(maxsplit=1)[0]]

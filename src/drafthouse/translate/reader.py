@@ -85,7 +85,7 @@ class Reading:
         self.changes.append(Change(what, became, version, why, kind))
 
     def moved_repository(self, name: str) -> str:
-        """Return where a repository is today; a path of the hub's cache is the repository that it holds."""
+        """Where a repository is today; a path of the hub's cache is the repository that it holds."""
         if cached := _HUB_CACHE.search(name):
             self.note(name, f"{cached[1]}/{cached[2]}", "a path of the hub's cache", "moved")
             name = f"{cached[1]}/{cached[2]}"
@@ -277,7 +277,7 @@ class Reading:
 
     @staticmethod
     def _open(key: str, value: Any) -> Any:
-        """Return a setting without what looks like a secret, by its name or by itself."""
+        """A setting without what looks like a secret, by its name or by itself."""
         if isinstance(value, str):
             return GONE if is_secret_name(key) else without_shapes(value)
         return value

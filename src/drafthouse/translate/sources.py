@@ -43,7 +43,7 @@ _ENVIRONMENT_FILE = re.compile(r"^[ \t]*EnvironmentFile=-?(\S+)", re.MULTILINE)
 
 
 def commands_of(text: str) -> tuple[list[Words], Paste]:
-    """Return the serve commands of a paste, in order, and the paste itself.
+    """The serve commands of a paste, in order, and the paste itself.
 
     Raises DrafthouseError when there is none, naming the forms that are known.
     """
@@ -75,7 +75,7 @@ def _without_secrets(words: Words) -> Words:
 def _commands_in(
     text: str, values: dict[str, Value] | None = None, depth: int = 0
 ) -> tuple[list[Words], list[Words], Paste]:
-    """Return the serve commands of a text, the containers in it that only start a shell, and the text as a paste."""
+    """The serve commands of a text, the containers in it that only start a shell, and the text as a paste."""
     holders, rest = holders_of(plain_text(text))
     paste = read_paste(rest, values, comments=not holders) if rest.strip() or not holders else Paste([], {}, [])
     found = [words for holder in holders for words in _held(holder, paste.values)]
@@ -105,7 +105,7 @@ def _commands_in(
 
 
 def _in_document(body: str, line: int, paste: Paste, depth: int) -> list[Words]:
-    """Return the commands in the text of a here-document: a unit, a script, a compose file."""
+    """The commands in the text of a here-document: a unit, a script, a compose file."""
     try:
         found, _, inner = _commands_in(body, paste.values, depth + 1) if body.strip() else ([], [], paste)
     except DrafthouseError:  # a program in another language
@@ -118,7 +118,7 @@ def _in_document(body: str, line: int, paste: Paste, depth: int) -> list[Words]:
 
 
 def _held(holder: Holder, values: dict[str, Value]) -> list[Words]:
-    """Return the commands that a service or a container of a file starts; nothing where it is no engine's."""
+    """The commands that a service or a container of a file starts; nothing where it is no engine's."""
     entrypoint, rest = holder.filled(values.get)
     files = [value for name, value in holder.settings if name == "--env_file"]
     if files and values:
@@ -130,7 +130,7 @@ def _held(holder: Holder, values: dict[str, Value]) -> list[Words]:
 
 
 def _script(shell: list[str], around: Words) -> list[Words]:
-    """Return the commands in the script that a shell gets as a word, with what was set around it.
+    """The commands in the script that a shell gets as a word, with what was set around it.
 
     Behind the script stand its own name (usually ``--``) and what it is called with.
     """
@@ -169,7 +169,7 @@ def _nothing(text: str, waiting: list[Words]) -> Problem:
 
 
 def _open_container(words: Words) -> list[Words] | None:
-    """Return the commands that a `docker run` starts; None when it is a shell for typing into."""
+    """The commands that a `docker run` starts; None when it is a shell for typing into."""
     words.container, rest = _docker_flags(words.words)
     words.image, inner = (rest[0], rest[1:]) if rest else ("", [])
     words.assignments = _environment(words)
@@ -179,7 +179,7 @@ def _open_container(words: Words) -> list[Words] | None:
 
 
 def _opened(words: Words, command: list[str]) -> list[Words]:
-    """Return the commands that ``command`` is in a container: an engine's, or those of a shell's script."""
+    """The commands that ``command`` is in a container: an engine's, or those of a shell's script."""
     before, inner = taken_off(command)
     if inner and inner[0].rsplit("/", 1)[-1] in _SHELLS and any(re.fullmatch(r"-\w*c", word) for word in inner):
         around = replace(words, launchers=before.launchers)
@@ -197,7 +197,7 @@ def _opened(words: Words, command: list[str]) -> list[Words]:
 
 
 def _whole(words: Words, inner: list[str]) -> list[str]:
-    """Return the command of a container: its entrypoint, or the image's, and the words behind the image."""
+    """The command of a container: its entrypoint, or the image's, and the words behind the image."""
     for name, value in words.container:
         if name == "--entrypoint":
             return [*value.split(), *inner]
@@ -210,13 +210,13 @@ def _whole(words: Words, inner: list[str]) -> list[str]:
 
 
 def _environment(words: Words) -> dict[str, str]:
-    """Return what is set before a `docker run` and by its --env flags."""
+    """What is set before a `docker run` and by its --env flags."""
     settings = [value.partition("=") for flag, value in words.container if flag == "--env"]
     return {**words.assignments, **{name: value for name, _, value in settings}}
 
 
 def _docker_flags(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return the flags of `docker run` under their long names with their values, and what is behind them."""
+    """The flags of `docker run` under their long names with their values, and what is behind them."""
     flags: list[tuple[str, str]] = []
     place = 0
     while place < len(words) and words[place].startswith("-"):
@@ -236,7 +236,7 @@ def _docker_flags(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def image_version(image: str) -> str:
-    """Return the version in an image's tag (``v0.10.2`` is 0.10.2); '' where it names none."""
+    """The version in an image's tag (``v0.10.2`` is 0.10.2); '' where it names none."""
     tag = image.partition("@")[0].rsplit("/", 1)[-1].partition(":")[2]
     found = re.match(r"v?(\d+(?:\.\w+)+)", tag)
     return found.group(1) if found else ""
@@ -246,7 +246,7 @@ def image_version(image: str) -> str:
 
 
 def _python(program: Program, text: str) -> list[Words]:
-    """Return a command for every call that makes an engine; what it samples with comes along."""
+    """A command for every call that makes an engine; what it samples with comes along."""
     found: list[Words] = []
     sampling = next((given for _, name, _, given in program.calls if name == "SamplingParams"), {})
     others = [engine.python_package for engine in DIALECTS.values() if engine.python_package]
@@ -275,7 +275,7 @@ def _python(program: Program, text: str) -> list[Words]:
 
 
 def _handed_on(program: Program) -> list[Words]:
-    """Return the commands that a program hands to a process: a list of words, or a text."""
+    """The commands that a program hands to a process: a list of words, or a text."""
     scripts = [(line, " ".join(shlex.quote(str(plain_value(word))) for word in words)) for line, words in program.lists]
     scripts = scripts or [(line, str(plain_value(text))) for line, text in program.texts if re.search(r"\s", text)]
     found: dict[str, Words] = {}
@@ -288,5 +288,5 @@ def _handed_on(program: Program) -> list[Words]:
 
 
 def engine_of_words(words: Words) -> Engine:
-    """Return the engine that a command starts."""
+    """The engine that a command starts."""
     return _CALLS.get(words.program.removesuffix("(...)")) or engine_of(words.program)

@@ -28,7 +28,7 @@ _Dumper.add_representer(
 
 
 def profile_text(translation: Translation) -> str:
-    """Return the profile as YAML, ready for profiles/<name>.yml; what it cannot hold stands in comments."""
+    """The profile as YAML, ready for profiles/<name>.yml; what it cannot hold stands in comments."""
     lines = ["# Translated from a pasted command by drafthouse translate; never run."]
     lines += [f"# In the command but not in this profile: {printable(entry)}" for entry in translation.left_out]
     body = yaml.dump(translation.profile, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
@@ -36,7 +36,7 @@ def profile_text(translation: Translation) -> str:
 
 
 def command_text(translation: Translation) -> str:
-    """Return the command to paste: the files it reads first, then one flag a line."""
+    """The command to paste: the files it reads first, then one flag a line."""
     parts = [f"cat > {shell_words(name)} <<'EOF'\n{text}EOF\n" for name, text in translation.files.items()]
     first, *rest = translation.command
     head = " ".join([*translation.environment, _shell(first)])
@@ -44,12 +44,12 @@ def command_text(translation: Translation) -> str:
 
 
 def _shell(words: Sequence[str]) -> str:
-    """Return words quoted for a shell; one with a variable of the reader's shell is left for that to fill in."""
+    """Words quoted for a shell; one with a variable of the reader's shell is left for that to fill in."""
     return " ".join(f'"{word}"' if _VARIABLE.fullmatch(word) else shell_words(word) for word in words)
 
 
 def as_data(translation: Translation) -> dict[str, Any]:
-    """Return the whole translation as plain data, for --json; where something is asked for, without its command."""
+    """The whole translation as plain data, for --json; where something is asked for, without its command."""
     models: list[str] = []
     variables: list[str] = []
     for name in translation.missing:
@@ -78,7 +78,7 @@ def as_data(translation: Translation) -> dict[str, Any]:
 
 
 def translation_text(translation: Translation, *, colour: bool = False) -> str:
-    """Return what a person reads: which profile it is, the profile, the command of today, the changes."""
+    """What a person reads: which profile it is, the profile, the command of today, the changes."""
     parts = [_paint(_is(translation), "\033[1m", colour)]
     if translation.asked:
         return "\n\n".join([*parts, _rule("what became of the rest", colour) + _changes(translation)])
@@ -111,7 +111,7 @@ def _is(translation: Translation) -> str:
 
 
 def _changes(translation: Translation) -> str:
-    """Return the changes, a table for each kind; versions stand beside what they changed."""
+    """The changes, a table for each kind; versions stand beside what they changed."""
     blocks = []
     for kind in KINDS:
         rows = []
@@ -125,7 +125,7 @@ def _changes(translation: Translation) -> str:
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table without the columns that are empty in every row."""
+    """A table without the columns that are empty in every row."""
     wanted = [place for place in range(len(_CHANGES)) if any(row[place] not in ("", "-") for row in rows)]
     return table([_CHANGES[place] for place in wanted], [[row[place] for place in wanted] for row in rows])
 

@@ -216,7 +216,7 @@ class _Result:
         self.note(name, f"{model} with {name} as its draft", why, "moved")
 
     def _known(self, name: str, kind: str) -> str | None:
-        """Return the catalogue's id of a model; say so where it has none, and name the nearest."""
+        """The catalogue's id of a model; say so where it has none, and name the nearest."""
         found = called(self.house, name)
         if "$" in name:
             self.note(name, name, "a variable that the paste does not set: write the model out", "kept")

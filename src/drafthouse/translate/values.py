@@ -22,7 +22,7 @@ _TRUE = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0":
 
 
 def typed(given: Given, kind: str) -> Any:
-    """Return a flag's value as the catalogue's type; raises DrafthouseError where it is none."""
+    """A flag's value as the catalogue's type; raises DrafthouseError where it is none."""
     value = given.value
     text = str(value).strip()
     if kind == "bool":
@@ -57,19 +57,19 @@ def _wrong(given: Given, needed: str) -> DrafthouseError:
 
 
 def printed(given: Given) -> Flag:
-    """Return a flag as words, under its long name of today."""
+    """A flag as words, under its long name of today."""
     if isinstance(given.value, list):
         return [given.flag, *map(str, given.value)]
     return flag(given.flag, given.value)
 
 
 def quoted(value: str) -> str:
-    """Return the value of a variable as a shell takes it."""
+    """The value of a variable as a shell takes it."""
     return shlex.quote(value)
 
 
 def file_words(key: str, value: Any) -> list[str]:
-    """Return an entry of vLLM's --config file as words: nested settings become JSON, as vLLM does it."""
+    """An entry of vLLM's --config file as words: nested settings become JSON, as vLLM does it."""
     name = f"--{key.lstrip('-').replace('_', '-')}"
     if isinstance(value, bool):
         return [name] if value else [f"--no-{name[2:]}"]
@@ -81,7 +81,7 @@ def file_words(key: str, value: Any) -> list[str]:
 
 
 def setting_words(settings: Settings) -> list[str]:
-    """Return the settings of a call or a chart as words; None leaves one to the engine."""
+    """The settings of a call or a chart as words; None leaves one to the engine."""
     words: list[str] = []
     for key, value in settings.items():
         if value is not None:
@@ -90,7 +90,7 @@ def setting_words(settings: Settings) -> list[str]:
 
 
 def read_yaml(text: str, name: str) -> Settings:
-    """Return the settings of an engine's YAML file; raises DrafthouseError with line and column."""
+    """The settings of an engine's YAML file; raises DrafthouseError with line and column."""
     # What a shell would have put in is a word to YAML, whatever it is made of: [${SIZES%, }], $(( N > 4 ? N : 4 )).
     text = re.sub(r"\$\{(\w+)[^{}]*\}", r"$\1", text)
     text = re.sub(r"(?<=: )(\$\([^'\n]*\))[ \t]*$", r"'\1'", text, flags=re.MULTILINE)
@@ -119,7 +119,7 @@ def read_yaml(text: str, name: str) -> Settings:
 
 
 def flat(data: Settings, prefix: str = "") -> Settings:
-    """Return nested settings as one level with dotted keys; lists and empty tables stay as they are."""
+    """Nested settings as one level with dotted keys; lists and empty tables stay as they are."""
     result: Settings = {}
     for key, value in data.items():
         if isinstance(value, dict) and value:
@@ -130,7 +130,7 @@ def flat(data: Settings, prefix: str = "") -> Settings:
 
 
 def nested(settings: Settings) -> Settings:
-    """Return the contrary of `flat`."""
+    """The contrary of `flat`."""
     result: Settings = {}
     for key, value in settings.items():
         *parents, last = key.split(".")
@@ -144,7 +144,7 @@ def nested(settings: Settings) -> Settings:
 
 
 def plain(value: Any) -> Any:
-    """Return numbers that were typed as text as numbers, at any depth."""
+    """Numbers that were typed as text as numbers, at any depth."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, str) and re.fullmatch(r"-?\d+", value):

@@ -158,7 +158,7 @@ class Recorded:
         self._asked = 0
 
     def __call__(self, task: Task) -> Outcome:
-        """Return the outcome of a task, from the journal or by doing it now.
+        """The outcome of a task, from the journal or by doing it now.
 
         A failure that ended the search is no answer to keep: what was wrong then may be mended by now.
         """
@@ -207,7 +207,7 @@ def _held(path: Path) -> IO[str]:
 
 
 def _lines(path: Path) -> list[Line]:
-    """Return the journal's whole lines; what cannot be read is left out (a kill in the middle of a write, damage)."""
+    """The journal's whole lines; what cannot be read is left out (a kill in the middle of a write, damage)."""
     found: list[Line] = []
     try:
         whole = bytes_of(path).decode("utf-8", "replace")

@@ -20,7 +20,7 @@ LEAST_ANSWERS = 3
 
 
 def pair_key(suite: str, prompt_id: str, temperature: float) -> str:
-    """Return the name under which answers of two candidates are set beside each other.
+    """The name under which answers of two candidates are set beside each other.
 
     With the suite, for two suites may each have a prompt of the same id.
     """
@@ -29,7 +29,7 @@ def pair_key(suite: str, prompt_id: str, temperature: float) -> str:
 
 
 def prompt_of(key: str) -> str:
-    """Return the prompt of a name that `pair_key` made: what stands before its temperature."""
+    """The prompt of a name that `pair_key` made: what stands before its temperature."""
     prompt, at, temperature = key.rpartition("@")
     return prompt if at and re.fullmatch(r"[0-9]+(\.[0-9]+)?", temperature) else key
 
@@ -44,7 +44,7 @@ def hopeless(ratios: Sequence[float]) -> bool:
 
 
 def speeds_of(candidates: Sequence[Mapping[str, float]]) -> list[float]:
-    """Return the speed of each candidate over that of the field, from their TPOT in ms by prompt; no unit.
+    """The speed of each candidate over that of the field, from their TPOT in ms by prompt; no unit.
 
     On each prompt that all of them answered, the field is the geometric mean of their TPOT; a candidate's speed is
     the median over these prompts of the field's TPOT over its own. Raises ValueError when there is no such prompt.
@@ -71,5 +71,5 @@ class Tried:
     facts: Facts = field(default_factory=Facts)
 
     def medians(self) -> dict[str, float]:
-        """Return the TPOT of each prompt, its runs reduced to their median, in ms."""
+        """The TPOT of each prompt, its runs reduced to their median, in ms."""
         return {prompt: median(values) for prompt, values in self.tpot_ms.items()}

@@ -52,7 +52,7 @@ class TunePrompts:
 
 
 def prompts_for(resolved: ResolvedProfile, own_suite: Suite, whole: Mapping[str, Suite]) -> TunePrompts:
-    """Return the prompts for a resolved profile.
+    """The prompts for a resolved profile.
 
     ``own_suite`` is the suite `tune`, ``whole`` the profile's suites with all the prompts they have: ``resolved``
     holds them with as many as the experiment wants. Raises DrafthouseError when the declared kinds have too few prompts
@@ -92,7 +92,7 @@ def prompts_for(resolved: ResolvedProfile, own_suite: Suite, whole: Mapping[str,
 
 
 def _by_kind(suites: Mapping[str, Suite]) -> dict[str, list[Prompt]]:
-    """Return the prompts of every kind; one that a suite repeats counts once."""
+    """The prompts of every kind; one that a suite repeats counts once."""
     found: dict[str, list[Prompt]] = {}
     for suite in suites.values():
         once: Suite = {**suite, "kinds": {name: {**kind, "repeat": 1} for name, kind in suite["kinds"].items()}}
@@ -102,7 +102,7 @@ def _by_kind(suites: Mapping[str, Suite]) -> dict[str, list[Prompt]]:
 
 
 def _in_turns(kinds: Sequence[Sequence[Prompt]]) -> list[tuple[Prompt, int]]:
-    """Return the prompts of all kinds in turns, with a number by which their temperatures alternate."""
+    """The prompts of all kinds in turns, with a number by which their temperatures alternate."""
     longest = max(len(kind) for kind in kinds)
     return [
         (kind[place], place + number)

@@ -61,7 +61,7 @@ class Judgement:
 
 
 def judge(found: Found) -> Judgement:
-    """Return what the re-measurement says of the winner, by the rule of the verdict where speculation is meant."""
+    """What the re-measurement says of the winner, by the rule of the verdict where speculation is meant."""
     won, own = found.winner, found.own
     if won == own:
         tried = count(len(found.tried) - 1, "other candidate")
@@ -112,7 +112,7 @@ def _log_tpot(outcomes: Sequence[Outcome]) -> dict[str, dict[int, float]]:
 
 
 def _answers(outcomes: Sequence[Outcome]) -> ArmResult:
-    """Return the answers of an arm's rounds as the outputs gate reads a result; nothing else of it is there."""
+    """The answers of an arm's rounds as the outputs gate reads a result; nothing else of it is there."""
     answers = [
         {**answer, "round": number}
         for number, outcome in enumerate(outcomes, 1)
@@ -143,7 +143,7 @@ def _speedup(slow: Sequence[Outcome], fast: Sequence[Outcome]) -> Gain:
 
 
 def _equal_outputs(baseline: Sequence[Outcome], speculative: Sequence[Outcome]) -> EqualAnswers | None:
-    """Return how many fingerprints of answers at temperature 0 agree; ``control`` is the baseline asked twice."""
+    """How many fingerprints of answers at temperature 0 agree; ``control`` is the baseline asked twice."""
     one, two = (outcomes[0].facts.get("outputs", {}) for outcomes in (baseline, speculative))
     shared = [prompt for prompt in one if prompt in two]
     if not shared:
@@ -160,14 +160,14 @@ def _equal_outputs(baseline: Sequence[Outcome], speculative: Sequence[Outcome]) 
 
 
 def speed_over_own(found: Found, one: Tried) -> float | None:
-    """Return the median speed of a candidate over the profile as it stands, on the prompts both answered."""
+    """The median speed of a candidate over the profile as it stands, on the prompts both answered."""
     own = next(tried for tried in found.tried if tried.candidate == found.own)
     ratios = list(paired_ratios(own.tpot_ms, one.tpot_ms).values())
     return median(ratios) if ratios else None
 
 
 def table_of(found: Found) -> str:
-    """Return everything that was tried as a table, the fastest first and those that are out at the end."""
+    """Everything that was tried as a table, the fastest first and those that are out at the end."""
     order = sorted(found.tried, key=lambda one: (bool(one.out), -(speed_over_own(found, one) or 0.0)))
     rows = []
     for one in order:
@@ -192,7 +192,7 @@ def table_of(found: Found) -> str:
 
 
 def text_of(found: Found, judgement: Judgement, left_out: Sequence[tuple[str, str]], notes: Sequence[str]) -> str:
-    """Return what a person reads at the end: the sentence first, then what it rests on."""
+    """What a person reads at the end: the sentence first, then what it rests on."""
     lines = [judgement.sentence, "", table_of(found), ""]
     lines.append(
         "speed: median over the prompts, over the profile as it stands; ms/token: median; tokens/step: accepted "
@@ -209,7 +209,7 @@ def text_of(found: Found, judgement: Judgement, left_out: Sequence[tuple[str, st
 
 
 def company(found: Found) -> list[str]:
-    """Return a warning where something else used the machine while candidates were measured."""
+    """A warning where something else used the machine while candidates were measured."""
     facts = [one.facts for one in found.tried] + [one.facts for outcomes in found.final.values() for one in outcomes]
     shares = [share for fact in facts if isinstance(share := fact.get("other_cpu_percent"), float)]
     busy = [share for share in shares if share > OTHER_CPU_PERCENT]
@@ -231,7 +231,7 @@ def _outputs_line(outputs: EqualAnswers) -> str:
 
 
 def evidence(found: Found, judgement: Judgement, about: Tuned, prompts: TunePrompts) -> Tuned:
-    """Return what stands in the new profile under `tuned`: how its values were found, and what they brought.
+    """What stands in the new profile under `tuned`: how its values were found, and what they brought.
 
     ``about`` is what the caller knows: from, date, inventory, engine, budget_s.
     """
@@ -264,7 +264,7 @@ def _short(estimate: Gain) -> TunedSpeed:
 
 
 def tuned_profile(profile: Profile, winner: Candidate, proof: Tuned) -> Profile:
-    """Return the new profile: the old one with the winner's values, and the evidence.
+    """The new profile: the old one with the winner's values, and the evidence.
 
     What was measured of the old values goes: `verified`, and the expected acceptance of another draft or method.
     """
@@ -289,7 +289,7 @@ _Dumper.add_representer(
 
 
 def profile_yaml(profile: Profile) -> str:
-    """Return a tuned profile as the text of its file."""
+    """A tuned profile as the text of its file."""
     own = printable(profile["tuned"]["from"])
     head = (
         f"# Written by `make tune` from profiles/{own}.yml; how it was measured is\n"
@@ -300,7 +300,7 @@ def profile_yaml(profile: Profile) -> str:
 
 
 def as_json(found: Found, judgement: Judgement) -> str:
-    """Return the whole tuning, for result.json."""
+    """The whole tuning, for result.json."""
     tried = [
         {
             "candidate": one.candidate.id,

@@ -338,13 +338,13 @@ class BoxTrial:
 
 
 def asks_of(task: Task, prompts: TunePrompts) -> list[TuneAsk]:
-    """Return the prompts of a task as the box gets them; behind the last one the first one follows."""
+    """The prompts of a task as the box gets them; behind the last one the first one follows."""
     asks = prompts.final if task.part == FINAL else prompts.search
     return [asks[number % len(asks)] for number in range(task.first, task.first + task.count)]
 
 
 def outcome_of(trial: TrialResult, task: Task) -> Outcome:
-    """Return what a trial's answer (`trial.run_trial`) means for the search.
+    """What a trial's answer (`trial.run_trial`) means for the search.
 
     An answer that failed puts the candidate out, as it makes a report invalid; so does a baseline that drafted.
     """

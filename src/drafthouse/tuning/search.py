@@ -75,7 +75,7 @@ def tune(space: Space, trial: Trial, budget_s: float, say: Say = lambda text: No
 
 
 def middle(low: int, high: int) -> int:
-    """Return the K between two, as many times the lower one as the higher one is of it; ``low`` where there is none."""
+    """The K between two, as many times the lower one as the higher one is of it; ``low`` where there is none."""
     return min(max(round(math.sqrt(max(low, 1) * high)), low + 1), high - 1) if high - low > 1 else low
 
 
@@ -108,7 +108,7 @@ class _Search(Tries):
             )
 
     def coarse(self) -> list[Candidate]:
-        """Return every family's first K and the powers of two around it, the families in turns."""
+        """Every family's first K and the powers of two around it, the families in turns."""
         rows = [family.row() for family in self.space.families]
         rows[0].pop(0)  # the profile as it stands is measured already
         longest = max(len(row) for row in rows)
@@ -139,7 +139,7 @@ class _Search(Tries):
             self.size += more
 
     def better_half(self) -> list[Tried]:
-        """Return the faster half, two at least; the profile as it stands too, as long as it is close to the fastest."""
+        """The faster half, two at least; the profile as it stands too, as long as it is close to the fastest."""
         half = self.ranked(self.alive)[: max(2, math.ceil(len(self.alive) / 2))]
         own = self.tried[self.space.own.id]
         return half if own in half or own not in self.near(CLOSE) else [*half, own]
@@ -150,7 +150,7 @@ class _Search(Tries):
         return len(own) >= 2 and not any(one.tpot_ms for one in own)
 
     def fitting(self, most: int) -> int:
-        """Return how many candidates, ``most`` at most, can go through the halving in its share of the time."""
+        """How many candidates, ``most`` at most, can go through the halving in its share of the time."""
         time_s = _COARSE_SHARE * self.left_s
         for number in range(most, 1, -1):
             rungs = [
@@ -190,7 +190,7 @@ class _Search(Tries):
         self.ended = TIME if self.unrefined else ALL
 
     def between(self, leader: Candidate) -> list[Candidate]:
-        """Return the middle of the gap below the leader's K and of the one above, where there is one to try.
+        """The middle of the gap below the leader's K and of the one above, where there is one to try.
 
         Where the gaps are a quarter of K or less and both neighbours are as fast as the leader there is nothing to
         gain between them.
@@ -241,7 +241,7 @@ class _Search(Tries):
             self.alive = self.still_in()
 
     def decide(self) -> tuple[Candidate, str]:
-        """Return the winner and why: of those as fast as the fastest, the profile's own or the smallest change."""
+        """The winner and why: of those as fast as the fastest, the profile's own or the smallest change."""
         equal = self.near(SAME)
         best, own = equal[0].candidate, self.space.own
         percent = f"{100 * (SAME - 1):.0f} %"

@@ -46,7 +46,7 @@ def reach(
     suites: Mapping[str, Sequence[str]],
     overrides: Unchecked | None = None,
 ) -> Reach:
-    """Return all that may be tried for profile ``name``; arguments as for `resolve`.
+    """All that may be tried for profile ``name``; arguments as for `resolve`.
 
     Raises DrafthouseError when the profile itself does not resolve, or its `tunable` names what there is not.
     """
@@ -84,7 +84,7 @@ class _Reach:
     # --- methods and drafts -----------------------------------------------------------------------
 
     def _pairs(self) -> list[tuple[str, str | None]]:
-        """Return method and draft of every family: the profile's own, then those that fetch nothing, then the rest."""
+        """Method and draft of every family: the profile's own, then those that fetch nothing, then the rest."""
         own = self._own()
         wanted = self.tunable.get("methods")
         found = [
@@ -98,12 +98,12 @@ class _Reach:
         return [own, *others]
 
     def _own(self) -> tuple[str, str | None]:
-        """Return the profile's own pair, in the catalogue's words: a profile may name a repository."""
+        """The profile's own pair, in the catalogue's words: a profile may name a repository."""
         draft = self.resolved["draft"]
         return self.spec["method"], draft["id"] if draft else None
 
     def _drafts(self, method: str, entry: Method) -> list[str | None]:
-        """Return the catalogue's drafts of a method for this target; None is a lookup, or a head inside the target."""
+        """The catalogue's drafts of a method for this target; None is a lookup, or a head inside the target."""
         target, kind = self.resolved["target"], entry["draft"]
         if kind == "lookup":
             return [None]
@@ -119,7 +119,7 @@ class _Reach:
         ]
 
     def _family(self, method: str, draft: str | None) -> tuple[Family | None, str]:
-        """Return a family with every K that resolves; else None, and why the first one does not."""
+        """A family with every K that resolves; else None, and why the first one does not."""
         own = (method, draft) == self._own()
         overrides = self.base
         if not own:
@@ -141,7 +141,7 @@ class _Reach:
         return Family(_label(method, draft), tuple(right), first, overrides, peak), ""
 
     def _tokens(self, method: str, draft: str | None, own: bool) -> tuple[list[int], int]:
-        """Return the K that may be tried, ascending, and the one to begin with."""
+        """The K that may be tried, ascending, and the one to begin with."""
         entry = self.engine["methods"][method]
         kind = draft_kind(entry, self.house.models[draft] if draft else None)
         builtin = None if draft else builtin_head(self.resolved["target"], method, entry)
@@ -157,7 +157,7 @@ class _Reach:
         return sorted(number for number in allowed if most is None or number <= most), first
 
     def _wrong(self, overrides: Unchecked) -> str:
-        """Return what keeps a candidate from being resolved, in one line; empty when nothing does."""
+        """What keeps a candidate from being resolved, in one line; empty when nothing does."""
         try:
             resolve(self.house, self.name, self.site, self.suites, overrides)
         except DrafthouseError as error:
@@ -206,7 +206,7 @@ class _Reach:
             raise DrafthouseError(findings.problems)
 
     def _options(self) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-        """Return the tunable options with the values that are not the profile's own."""
+        """The tunable options with the values that are not the profile's own."""
         places = [
             ("serve", self.tunable.get("serve", {}), self.profile.get("serve", {})),
             ("speculation.options", self.tunable.get("options", {}), self.spec.get("options", {})),

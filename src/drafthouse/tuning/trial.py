@@ -60,7 +60,7 @@ def _pair(request: Request) -> str:
 
 
 def endpoint_of(resolved: Run, arm: str) -> Endpoint:
-    """Return the address of an arm that the role `serve` started on the site's port.
+    """The address of an arm that the role `serve` started on the site's port.
 
     Raises DrafthouseError when the key it was started with cannot be read.
     """

@@ -46,11 +46,11 @@ class Tries:
     # --- time -----------------------------------------------------------------------------------
 
     def cost_s(self, answers: int) -> float:
-        """Return what one trial with so many answers is expected to take."""
+        """What one trial with so many answers is expected to take."""
         return CAUTION * (self.overhead_s + answers * self.answer_s)
 
     def final_s(self, rounds: int) -> float:
-        """Return what the re-measurement is expected to take: baseline, winner and the profile as it stands."""
+        """What the re-measurement is expected to take: baseline, winner and the profile as it stands."""
         answers_s = self.space.final_prompts * self.space.final_weight * self.answer_s
         return rounds * CAUTION * (3 * self.overhead_s + (2 + _BASELINE_SLOWER) * answers_s)
 
@@ -106,7 +106,7 @@ class Tries:
         return outcome
 
     def told(self, known: Tried, outcome: Outcome) -> str:
-        """Return what a trial showed, in words."""
+        """What a trial showed, in words."""
         if known.out:
             return f"out: {known.out}"
         ratios = list(paired_ratios(self.tried[self.space.own.id].tpot_ms, known.tpot_ms).values())
@@ -114,13 +114,13 @@ class Tries:
         return f"{median(list(outcome.tpot_ms.values())):.2f} ms per token on {len(outcome.tpot_ms)} prompts{beside}"
 
     def ranked(self, among: Sequence[Tried]) -> list[Tried]:
-        """Return the candidates, the fastest first; of equals the one with the smaller K."""
+        """The candidates, the fastest first; of equals the one with the smaller K."""
         speeds = speeds_of([one.medians() for one in among])
         pairs = sorted(zip(speeds, among, strict=True), key=lambda pair: (-pair[0], pair[1].candidate.tokens))
         return [one for _, one in pairs]
 
     def near(self, factor: float) -> list[Tried]:
-        """Return the leader, and behind it those that are slower by ``factor`` at most."""
+        """The leader, and behind it those that are slower by ``factor`` at most."""
         order = self.ranked(self.alive)
         speeds = speeds_of([one.medians() for one in order])
         return [one for speed, one in zip(speeds, order, strict=True) if speeds[0] <= factor * speed]
@@ -139,7 +139,7 @@ class Tries:
         return list(found.values())
 
     def nothing_runs(self) -> DrafthouseError:
-        """Return the problem of a box on which the profile ran, and runs no more."""
+        """The problem of a box on which the profile ran, and runs no more."""
         own = self.tried[self.space.own.id]
         return one_problem(
             "no-candidate-runs",

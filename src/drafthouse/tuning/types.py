@@ -25,7 +25,7 @@ Settings = tuple[tuple[str, Any], ...]
 
 
 def at_path(path: str, value: object) -> Unchecked:
-    """Return ``value`` under a dotted path: `a.b` gives `{"a": {"b": value}}`."""
+    """``value`` under a dotted path: `a.b` gives `{"a": {"b": value}}`."""
     *parents, last = path.split(".")
     data: Unchecked = {last: value}
     for parent in reversed(parents):
@@ -62,7 +62,7 @@ class Family:
     peak: int | None = None
 
     def candidate(self, tokens: int, settings: Settings = ()) -> Candidate:
-        """Return the candidate with K = ``tokens``."""
+        """The candidate with K = ``tokens``."""
         overrides = laid_over(self.overrides, {"speculation": {"num_speculative_tokens": tokens}})
         for path, value in settings:
             overrides = laid_over(overrides, at_path(path, value))
@@ -99,7 +99,7 @@ class Space:
         return self.families[0].candidate(self.families[0].first)
 
     def family(self, name: str) -> Family:
-        """Return the family called ``name``."""
+        """The family called ``name``."""
         return next(family for family in self.families if family.id == name)
 
 

@@ -307,7 +307,7 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 @functools.cache
 def opener() -> urllib.request.OpenerDirector:
-    """Return what opens addresses: the environment's proxies, and the certificates that the library trusts.
+    """What opens addresses: the environment's proxies, and the certificates that the library trusts.
 
     Bytes are read by the standard library: measured, three times as fast as the library's client, which is busy with
     the CPU at some 300 MB/s (docs/decisions/).

@@ -58,14 +58,14 @@ class Wish:
     head: LiveHead | None = None
 
     def identity(self, commit: str) -> str:
-        """Return what the weights are, in one word."""
+        """What the weights are, in one word."""
         details: dict[str, Any] = {"repo": self.repo, "revision": commit}
         details |= {"allow": list(self.allow)} if self.allow else {}
         details |= {"ignore": list(self.ignore)} if self.ignore else {}
         return hashlib.sha256(json.dumps(["hub", details], sort_keys=True).encode()).hexdigest()
 
     def layout(self, commit: str) -> Layout:
-        """Return where the files of a commit lie."""
+        """Where the files of a commit lie."""
         if self.hub_cache:
             return cached(self.path, self.repo, commit)
         return plain(self.path, self.one_file)
@@ -92,7 +92,7 @@ class Plan:
         return self.snapshot.size - sum(file.size for file in self.to_do)
 
     def need(self) -> Need:
-        """Return the room that the rest takes; what lies in parts already is not counted again.
+        """The room that the rest takes; what lies in parts already is not counted again.
 
         Nor is what becomes a second name of a file of the client's cache.
         """
@@ -102,7 +102,7 @@ class Plan:
         return Need(self.layout.parts, size, len(new), self.wish.repo)
 
     def _left(self, file: RemoteFile) -> int:
-        """Return the bytes that its part does not have."""
+        """The bytes that its part does not have."""
         part = stamp(self.layout.part(file.key))
         return max(0, file.size - part[0]) if part else file.size
 
@@ -111,21 +111,21 @@ class Plan:
         return cache is not None and way is not None and cache.links(way, self.layout.parts)
 
     def missing(self) -> list[RemoteFile]:
-        """Return the files that are not there with their size."""
+        """The files that are not there with their size."""
         stamps = {file.path: stamp(self.layout.final(file.path, file.key)) for file in self.to_do}
         return [file for file in self.to_do if (found := stamps[file.path]) is None or found[0] != file.size]
 
     def cached(self, file: RemoteFile) -> str | None:
-        """Return where a file lies in the client's cache."""
+        """Where a file lies in the client's cache."""
         cache = self.wish.client_cache
         return cache.find(self.wish.repo, self.snapshot.commit, file) if cache else None
 
     def to_fetch(self) -> int:
-        """Return the bytes that the client's cache does not have, should its files be right."""
+        """The bytes that the client's cache does not have, should its files be right."""
         return sum(self._left(file) for file in self.missing() if not self.cached(file))
 
     def remarks(self) -> list[str]:
-        """Return what a person is told about the revision."""
+        """What a person is told about the revision."""
         wish, commit = self.wish, self.snapshot.commit
         if wish.revision == UNRESOLVED:
             return [f"{wish.repo} is not pinned in the catalogue; to pin what this run used: revision: {commit}"]
@@ -141,7 +141,7 @@ class Plan:
 
 
 def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
-    """Return what there is to do. Raises DrafthouseError."""
+    """What there is to do. Raises DrafthouseError."""
     known = _known_commit(wish)
     snapshot = _snapshot(wish, known, patience)
     layout = wish.layout(snapshot.commit)
@@ -173,7 +173,7 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
 
 
 def _known_commit(wish: Wish) -> str:
-    """Return the commit where the wish or an earlier run names it, otherwise ''.
+    """The commit where the wish or an earlier run names it, otherwise ''.
 
     What can move was resolved once and stays what it was, until it is pinned anew.
     """
@@ -190,7 +190,7 @@ def _known_commit(wish: Wish) -> str:
 
 
 def _moved(wish: Wish, known: str, patience: Patience | None) -> str:
-    """Return the commit that a branch is now where that is another one; '' also where the hub does not say.
+    """The commit that a branch is now where that is another one; '' also where the hub does not say.
 
     ``unresolved`` names no branch, so nothing is asked: the weights are there, and a hub out of reach is no matter.
     """
@@ -204,7 +204,7 @@ def _moved(wish: Wish, known: str, patience: Patience | None) -> str:
 
 
 def _snapshot(wish: Wish, commit: str, patience: Patience | None) -> Snapshot:
-    """Return the files of the revision: from the note of what was verified, from elsewhere, or from the hub."""
+    """The files of the revision: from the note of what was verified, from elsewhere, or from the hub."""
     if commit:
         note = read_note(wish.layout(commit).place)
         if note.complete and note.files and note.identity == wish.identity(commit):
@@ -244,7 +244,7 @@ def _with_url(wish: Wish, file: RemoteFile, commit: str) -> RemoteFile:
 
 
 def _stands(file: RemoteFile, layout: Layout, note: Note) -> bool:
-    """Return whether a file is there as it was verified."""
+    """Whether a file is there as it was verified."""
     known = note.files.get(file.path)
     right = known is not None and known.key == file.key
     return right and is_as_verified(layout.final(file.path, file.key), known) and layout.linked(file.path, file.key)

@@ -57,7 +57,7 @@ def gguf_head(stream: Reading, size: int) -> GgufHead:
 
 
 def split_names(name: str) -> list[str]:
-    """Return the names of all files of a model that was split, as gguf-split calls them; of any other file its own."""
+    """The names of all files of a model that was split, as gguf-split calls them; of any other file its own."""
     split = _SPLIT.fullmatch(name)
     if not split or not 0 < int(split[3]) <= _MOST_PARTS:
         return [name]
@@ -65,18 +65,18 @@ def split_names(name: str) -> list[str]:
 
 
 def type_name(kind: int) -> str:
-    """Return what ggml calls a type of tensors, such as ``Q4_K``."""
+    """What ggml calls a type of tensors, such as ``Q4_K``."""
     return _TYPES[kind][0] if kind in _TYPES else f"type {kind}"
 
 
 def tensor_bytes(kind: int, shape: Iterable[int]) -> int:
-    """Return how many bytes a tensor has in the file, 0 for a type that is not known here."""
+    """How many bytes a tensor has in the file, 0 for a type that is not known here."""
     _, per_block, block_bytes = _TYPES.get(kind, ("", 1, 0))
     return prod(shape) // per_block * block_bytes
 
 
 def check_gguf(path: Path) -> list[Problem]:
-    """Return what is wrong with a GGUF file: no head that can be read, or tensors beyond its end."""
+    """What is wrong with a GGUF file: no head that can be read, or tensors beyond its end."""
     again = "fetch it again; if it is still damaged, the publisher's file is broken"
     try:
         head = read_gguf(path)

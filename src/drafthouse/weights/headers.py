@@ -34,10 +34,10 @@ class Reading(Protocol):
     """What a header is read from, first byte first: a file, or what comes of one that lies elsewhere."""
 
     def read(self, length: int, /) -> bytes:
-        """Return the next bytes, fewer only at the end."""
+        """The next bytes, fewer only at the end."""
 
     def tell(self) -> int:
-        """Return how many bytes were read."""
+        """How many bytes were read."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def header_of(stream: Reading, size: int, where: str) -> Header:
 
 
 def _header_json(stream: Reading, size: int) -> tuple[dict[str, Any], int]:
-    """Return the header and its length in bytes; ValueError says what is there instead."""
+    """The header and its length in bytes; ValueError says what is there instead."""
     first = stream.read(8)
     if len(first) < 8:
         raise ValueError(f"a file of {size} bytes")
@@ -140,7 +140,7 @@ def _tensor(entry: object, start: int) -> Tensor | None:
 
 
 def _whole(value: object) -> tuple[int, ...] | None:
-    """Return a list of whole numbers as a tuple, None for anything else."""
+    """A list of whole numbers as a tuple, None for anything else."""
     if isinstance(value, list) and all(type(number) is int and number >= 0 for number in value):
         return tuple(value)
     return None

@@ -84,7 +84,7 @@ class Snapshot:
 
 
 def commit_now(repo: str, revision: str, token: str | None, endpoint: str | None, patience: Patience) -> str:
-    """Return the commit that a branch is at this moment. Raises DrafthouseError."""
+    """The commit that a branch is at this moment. Raises DrafthouseError."""
     from huggingface_hub import constants  # noqa: PLC0415 (only in the box's environment)
 
     return _Asking((endpoint or constants.ENDPOINT).rstrip("/"), repo, revision, token, patience).commit()
@@ -122,7 +122,7 @@ def look_up(
     patience: Patience | None = None,
     deadline: Deadline | None = None,
 ) -> Snapshot:
-    """Return the files of ``revision`` that ``allow`` and ``ignore`` (fnmatch patterns) leave.
+    """The files of ``revision`` that ``allow`` and ``ignore`` (fnmatch patterns) leave.
 
     ``unresolved`` and branches become the commit that they are now. ``token`` alone is used: none that somebody left
     on the box. Raises DrafthouseError: gated, no such repository or revision, patterns that match nothing, a listing
@@ -166,7 +166,7 @@ def look_up(
 
 
 def _file(entry: Mapping[str, Any], repo: str, commit: str, root: str) -> RemoteFile:
-    """Return an entry of the listing; the hashes become names of files, so they must be nothing else."""
+    """An entry of the listing; the hashes become names of files, so they must be nothing else."""
     lfs = entry.get("lfs") or {}
     if not isinstance(lfs, dict):
         lfs = {"oid": None}
@@ -233,7 +233,7 @@ class _Asking:
     deadline: Deadline | None = None
 
     def commit(self) -> str:
-        """Return the commit that the revision is now."""
+        """The commit that the revision is now."""
         at = "" if self.revision == UNRESOLVED else f"/revision/{quote(self.revision, safe='')}"
         commit = str(self.json(f"/api/models/{self.repo}{at}").get("sha"))
         if is_commit(commit) and commit == (self.revision if is_commit(self.revision) else commit):
@@ -346,7 +346,7 @@ def asked_once(url: str, headers: Mapping[str, str], timeout_s: float, deadline:
 
 
 def out_of_reach(repo: str, root: str, reason: str, tries: int) -> Problem:
-    """Return what is said when the hub did not answer ``tries`` times."""
+    """What is said when the hub did not answer ``tries`` times."""
     times = f", {tries} times in a row" if tries > 1 else ""
     return Problem(
         "hub-unreachable",
@@ -368,7 +368,7 @@ def _offline(repo: str) -> Problem:
 
 
 def refusal(error: Any, repo: str, revision: str, root: str) -> Problem | None:
-    """Return what an error of the library (HfHubHTTPError) means where trying again is no use, otherwise None."""
+    """What an error of the library (HfHubHTTPError) means where trying again is no use, otherwise None."""
     from huggingface_hub.errors import (  # noqa: PLC0415
         DisabledRepoError,
         GatedRepoError,

@@ -19,7 +19,7 @@ _COPIED_BELOW = 64 << 20
 
 
 def usual_token() -> str | None:
-    """Return the token that the client would send: HF_TOKEN, or what its login left in a file; None for neither."""
+    """The token that the client would send: HF_TOKEN, or what its login left in a file; None for neither."""
     if os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN", "").upper() in ("1", "ON", "YES", "TRUE"):
         return None
     token = os.environ.get("HF_TOKEN", "")
@@ -30,12 +30,12 @@ def usual_token() -> str | None:
 
 
 def token_file() -> Path:
-    """Return where the client's login leaves the token of this user."""
+    """Where the client's login leaves the token of this user."""
     return _named("HF_TOKEN_PATH", _home() / "token")
 
 
 def client_cache() -> ClientCache:
-    """Return the cache of this user; its folder need not be there."""
+    """The cache of this user; its folder need not be there."""
     return ClientCache(_named("HF_HUB_CACHE", _home() / "hub"))
 
 
@@ -54,7 +54,7 @@ class ClientCache:
     folder: Path
 
     def find(self, repo: str, commit: str, file: RemoteFile) -> str | None:
-        """Return where a file of the commit lies, below the folder; nothing is said of its bytes."""
+        """Where a file of the commit lies, below the folder; nothing is said of its bytes."""
         base = f"models--{repo.replace('/', '--')}"
         # By its hash, the same file of another commit is found, too.
         ways = (f"{base}/snapshots/{commit}/{file.path}", f"{base}/blobs/{file.key}")
@@ -68,7 +68,7 @@ class ClientCache:
         return False
 
     def linked_bytes(self, repo: str, commit: str, beside: Path) -> int:
-        """Return the bytes of a commit's files that are had without room for them, none of them read."""
+        """The bytes of a commit's files that are had without room for them, none of them read."""
         top = self.folder / f"models--{repo.replace('/', '--')}" / "snapshots" / commit
         with suppress(OSError):
             files = [path for path in top.rglob("*") if path.is_file() and self.links(str(path), beside)]
@@ -76,7 +76,7 @@ class ClientCache:
         return 0
 
     def place(self, notes: list[str]) -> Place:
-        """Return the cache as a place that files are brought from, verified; ``notes`` gets its lines for a person."""
+        """The cache as a place that files are brought from, verified; ``notes`` gets its lines for a person."""
         place = Place(self.folder, self.folder, may_link)
         place.notes = notes
         return place

@@ -27,7 +27,7 @@ _TABLE_FORMS = {"I64": "q", "I32": "i"}
 
 
 def check_model(path: Path) -> list[Problem]:
-    """Return what is wrong with the model at ``path``: a folder of safetensors, one such file, or a GGUF file.
+    """What is wrong with the model at ``path``: a folder of safetensors, one such file, or a GGUF file.
 
     A folder whose weights have another format (pickled) has none that can be checked, and is left alone.
     """
@@ -43,12 +43,12 @@ def check_model(path: Path) -> list[Problem]:
 
 
 def remarks(path: Path) -> list[str]:
-    """Return what is odd about a folder of safetensors and keeps nobody from loading it, a line each."""
+    """What is odd about a folder of safetensors and keeps nobody from loading it, a line each."""
     return _Folder(path).remarks() if path.is_dir() else []
 
 
 def check_pair(target: Path, draft: Path, method: PairMethod) -> list[Problem]:
-    """Return what keeps the files at ``draft`` from drafting for those at ``target``.
+    """What keeps the files at ``draft`` from drafting for those at ``target``.
 
     A draft model must give every ordinary token the
     target's number, and its matrices may have ``vocab_difference`` rows more or less (llama.cpp allows 128, vLLM
@@ -124,14 +124,14 @@ class _Folder:
 
 
 def weight_map(text: bytes) -> dict[str, str] | None:
-    """Return the shard of every tensor, as the index ``text`` names them; None where it is no index."""
+    """The shard of every tensor, as the index ``text`` names them; None where it is no index."""
     names = _read_index(text).get("weight_map")
     right = isinstance(names, dict) and all(isinstance(shard, str) for shard in names.values())
     return names if right else None
 
 
 def no_weight_map(where: str) -> Problem:
-    """Return what is said of an index that is none."""
+    """What is said of an index that is none."""
     return Problem("weights-damaged", "no weight_map", "JSON that names the shard of every tensor", AGAIN, where)
 
 
@@ -217,7 +217,7 @@ def _of(file: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def _highest(file: Path, tensor: Tensor) -> int | None:
-    """Return the highest token that an EAGLE-3 head's table leads to: draft token i is the target's i + d2t[i]."""
+    """The highest token that an EAGLE-3 head's table leads to: draft token i is the target's i + d2t[i]."""
     form = _TABLE_FORMS.get(tensor.dtype)
     if form is None or not 0 < tensor.size <= _TABLE_LIMIT:
         return None

@@ -103,7 +103,7 @@ def _from_hub(items: Sequence[WeightItem], tell: Tell, tools: Tools, check_mode:
 
 
 def _wish(item: WeightItem, tools: Tools) -> Wish:
-    """Return an item of the catalogue as what is wished of the hub. One file of a GGUF repository lies by itself."""
+    """An item of the catalogue as what is wished of the hub. One file of a GGUF repository lies by itself."""
     details, path, elsewhere = item["details"], Path(item["path"]), tools.elsewhere
     wish = Wish(
         repo=details["repo"],
@@ -201,7 +201,7 @@ def _looked_into(
 
 
 def _head(item: WeightItem, check_mode: bool) -> list[Problem]:
-    """Return what is wrong with the head inside weights that are there; what was found right is not read again."""
+    """What is wrong with the head inside weights that are there; what was found right is not read again."""
     path, head = Path(item["path"]), item.get("builtin_head")
     if head is None or not path.exists() or read_note(path).checked.get("head") == head:
         return []

@@ -76,12 +76,12 @@ class Note:
 
 
 def note_file(path: Path) -> Path:
-    """Return where the note of the weights at ``path`` lies: beside them."""
+    """Where the note of the weights at ``path`` lies: beside them."""
     return path.with_name(f"{path.name}{NOTE_SUFFIX}")
 
 
 def read_note(path: Path) -> Note:
-    """Return the note of the weights at ``path``; an empty one where there is none, or one that cannot be read.
+    """The note of the weights at ``path``; an empty one where there is none, or one that cannot be read.
 
     Notes of earlier versions knew no hashes: of them only the identity is taken, and the files are read again.
     """
@@ -117,7 +117,7 @@ def write_note(path: Path, note: Note, by_way_of: Path | None = None) -> None:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return size, mtime (ns) and inode of a plain file, otherwise None; a symbolic link is none."""
+    """Size, mtime (ns) and inode of a plain file, otherwise None; a symbolic link is none."""
     try:
         found = path.lstat()
     except OSError:
@@ -126,19 +126,19 @@ def stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def is_as_verified(path: Path, known: Verified | None) -> bool:
-    """Return whether the file at ``path`` still has the stamp that it was verified with."""
+    """Whether the file at ``path`` still has the stamp that it was verified with."""
     return known is not None and stamp(path) == (known.size, known.mtime_ns, known.inode)
 
 
 def as_verified(note: Note, folder: Path) -> bool:
-    """Return whether everything that the note says is there as it says: one stat a file, nothing is read."""
+    """Whether everything that the note says is there as it says: one stat a file, nothing is read."""
     return note.complete and bool(note.files) and all(
         is_as_verified(folder / name, known) for name, known in note.files.items()
     )  # fmt: skip
 
 
 def verified(path: Path, sha256: str | None, git_sha1: str | None) -> Verified:
-    """Return the entry of a file whose bytes have just been verified. Raises FileNotFoundError."""
+    """The entry of a file whose bytes have just been verified. Raises FileNotFoundError."""
     found = stamp(path)
     if found is None:
         raise FileNotFoundError(errno.ENOENT, "no plain file", str(path))
@@ -155,7 +155,7 @@ def digest(
     tell: Callable[[int], None] | None = None,
     stop: threading.Event | None = None,
 ) -> str:
-    """Return the sha256 of a file, or with ``git`` git's blob id: the sha1 of "blob <size>", a zero byte and the file.
+    """The sha256 of a file, or with ``git`` git's blob id: the sha1 of "blob <size>", a zero byte and the file.
 
     ``tell`` gets the bytes of every piece that was read. Raises OSError, and EndedError when ``stop`` is set.
     """
@@ -175,7 +175,7 @@ def digest(
 
 
 def manifest_hash(path: Path) -> str:
-    """Return a hash of the names and hashes of the verified files at ``path``, '' where nothing lies there.
+    """A hash of the names and hashes of the verified files at ``path``, '' where nothing lies there.
 
     Of weights that somebody else put there no hash is known: their names and sizes count.
     """

@@ -42,15 +42,15 @@ class Layout:
     blobs: Path | None = None
 
     def final(self, name: str, key: str) -> Path:
-        """Return where a verified file lies."""
+        """Where a verified file lies."""
         return self.blobs / key if self.blobs else self.folder / name
 
     def part(self, key: str) -> Path:
-        """Return where a file lies while it is unfinished."""
+        """Where a file lies while it is unfinished."""
         return self.parts / f"{key}.part"
 
     def linked(self, name: str, key: str) -> bool:
-        """Return whether the file is found under its name; a plain file is."""
+        """Whether the file is found under its name; a plain file is."""
         return self.blobs is None or os.path.realpath(self.folder / name) == os.path.realpath(self.blobs / key)
 
     def link(self, name: str, key: str) -> None:
@@ -80,14 +80,14 @@ class Layout:
 
 
 def plain(path: Path, one_file: bool = False) -> Layout:
-    """Return the layout of weights at ``path``: a folder, or one file in a folder that has others."""
+    """The layout of weights at ``path``: a folder, or one file in a folder that has others."""
     if one_file:
         return Layout(path.parent, path, path.parent / PARTS / path.name)
     return Layout(path, path, path / PARTS)
 
 
 def cached(cache: Path, repo: str, commit: str) -> Layout:
-    """Return the layout of the hub's own cache (``models--org--name`` with blobs, snapshots and refs)."""
+    """The layout of the hub's own cache (``models--org--name`` with blobs, snapshots and refs)."""
     base = cache / f"models--{repo.replace('/', '--')}"
     return Layout(base / "snapshots" / commit, base / commit, base / PARTS, base / "blobs")
 
@@ -136,7 +136,7 @@ def held(layout: Layout) -> Iterator[None]:
 
 
 def _hold(folder: Path) -> int:
-    """Return a descriptor of the folder, locked. Raises DrafthouseError when another run holds it, OSError."""
+    """A descriptor of the folder, locked. Raises DrafthouseError when another run holds it, OSError."""
     for _ in range(_HOLD_TRIES):
         try:
             folder.mkdir(parents=True, exist_ok=True)

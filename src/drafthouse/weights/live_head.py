@@ -45,7 +45,7 @@ class LiveHead:
 
     @classmethod
     def of(cls, wanted: BuiltinHead, path: Path) -> LiveHead:
-        """Return the head of the weights that are to lie at ``path``."""
+        """The head of the weights that are to lie at ``path``."""
         return cls(wanted, path.name if path.suffix == ".gguf" else "")
 
 
@@ -59,7 +59,7 @@ class Files:
 
 
 def check_place(head: LiveHead, path: Path) -> list[Problem]:
-    """Return what is wrong with the head in the weights that lie at ``path``."""
+    """What is wrong with the head in the weights that lie at ``path``."""
     folder = path if path.is_dir() else path.parent
     try:
         sizes = {file.name: file.stat().st_size for file in folder.iterdir() if file.is_file()}
@@ -86,7 +86,7 @@ def check_at_hub(head: LiveHead, plan: Plan, limits: Limits) -> list[str]:
 
 
 def check_head(head: LiveHead, files: Files) -> list[Problem]:
-    """Return what is wrong with the head in ``files``. ValueError (struct.error, OSError): a header cannot be read."""
+    """What is wrong with the head in ``files``. ValueError (struct.error, OSError): a header cannot be read."""
     if head.file:
         return compare(head.wanted, _of_gguf(head.file, files), files.where)
     if INDEX not in files.sizes:
@@ -128,13 +128,13 @@ def compare(wanted: BuiltinHead, held: Mapping[str, str], where: str) -> list[Pr
 
 
 def _beside(pattern: str) -> str:
-    """Return a pattern for what quantizers put in a tensor's place: ``mtp.fc.qweight`` for ``mtp.fc.weight``."""
+    """A pattern for what quantizers put in a tensor's place: ``mtp.fc.qweight`` for ``mtp.fc.weight``."""
     module, _, name = pattern.rpartition(".")
     return pattern if "*" in name else f"{module}.*"
 
 
 def _about(wanted: BuiltinHead) -> list[str]:
-    """Return patterns of all tensors that `compare` looks at."""
+    """Patterns of all tensors that `compare` looks at."""
     return [*wanted["tensors"], *wanted.get("dtypes", ()), *map(_beside, wanted["tensors"])]
 
 
@@ -146,7 +146,7 @@ def _any(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _of_gguf(name: str, files: Files) -> dict[str, str]:
-    """Return the tensors (name -> type) of a GGUF file, and of the others where it was split."""
+    """The tensors (name -> type) of a GGUF file, and of the others where it was split."""
     held: dict[str, str] = {}
     for one in [part for part in split_names(name) if part in files.sizes] or [name]:
         if one not in files.sizes:
@@ -172,7 +172,7 @@ def _of_shards(shards: Iterable[str], files: Files) -> dict[str, str]:
 
 
 def files_at_hub(listed: Iterable[RemoteFile], where: str, limits: Limits, headers_most: int = _HEADERS_MOST) -> Files:
-    """Return files of the hub, read as far as somebody reads; ``headers_most``: bytes of safetensors headers."""
+    """Files of the hub, read as far as somebody reads; ``headers_most``: bytes of safetensors headers."""
     by_name = {file.path: file for file in listed}
     headers, gguf = _Allowance(headers_most), _Allowance(_GGUF_MOST)
 
@@ -222,7 +222,7 @@ class _Start:
     at: int = 0
 
     def read(self, length: int, /) -> bytes:
-        """Return the next bytes, fewer only at the end. Raises ValueError where that would be too many."""
+        """The next bytes, fewer only at the end. Raises ValueError where that would be too many."""
         need = min(self.at + length, self.file.size)
         if need > self.have:
             more = min(max(need, _FIRST, self.have * _GROWTH), self.file.size, self.have + self.allowance.left)
@@ -236,5 +236,5 @@ class _Start:
         return data
 
     def tell(self) -> int:
-        """Return how many bytes were read."""
+        """How many bytes were read."""
         return self.at

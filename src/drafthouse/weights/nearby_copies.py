@@ -45,11 +45,11 @@ class Place:
         self.notes: list[str] = []
 
     def relative(self, path: Path) -> str:
-        """Return how the place knows what belongs at ``path``, such as ``Qwen-Qwen3-32B``."""
+        """How the place knows what belongs at ``path``, such as ``Qwen-Qwen3-32B``."""
         return path.relative_to(self._models_dir).as_posix()
 
     def listing(self, relative: str, repo: str, revision: str, identity_of: Callable[[str], str]) -> Snapshot | None:
-        """Return what the note beside the weights says of them, where it is about what is wanted.
+        """What the note beside the weights says of them, where it is about what is wanted.
 
         ``identity_of`` gives, for a commit, the identity of what is wanted: the same patterns included. ``revision``
         is that commit, or the very word (a branch, ``unresolved``) that the place was asked for, too.
@@ -127,7 +127,7 @@ def _noted(path: str, entry: Mapping[str, Any]) -> RemoteFile:
 
 
 def _digest(wanted: str, size: int) -> hashlib._Hash:
-    """Return the hash that ``wanted`` is one of: sha256 by its length, else git's of a blob of ``size`` bytes."""
+    """The hash that ``wanted`` is one of: sha256 by its length, else git's of a blob of ``size`` bytes."""
     if len(wanted) == 64:
         return hashlib.sha256()
     return hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)

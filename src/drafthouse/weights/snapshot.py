@@ -171,7 +171,7 @@ class _Job:
         self.ended = time.monotonic()
 
     def by_content(self) -> list[list[RemoteFile]]:
-        """Return the files to do, those of the same bytes together: they are fetched once."""
+        """The files to do, those of the same bytes together: they are fetched once."""
         groups: dict[str, list[RemoteFile]] = {}
         for file in self.plan.to_do:
             groups.setdefault(file.key, []).append(file)
@@ -271,7 +271,7 @@ class _Job:
             return False
 
     def _from_cache(self, file: RemoteFile, part: Path) -> bool:
-        """Return whether the file came from the cache of the hub's client, which is asked once for it."""
+        """Whether the file came from the cache of the hub's client, which is asked once for it."""
         way = self.plan.cached(file)
         if self.cache is None or way is None or file.key in self.looked_up:
             return False
@@ -342,7 +342,7 @@ class _Job:
         self.ended = time.monotonic()
 
     def would(self) -> Placed:
-        """Return what would be done."""
+        """What would be done."""
         plan, size = self.plan, self.plan.to_fetch()
         there = len(plan.to_do) - len(plan.missing())
         if size:
@@ -352,7 +352,7 @@ class _Job:
         return {**self.result(), "changed": not plan.complete, "bytes_fetched": size}
 
     def result(self) -> Placed:
-        """Return what was done."""
+        """What was done."""
         plan, counts = self.plan, self.counts
         moved, seconds = counts.fetched + counts.brought, counts.transfer_seconds
         return {
@@ -373,7 +373,7 @@ class _Job:
 
 
 def part_size(part: Path) -> int:
-    """Return the bytes that lie in a part."""
+    """The bytes that lie in a part."""
     found = stamp(part)
     return found[0] if found else 0
 

@@ -39,7 +39,7 @@ class Counts:
             self._lie[name] = count
 
     def adder(self, name: str) -> Callable[[int], None]:
-        """Return what counts more bytes of a file; negative when they were thrown away."""
+        """What counts more bytes of a file; negative when they were thrown away."""
 
         def add(count: int) -> None:
             with self._lock:
@@ -72,7 +72,7 @@ class Counts:
                     self.transfer_seconds += time.monotonic() - self._since
 
     def event(self) -> Event:
-        """Return what a person wants to know now."""
+        """What a person wants to know now."""
         now = time.monotonic()
         with self._lock:
             fetching, reading = self._open > 0, self._hashed > self._told

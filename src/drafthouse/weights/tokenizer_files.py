@@ -50,7 +50,7 @@ def vocabulary_of(path: Path) -> Vocabulary:
 
 
 def config_of(folder: Path) -> dict[str, Any]:
-    """Return config.json, {} where there is none that can be read."""
+    """Config.json, {} where there is none that can be read."""
     return object_in(folder / "config.json")
 
 

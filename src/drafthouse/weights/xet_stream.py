@@ -31,7 +31,7 @@ _session: list[Any] = []
 
 
 def _the_session() -> Any:
-    """Return one session for all streams: it holds the threads and the connections."""
+    """One session for all streams: it holds the threads and the connections."""
     from hf_xet import XetSession  # noqa: PLC0415 (only in the box's environment)
 
     with _lock:

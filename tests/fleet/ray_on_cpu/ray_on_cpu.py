@@ -17,7 +17,7 @@ class RayOnCpu(CpuPlatform):  # type: ignore[misc] # vLLM is not installed here
 
     @classmethod
     def get_device_communicator_cls(cls) -> str:
-        """Return the stock one, whose shared memory goes by the host's name too: Ray's workers share none otherwise."""
+        """The stock one, whose shared memory goes by the host's name too: Ray's workers share none otherwise."""
         from vllm.distributed.device_communicators import cpu_communicator
 
         shared: Any = cpu_communicator._CPUSHMDistributed
@@ -28,5 +28,5 @@ class RayOnCpu(CpuPlatform):  # type: ignore[misc] # vLLM is not installed here
 
 
 def register() -> str:
-    """Return where the platform is, as vLLM asks its plugins."""
+    """Where the platform is, as vLLM asks its plugins."""
     return "ray_on_cpu.RayOnCpu"

@@ -194,7 +194,7 @@ def test_nothing_listens_but_the_one_port(gateway: Gateway) -> None:
 
 
 def sockets(pid: int, kind: str, state: str) -> set[int]:
-    """Return the local ports of a process in that state, over both IP families."""
+    """The local ports of a process in that state, over both IP families."""
     links = [fd.readlink() for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()]
     own = {match[1] for link in links if (match := re.fullmatch(r"socket:\[(\d+)\]", str(link)))}
     found = set()

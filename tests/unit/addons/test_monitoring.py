@@ -144,7 +144,7 @@ def made(one: Settings) -> Any:
 
 
 def contents(one: Settings) -> dict[str, str]:
-    """Return what the files hold, by their names below the monitoring's folder."""
+    """What the files hold, by their names below the monitoring's folder."""
     entries = made(one)["entries"]
     return {entry["path"].removeprefix(f"{one.folder}/"): entry["content"] for entry in entries if "content" in entry}
 

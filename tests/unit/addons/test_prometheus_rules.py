@@ -306,7 +306,7 @@ CAUSES = {
 
 
 def told(alert: Alert, cause: Cause) -> dict[str, str]:
-    """Return the annotations as they are shown."""
+    """The annotations as they are shown."""
     words = {**{f"$labels.{name}": word for name, word in cause.labels.items()}, **cause.words}
     shown = dict(alert["annotations"])
     for name, word in words.items():

@@ -26,7 +26,7 @@ def one(gains: dict[float, float], **fields: Any) -> Any:
 
 
 def law(fixed: float, each: float, faster_fixed: float, faster_each: float) -> Callable[[float], float]:
-    """Return the speed-up by load of two arms whose time per token is a straight line over it."""
+    """The speed-up by load of two arms whose time per token is a straight line over it."""
     return lambda level: (fixed + each * level) / (faster_fixed + faster_each * level)
 
 

@@ -27,7 +27,7 @@ def ab(word: str, median: float, **scope: Any) -> Any:
 
 
 def beside(verdict: Any, gains: dict[float, float], **fields: Any) -> Any:
-    """Return the crossover of a known ladder beside the A/B's verdict."""
+    """The crossover of a known ladder beside the A/B's verdict."""
     found = agreed(known_ladder(gains, **fields), verdict)
     assert found
     return dict(found["crossover"][KIND])

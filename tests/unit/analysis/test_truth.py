@@ -165,7 +165,7 @@ def test_a_gpu_that_was_throttled_beside_one_arm_leaves_nothing_to_say() -> None
 
 
 def throttled_gpu(index: int, share: float | None) -> dict[str, Any]:
-    """Return what a GPU did that was throttled in this share of an arm's time; None: nobody looked."""
+    """What a GPU did that was throttled in this share of an arm's time; None: nobody looked."""
     return {
         "index": index, "uuid": f"GPU-{index}", "name": "GPU", "samples": 0 if share is None else 100,
         "sm_clock_median_mhz": 1980.0, "sm_clock_min_mhz": 900.0, "memory_clock_median_mhz": None,

@@ -80,7 +80,7 @@ def figures(server: Running, streams: int, requests: int) -> dict[str, float]:
 
 
 def off(read: float, true: float) -> float:
-    """Return the relative error in percent."""
+    """The relative error in percent."""
     return 100 * abs(read - true) / true
 
 

@@ -18,7 +18,7 @@ ASK = Ask("s", "chat", "chat", "p1", [{"role": "user", "content": "hello"}], 8)
 
 
 def failed(status: int, kind: str, body: str) -> str:
-    """Return the error that is kept of an answer with this body."""
+    """The error that is kept of an answer with this body."""
 
     async def answer(request: web.Request) -> web.Response:
         return web.Response(status=status, content_type=kind, text=body)

@@ -20,7 +20,7 @@ OWN = 7
 
 
 def states(loads: Sequence[float]) -> list[MachineState]:
-    """Return two states for each look, one second apart: ``loads`` is what another process takes of the machine."""
+    """Two states for each look, one second apart: ``loads`` is what another process takes of the machine."""
     made, used_s, idle = [], 0.0, 0
     for number, load in enumerate(loads):
         for late in (0, 1):

@@ -12,7 +12,7 @@ from drafthouse.bench.results import assemble, not_well, percentile, spread, sum
 
 
 def request(number: int, **fields: Any) -> Any:
-    """Return a request that took 100 ms to the first token and then 10 ms a token."""
+    """A request that took 100 ms to the first token and then 10 ms a token."""
     return {
         "prompt_id": f"p{number}",
         "kind": "chat",

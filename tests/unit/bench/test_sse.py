@@ -11,7 +11,7 @@ from drafthouse.bench.sse import Answer, read_answer, says_done, split_events
 
 
 def stream(*reads: tuple[float, bytes]) -> tuple[bytes, list[float], list[int]]:
-    """Return reads as the client records them."""
+    """Reads as the client records them."""
     body, ends = b"", []
     for _, data in reads:
         body += data

@@ -32,7 +32,7 @@ QUICK = {"ttft_ms": 3, "interval_ms": 1, "tokens": 6, "metrics": "vllm"}
 
 
 def suite(name: str = "s", **kinds: int) -> Any:
-    """Return a suite with so many prompts of each kind."""
+    """A suite with so many prompts of each kind."""
     return {
         "name": name,
         "description": "for tests",
@@ -58,7 +58,7 @@ def lay_suites(home: Path, **suites: dict[str, Any]) -> str:
 
 
 def order(servers: Mapping[str, Running]) -> list[tuple[str, str]]:
-    """Return which arm got which prompt, in the order of their arrival, warm-ups left out."""
+    """Which arm got which prompt, in the order of their arrival, warm-ups left out."""
     arrivals = [
         (entry["received_s"], arm, entry["request"]["messages"][0]["content"])
         for arm, server in servers.items()

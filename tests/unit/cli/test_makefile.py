@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 
 
 def words(*typed: str) -> list[str]:
-    """Return the words of the scripts that this would run."""
+    """The words of the scripts that this would run."""
     done = subprocess.run(["make", "-n", *typed], cwd=ROOT, capture_output=True, text=True, check=True)
     return [word for line in done.stdout.splitlines() if line.startswith("scripts/") for word in line.split()]
 

@@ -25,7 +25,7 @@ TESTED = {line.split()[1] for line in AFTER_THE_DEMO} | set(ELSEWHERE)
 
 
 def by_make(command: str) -> list[str] | None:
-    """Return the words of the verb that a command of make would run, None where it runs none."""
+    """The words of the verb that a command of make would run, None where it runs none."""
     typed = shlex.split(command)[1:]
     if typed[0] in OWN:
         typed[0] = "cpu-smollm2-ngram"
@@ -37,12 +37,12 @@ def by_make(command: str) -> list[str] | None:
 
 
 def told(command: str, others: dict[str, str]) -> str | None:
-    """Return what stands at the longest of the first words that the command begins with."""
+    """What stands at the longest of the first words that the command begins with."""
     return next((others[one] for one in sorted(others, key=len, reverse=True) if command.startswith(one)), None)
 
 
 def untaken(command: str) -> str | None:
-    """Return what is wrong with a command: that nobody runs it, or that its program takes no such words."""
+    """What is wrong with a command: that nobody runs it, or that its program takes no such words."""
     words = by_make(command) if command.startswith("make ") else verb_words(command)
     if words is None:
         return None if told(command, RUN_BY) or told(command, NOT_RUN) else "no test runs it"

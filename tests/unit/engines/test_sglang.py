@@ -170,7 +170,7 @@ LABELS = 'engine_type="unified",model_name="m"'
 
 
 def page(requests: int, tokens: int, verified: int | None, gauge: float | None = 0.0) -> str:
-    """Return what it shows; the counter of verifications has no line before it moved (or before 0.5.15)."""
+    """What it shows; the counter of verifications has no line before it moved (or before 0.5.15)."""
     lines = [
         f'sglang:num_requests_total{{{LABELS},is_streaming="true"}} {requests}.0',
         f'sglang:generation_tokens_total{{{LABELS},is_streaming="true"}} {tokens - 5}.0',

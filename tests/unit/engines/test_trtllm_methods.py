@@ -21,7 +21,7 @@ MADE = sorted(set(ENGINE["methods"]) - {"draft_target"})
 
 
 def speculative_config(method: str, version: str, **options: object) -> dict[str, Any]:
-    """Return what the speculative arm's YAML says of it; the schema has passed it, or this raises DrafthouseError."""
+    """What the speculative arm's YAML says of it; the schema has passed it, or this raises DrafthouseError."""
     config: Any = with_method(PROFILE, method, version, options=options)["arms"]["speculative"]["config"]
     said: dict[str, Any] = config["data"]["speculative_config"]
     return said

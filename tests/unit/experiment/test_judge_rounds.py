@@ -93,7 +93,7 @@ def result_of(resolved: Any, arm: str) -> Any:
 
 
 def judged(resolved: Any, last: int, left_s: float | None = None) -> Any:
-    """Return what was decided, as the action comes to it, and is kept."""
+    """What was decided, as the action comes to it, and is kept."""
     costs = put_together(resolved, last)
     judgement = verdict.judge(result_of(resolved, "baseline"), result_of(resolved, "speculative"), resolved)
     note = decide(resolved["experiment"], costs, judgement, left_s)

@@ -129,7 +129,7 @@ def arms(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arms]:
 
 
 def on_the_box(folder: Path, arms: Arms) -> Any:
-    """Return a resolved profile whose one step measures both arms here."""
+    """A resolved profile whose one step measures both arms here."""
     (folder / "key").write_text("key\n")
     resolved = make_resolved(kinds=["chat"], rounds=1, suites=["s"])
     resolved["experiment"] |= {"once": [], "turns": [dict(arms.ports)]}

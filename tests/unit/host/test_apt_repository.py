@@ -56,7 +56,7 @@ class Shelf:
     stranger: Signer
 
     def wish(self, index: str, **other: Any) -> Repository:
-        """Return what is asked for where the index comes from the folder of that name."""
+        """What is asked for where the index comes from the folder of that name."""
         return replace(REPOSITORY, url=f"file:{self.folder / index}", fingerprint=self.own.fingerprint, **other)
 
 

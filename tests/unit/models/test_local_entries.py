@@ -34,7 +34,7 @@ COMMIT = "a" * 40
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """Return a copy of what a resolver reads."""
+    """A copy of what a resolver reads."""
     shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
     shutil.rmtree(tmp_path / "profiles" / "catalog" / "local", ignore_errors=True)
     return tmp_path
@@ -109,14 +109,14 @@ def _own(folder: Path, name: str, text: str) -> Path:
 
 
 def _with_own(root: Path, *files: Path) -> House:
-    """Return the catalogue with these entries, without reading the rest of it again."""
+    """The catalogue with these entries, without reading the rest of it again."""
     models = {**HOUSE.models}
     broken = add_own_models(root, files, models, builtin_kinds(HOUSE.engines))
     return replace(HOUSE, models=models, broken_models=broken)
 
 
 def _target_of(house: House, target: str) -> str:
-    """Return the model that a profile is for whose ``target`` is this word."""
+    """The model that a profile is for whose ``target`` is this word."""
     profile: Any = {**house.profiles["h100-llama33-ngram"], "target": target, "serve": {"max_model_len": 4096}}
     return resolve(replace(house, profiles={"one": profile}), "one", site_of_inventory("vastai"), KINDS)["target"]["id"]
 

@@ -129,7 +129,7 @@ def script(sshd: Sshd, engine: Stepping, tmp_path: Path) -> Iterator[Callable[..
 
 
 def opened(process: subprocess.Popen[str]) -> str:
-    """Return what it says once it stands."""
+    """What it says once it stands."""
     assert process.stdout is not None
     return "".join(process.stdout.readline() for _ in range(4))
 

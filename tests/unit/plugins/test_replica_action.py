@@ -94,7 +94,7 @@ def test_a_host_outside_the_subnet_or_missing_is_refused() -> None:
 
 
 def engine(values: dict[str, Any], **more: Any) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """Return two hosts with their places and what was found of the engine, and what each is told."""
+    """Two hosts with their places and what was found of the engine, and what each is told."""
     hosts = {"a": host("a", 1, more=more), "b": host("b", 2, more=more)}
     for name, one in hosts.items():
         span = asked(hosts, name, part="places")["ansible_facts"]["drafthouse_span"]

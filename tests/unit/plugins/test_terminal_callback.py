@@ -33,7 +33,7 @@ PLAY = """
 
 
 def played(folder: Path, *words: str, **environment: str) -> str:
-    """Return what a run of PLAY says."""
+    """What a run of PLAY says."""
     (folder / "play.yml").write_text(PLAY)
     command = [str(Path(sys.executable).parent / "ansible-playbook"), str(folder / "play.yml"), "-i", "localhost,"]
     given = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}

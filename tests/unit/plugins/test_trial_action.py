@@ -15,7 +15,7 @@ from ansible_collections.drafthouse.core.plugins.plugin_utils.following import F
 def played(
     monkeypatch: pytest.MonkeyPatch, result: dict[str, Any], host: str, **arguments: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the action's result, and what the module was given."""
+    """The action's result, and what the module was given."""
     given: dict[str, Any] = {}
 
     def follow(self: Any, variables: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def pages() -> dict[str, str]:
 
 
 def column(page: str, name: str) -> dict[str, str]:
-    """Return a column of a page's table, by profile."""
+    """A column of a page's table, by profile."""
     rows = [
         [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in page.splitlines() if line[:1] == "|"
     ]

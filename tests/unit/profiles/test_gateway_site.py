@@ -24,7 +24,7 @@ def resolved(inventory: str = "workstation", profile: str = GPU, **site: Any) ->
 
 
 def listens(data: Mapping[str, Any]) -> list[str]:
-    """Return the addresses that the baseline arm is told to listen on, or is published on."""
+    """The addresses that the baseline arm is told to listen on, or is published on."""
     arm = data["arms"]["baseline"]
     if data["site"]["runtime"] == "docker":
         return list(arm["container"]["published"])

@@ -39,7 +39,7 @@ class Bench:
         self.rendered = self.refused = 0
 
     def site(self, name: str) -> dict[str, Any]:
-        """Return a site with all that a site may have."""
+        """A site with all that a site may have."""
         docker = name.startswith("rtx") and "arctic" not in name
         return {
             "manage_host": True,
@@ -147,7 +147,7 @@ def every_place(bench: Bench) -> Iterator[tuple[str, Any]]:
 
 
 def field_of(place: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what a place is one of: the fields of one name of a file, or the keys below it."""
+    """What a place is one of: the fields of one name of a file, or the keys below it."""
     named = [part for part in place if isinstance(part, str)]
     return (place[0], KEY, *named[-2:-1]) if place[-1] is KEY else (place[0], named[-1])
 
@@ -178,7 +178,7 @@ def test_every_string_of_profile_catalogue_and_site(bench: Bench, change: Any) -
 
 
 def attacks(bench: Bench) -> st.SearchStrategy[tuple[str, list[tuple[Any, Any]]]]:
-    """Return some strings of one profile, each replaced or added to by one or more hostile ones."""
+    """Some strings of one profile, each replaced or added to by one or more hostile ones."""
 
     def of(profile: str) -> st.SearchStrategy[tuple[str, list[tuple[Any, Any]]]]:
         # Of one line, most of them: what has a line break is refused almost everywhere, and proves little.

@@ -273,7 +273,7 @@ def new_method(engine: Any, case: Case) -> Any:
 
 
 def given(options: Any, how: str, word: str, value: object) -> str:
-    """Return the option that writes a word, which is added where there is none."""
+    """The option that writes a word, which is added where there is none."""
     kinds = {bool: "bool", int: "int"}
     found = next((key for key, option in options.items() if option.get(how) == word), None)
     if found is None:

@@ -54,7 +54,7 @@ def given() -> dict[str, Any]:
 
 
 def fields() -> dict[tuple[Any, ...], list[Place]]:
-    """Return the places of every string that is a value, by part and field; keys are the form of a result."""
+    """The places of every string that is a value, by part and field; keys are the form of a result."""
     found: dict[tuple[Any, ...], list[Place]] = {}
     for part, data in given().items():
         for place in places(data):
@@ -69,7 +69,7 @@ FIELDS = fields()
 
 @functools.cache
 def plain() -> Page:
-    """Return the page that nobody attacks; drawn where a test asks for it, not where modules are collected."""
+    """The page that nobody attacks; drawn where a test asks for it, not where modules are collected."""
     return Page(render_html(build_report(*given().values()), TEMPLATES))
 
 

@@ -63,7 +63,7 @@ def test_the_row_says_card_engine_models_speeds_verdict_and_hash(kept: Kept) -> 
 
 
 def spoilt(value: Any, found: list[str], spare: tuple[str, ...] = ()) -> Any:
-    """Return data whose every text is a canary, keys of what people name among them."""
+    """Data whose every text is a canary, keys of what people name among them."""
     if isinstance(value, dict):
         return {key: item if key in spare else spoilt(item, found, spare) for key, item in value.items()}
     if isinstance(value, list):

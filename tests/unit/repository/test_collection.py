@@ -62,7 +62,7 @@ def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder in which there is the collection, and a way to see what its tasks return."""
+    """A folder in which there is the collection, and a way to see what its tasks return."""
     folder = tmp_path_factory.mktemp("elsewhere")
     done = run(folder, "ansible-galaxy", "collection", "install", "--offline", str(tarball), "-p", "collections")
     assert done.returncode == 0, done.stderr
@@ -73,7 +73,7 @@ def installed(tarball: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def answers(installed: Path) -> dict[str, dict[str, Any]]:
-    """Return what a module and actions say there by their names, from one playbook that goes on after a failure."""
+    """What a module and actions say there by their names, from one playbook that goes on after a failure."""
     gone = str(installed / "gone")
     report = {"invalid": True, "reasons": ["nothing was measured"], "directory": "reports/one"}
     asked: dict[str, dict[str, Any]] = {

@@ -40,7 +40,7 @@ def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def named(text: str) -> list[str]:
-    """Return where a source names an engine."""
+    """Where a source names an engine."""
     return [
         f"line {line}: {value!r}" for line, value in literals(ast.parse(text)) if value in WORDS or SERIES.search(value)
     ]

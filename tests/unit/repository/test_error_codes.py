@@ -43,7 +43,7 @@ def made(tree: ast.AST) -> Iterator[tuple[int, ast.expr | None]]:
 
 
 def written_out(code: ast.expr | None) -> list[str] | None:
-    """Return the codes that an expression may be; none for another problem's code, None where they can't be read."""
+    """The codes that an expression may be; none for another problem's code, None where they can't be read."""
     match code:
         case ast.Constant(value=str(word)):
             return [word]
@@ -56,7 +56,7 @@ def written_out(code: ast.expr | None) -> list[str] | None:
 
 
 def codes_of(source: str) -> tuple[set[str], list[int]]:
-    """Return the codes of a file's problems, and the lines of those whose code is not written out."""
+    """The codes of a file's problems, and the lines of those whose code is not written out."""
     codes, faults = set(), []
     for line, code in made(ast.parse(source)):
         words = written_out(code)
@@ -79,7 +79,7 @@ def texts(data: object) -> Iterator[str]:
 
 
 def codes_of_yaml(text: str) -> tuple[set[str], list[str]]:
-    """Return the codes of a file's problems, and the problems that do not end with one."""
+    """The codes of a file's problems, and the problems that do not end with one."""
     told = [
         one.strip().splitlines() for one in texts(yaml.safe_load(text)) if re.search("^needed: ", one, re.MULTILINE)
     ]

@@ -21,7 +21,7 @@ PARTS = (
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """Return a folder that is built as the clone is, with one file of each part."""
+    """A folder that is built as the clone is, with one file of each part."""
     for name in ("pyproject.toml", ".gitignore", "README.md", "LICENSE", "ansible.cfg", "site.yml"):
         shutil.copy(ROOT / name, tmp_path)
     names = ["src/drafthouse/__init__.py", "profiles/catalog/models.yml", *PARTS]

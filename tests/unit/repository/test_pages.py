@@ -32,19 +32,19 @@ CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
 def read(path: str) -> str:
-    """Return a file of the repository."""
+    """A file of the repository."""
     return (ROOT / path).read_text("utf-8")
 
 
 def unknown_targets(page: str) -> list[str]:
-    """Return what a page tells people to make that the Makefile does not have."""
+    """What a page tells people to make that the Makefile does not have."""
     typed = "\n".join(commands_of(page))
     spans = "\n".join(re.findall(r"`make [^`\n]*", page))
     return sorted(set(MADE.findall(typed + "\n" + spans)) - TARGETS)
 
 
 def unknown_commands(page: str) -> list[str]:
-    """Return what a page tells people to type that `drafthouse` has no verb or no option for."""
+    """What a page tells people to type that `drafthouse` has no verb or no option for."""
     unknown = []
     for verb, rest in COMMAND.findall(page.replace("\\\n", " ")):
         known = module_of(verb).options().format_help() if verb in VERBS else ""
@@ -54,13 +54,13 @@ def unknown_commands(page: str) -> list[str]:
 
 
 def anchors(page: str) -> set[str]:
-    """Return the anchors of a page's headings, as GitHub names them."""
+    """The anchors of a page's headings, as GitHub names them."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     return {"#" + re.sub(r"[^\w -]", "", re.sub(r"\]\([^)]*\)", "", one)).lower().replace(" ", "-") for one in headings}
 
 
 def broken_links(text: str, folder: Path, own: Path) -> list[str]:
-    """Return the links of a page in ``folder`` that lead to no file, or to no heading of one."""
+    """The links of a page in ``folder`` that lead to no file, or to no heading of one."""
     broken = []
     for place, anchor in LINK.findall(CODE.sub("", text)):
         if place.startswith(("https:", "http:", "mailto:")):
@@ -92,7 +92,7 @@ def test_a_wrong_target_and_a_wrong_link_are_found() -> None:
 
 
 def places(text: str) -> list[str]:
-    """Return the files and folders of this repository that a page links to, as often as it does, without anchors."""
+    """The files and folders of this repository that a page links to, as often as it does, without anchors."""
     return [place for place, _ in LINK.findall(CODE.sub("", text)) if place and "://" not in place]
 
 

@@ -76,7 +76,7 @@ class CallbackModule(CallbackBase):
 
 
 def twice(held: Collection[str]) -> set[str]:
-    """Return the parts of the library that stand under both names."""
+    """The parts of the library that stand under both names."""
     theirs = {name.removeprefix(DOOR) for name in held if name.startswith(f"{DOOR}.")}
     return {f"drafthouse{part}" for part in theirs} & set(held)
 
@@ -86,7 +86,7 @@ def under_door(held: Collection[str]) -> int:
 
 
 def python(text: str, *words: str) -> list[str]:
-    """Return what a Python of its own holds in the end."""
+    """What a Python of its own holds in the end."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
     done = subprocess.run(
         [sys.executable, "-c", text, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

@@ -42,7 +42,7 @@ _VALUES = (
 
 @cache
 def translated(name: str) -> list[Translation] | str:
-    """Return the translations of a snippet, or the code with which it is refused."""
+    """The translations of a snippet, or the code with which it is refused."""
     try:
         return translate(TEXTS[name], HOUSE, FLAGS, lambda _: None)[0]
     except DrafthouseError as error:
@@ -50,7 +50,7 @@ def translated(name: str) -> list[Translation] | str:
 
 
 def faults(name: str) -> list[str]:
-    """Return what is wrong with what came of a snippet."""
+    """What is wrong with what came of a snippet."""
     found, wanted = translated(name), EXPECTED["commands"][name]
     if isinstance(wanted, str) or isinstance(found, str):
         return [] if found == wanted else [f"{wanted} wanted, {found if isinstance(found, str) else 'translated'}"]
@@ -74,7 +74,7 @@ def target_of(one: Translation) -> str:
 
 
 def speculation_of(one: Translation) -> list[Any]:
-    """Return method, K and draft as the command of today says them, by a reader of the test's own."""
+    """Method, K and draft as the command of today says them, by a reader of the test's own."""
     words = [word for flag in one.command for word in flag]
     if "--speculative-config" in words:
         spec = json.loads(words[words.index("--speculative-config") + 1])
@@ -88,7 +88,7 @@ def speculation_of(one: Translation) -> list[Any]:
 
 
 def lost(name: str, found: list[Translation]) -> list[str]:
-    """Return the flags of a snippet of which nothing is said, and the values that changed."""
+    """The flags of a snippet of which nothing is said, and the values that changed."""
     table = FLAGS.of(found[0].engine, HOUSE.flags[found[0].engine].get(found[0].version))
     said = "\n".join(
         part for one in found for part in (command_text(one), profile_text(one), *(c.what for c in one.changes))
@@ -109,7 +109,7 @@ def lost(name: str, found: list[Translation]) -> list[str]:
 
 
 def regions(text: str) -> list[str]:
-    """Return the commands in a snippet, from program to end: a newline without a backslash, outside of quotes."""
+    """The commands in a snippet, from program to end: a newline without a backslash, outside of quotes."""
     found = []
     for match in _SERVES.finditer(text):
         if "\n" in text[: match.start()] and re.search(r":\s*[|>]", text[: match.start()]):

@@ -30,7 +30,7 @@ _MTP = "mtp"
 
 
 def one_command(name: str) -> Translation | None:
-    """Return the translation of a snippet that is one command of vLLM with nothing that is left to fill in."""
+    """The translation of a snippet that is one command of vLLM with nothing that is left to fill in."""
     gaps = any(mark in TEXTS[name] for mark in ("...", "<", "$", "docker", "kind:", "command:"))
     if gaps or name in LLAMA or len(regions(TEXTS[name])) != 1:
         return None
@@ -42,7 +42,7 @@ NAMES = [name for name in TEXTS if one_command(name)]
 
 
 def house_for(one: Translation) -> House:
-    """Return the catalogue with entries for the models of a translation."""
+    """The catalogue with entries for the models of a translation."""
     models: Any = copy.deepcopy(HOUSE.models)
     profile: Any = one.profile
     spec = profile["speculation"]
@@ -67,7 +67,7 @@ def house_for(one: Translation) -> House:
 
 
 def meaning(words: list[str], engine: str, version: str, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the words of a command set, by names in full; ``names`` are the models by their paths."""
+    """What the words of a command set, by names in full; ``names`` are the models by their paths."""
     table = FLAGS.of(engine, HOUSE.flags[engine].get(version))
     found: dict[str, Any] = {}
     for given in read_given(words, table):

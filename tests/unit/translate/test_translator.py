@@ -112,7 +112,7 @@ def one(text: str, files: dict[str, str] | None = None) -> Translation:
 
 
 def spec_of(translation: Translation) -> dict[str, Any]:
-    """Return the speculation of a vLLM command of today."""
+    """The speculation of a vLLM command of today."""
     words = [word for flag in translation.command for word in flag]
     return dict(json.loads(words[words.index("--speculative-config") + 1]))
 

@@ -60,7 +60,7 @@ def test_they_travel_as_plain_data_and_become_requests() -> None:
 
 
 def made(kinds: dict[str, int], wanted: int | None = None, **experiment: Any) -> tuple[Any, Any]:
-    """Return a resolved profile with so many prompts of each kind, and its suites as they are."""
+    """A resolved profile with so many prompts of each kind, and its suites as they are."""
     whole = {
         "own": {
             "name": "own",

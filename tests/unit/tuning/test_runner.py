@@ -26,7 +26,7 @@ CANDIDATE = Candidate("ngram", 4, (), OVERRIDES)
 
 
 def plays(tmp_path: Path, script: str, more: Sequence[str] = ()) -> tuple[Plays, list[str]]:
-    """Return plays whose ansible-playbook is this shell script, and the lines they show."""
+    """Plays whose ansible-playbook is this shell script, and the lines they show."""
     program = tmp_path / "ansible-playbook"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)

@@ -31,7 +31,7 @@ def shards(folder: Path, *of: dict[str, str]) -> Path:
 
 
 def said(path: Path, head: BuiltinHead = MTP) -> list[str]:
-    """Return code and words of what is wrong with the head at a path."""
+    """Code and words of what is wrong with the head at a path."""
     return [f"{problem.code}: {problem.found}" for problem in check_place(LiveHead.of(head, path), path)]
 
 

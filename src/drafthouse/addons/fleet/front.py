@@ -45,7 +45,7 @@ def front_host(named: str, members: Sequence[str]) -> str:
 
 
 def kept_replicas(text: str) -> dict[str, Entry]:
-    """Return what the front has, {} where its file is missing or cannot be read."""
+    """What the front has, {} where its file is missing or cannot be read."""
     try:
         kept = json_of(text)
     except BadDocument:
@@ -58,7 +58,7 @@ def kept_replicas(text: str) -> dict[str, Entry]:
 def replicas_for(
     inventory: Iterable[str], played: Mapping[str, Entry | None], kept: Mapping[str, Entry]
 ) -> dict[str, Entry]:
-    """Return the replicas by name, in the inventory's order. Raises DrafthouseError where they make no fleet.
+    """The replicas by name, in the inventory's order. Raises DrafthouseError where they make no fleet.
 
     ``played`` are the boxes of this run, None for one that failed; ``kept`` what the front has.
     """

@@ -115,7 +115,7 @@ class Decision:
 
 
 def memory_of(data: Any) -> Memory:
-    """Return the memory that was kept as JSON. Raises ValueError, TypeError or KeyError for what it has not written."""
+    """The memory that was kept as JSON. Raises ValueError, TypeError or KeyError for what it has not written."""
     if data["phase"] not in PHASES:
         raise ValueError(f"no phase {data['phase']!r}")
     windows = tuple((float(at), as_declared(Window(**window))) for at, window in data["windows"])
@@ -184,14 +184,14 @@ def decide(
 
 
 def settled(memory: Memory, decision: Decision) -> Memory:
-    """Return what is known once a decision was carried out: the server is another one from now on."""
+    """What is known once a decision was carried out: the server is another one from now on."""
     failed = memory.failed_trials + 1 if decision.code == "trial_failed" else memory.failed_trials
     memory = replace(memory, phase=decision.word, failed_trials=0 if decision.word == ON else failed)
     return changed(memory)
 
 
 def changed(memory: Memory) -> Memory:
-    """Return what is known after somebody changed the server, or a change failed: it is left alone for a while."""
+    """What is known after somebody changed the server, or a change failed: it is left alone for a while."""
     return replace(memory, changed_s=memory.clock_s, low_s=0.0, high_s=0.0, windows=())
 
 
@@ -199,7 +199,7 @@ def changed(memory: Memory) -> Memory:
 
 
 def _taken_in(rules: Rules, memory: Memory, window: Window) -> Memory:
-    """Return the memory with one more window, without those that are too old."""
+    """The memory with one more window, without those that are too old."""
     memory = replace(memory, clock_s=memory.clock_s + max(0.0, window.seconds))
     if window.restarted:
         return changed(memory)
@@ -209,7 +209,7 @@ def _taken_in(rules: Rules, memory: Memory, window: Window) -> Memory:
 
 
 def _together(windows: Sequence[Window], tokens: int) -> tuple[Counts, float | None]:
-    """Return what some windows counted, and the mean load of those in which something ran."""
+    """What some windows counted, and the mean load of those in which something ran."""
     drafts = [one.drafts for one in windows]
     answered = [one.tokens for one in windows]
     counts = counts_of(
@@ -224,7 +224,7 @@ def _together(windows: Sequence[Window], tokens: int) -> tuple[Counts, float | N
 
 
 def _weighed(rules: Rules, memory: Memory, window: Window, counts: Counts, gain: float) -> Memory:
-    """Return the memory with the window's seconds below the lower or above the upper bar."""
+    """The memory with the window's seconds below the lower or above the upper bar."""
     seconds = _drafting_s(memory.windows) if window.drafted else 0.0
     low = 0.0 if gain >= rules.on_above else memory.low_s + (seconds if gain < rules.off_below else 0.0)
     high = 0.0 if gain < rules.off_below else memory.high_s + (seconds if gain >= rules.on_above else 0.0)
@@ -232,7 +232,7 @@ def _weighed(rules: Rules, memory: Memory, window: Window, counts: Counts, gain:
 
 
 def _drafting_s(windows: Sequence[tuple[float, Window]]) -> float:
-    """Return the seconds of the last window, in which drafts were counted, and of those in which they were made.
+    """The seconds of the last window, in which drafts were counted, and of those in which they were made.
 
     Engines that count a request's drafts as it ends (llama.cpp) show them in one window, and nothing in those before,
     in which the request ran.
@@ -245,7 +245,7 @@ def _drafting_s(windows: Sequence[tuple[float, Window]]) -> float:
 def _while_off(
     rules: Rules, points: Sequence[Point], memory: Memory, evidence: Sequence[Window], load: float | None, left_s: float
 ) -> tuple[str, str, str]:
-    """Return whether speculation is to be tried again; without it nothing is drafted, so that only this can tell."""
+    """Whether speculation is to be tried again; without it nothing is drafted, so that only this can tell."""
     if left_s > 0:
         return HOLD, "dwell", f"speculation stays off for {left_s:.0f} s more"
     away_s = memory.clock_s - memory.changed_s

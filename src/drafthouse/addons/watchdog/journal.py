@@ -118,7 +118,7 @@ class State:
 
 
 def read_state(folder: Path) -> State | None:
-    """Return the state, None where there is none or it cannot be read: then the watch begins anew."""
+    """The state, None where there is none or it cannot be read: then the watch begins anew."""
     try:
         data = json_of((folder / STATE).read_text("utf-8"))
         if data.pop("schema") != SCHEMA:
@@ -153,13 +153,13 @@ def note(folder: Path, line: Line) -> None:
 
 
 def read_order(folder: Path) -> Order:
-    """Return what the role wrote. Raises OSError or ValueError."""
+    """What the role wrote. Raises OSError or ValueError."""
     data: Order = json_of((folder / ORDER).read_text("utf-8"))
     return data
 
 
 def elapsed(before: Clocks, now: Clocks) -> float:
-    """Return the seconds between two readings of the machine's clocks.
+    """The seconds between two readings of the machine's clocks.
 
     By the clock that only runs forward; over a restart of the machine by the wall clock, which may have been set: it
     then counts for nothing below 0.

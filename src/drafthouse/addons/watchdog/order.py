@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def door_of(resolved: ResolvedProfile) -> str:
-    """Return the folder of the gateway's door, '' where no gateway stands in front."""
+    """The folder of the gateway's door, '' where no gateway stands in front."""
     return door_folder(resolved["site"]["home"]) if resolved.get("gateway") else ""
 
 
@@ -33,7 +33,7 @@ def order_of(
     results: Mapping[str, ArmResult],
     ladder: Ladder | None,
 ) -> Order:
-    """Return the order for a box, from its profile, its site's settings and what was measured on it.
+    """The order for a box, from its profile, its site's settings and what was measured on it.
 
     Raises DrafthouseError where nothing measured says what a drafted token costs.
     """

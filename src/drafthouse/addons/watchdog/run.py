@@ -188,7 +188,7 @@ class Watchdog:
         return Window(seconds, missing="the first look" if first else "", restarted=not first)
 
     def allowed(self, decision: Decision) -> Decision:
-        """Return a decision, or why it is not for us to make."""
+        """A decision, or why it is not for us to make."""
         if decision.word == TRIAL and not self.state.memory.seen:
             why = "the run chose to serve without speculation; the watchdog only reverses its own changes"
             return Decision(HOLD, "chosen", why, decision.numbers)
@@ -289,7 +289,7 @@ class Watchdog:
         self.say({"decision": decision.word, "code": code, "why": why, "seconds": round(time.monotonic() - begun, 1)})
 
     def went_on(self) -> Memory:
-        """Return the memory with the time that a change took: the server is left alone from its end on."""
+        """The memory with the time that a change took: the server is left alone from its end on."""
         now, memory = self.now(), self.state.memory
         seconds = elapsed(self.state.clock, now)
         self.state = self.state.with_(clock=now)
@@ -359,7 +359,7 @@ class Watchdog:
             print(f"{time.ctime()}: {STATE}: {error}", flush=True)
 
     def runtime(self) -> Runtime:
-        """Return the box's runtime."""
+        """The box's runtime."""
         return runtime_of(self.order["runtime"], self.home)
 
 

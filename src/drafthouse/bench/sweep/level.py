@@ -60,7 +60,7 @@ class LoadOptions:
 
 
 def arrivals(rate: float, seed: int) -> Iterator[float]:
-    """Return the gaps between requests that come at random, ``rate`` a second (a Poisson process), in seconds."""
+    """The gaps between requests that come at random, ``rate`` a second (a Poisson process), in seconds."""
     random = np.random.default_rng(seed)
     while True:
         yield from random.exponential(1.0 / rate, _GAPS_AT_ONCE).tolist()
@@ -100,11 +100,11 @@ class LoadRun:
         return 0.0, self.full_until_s - self.began_s
 
     def late_s(self) -> list[float]:
-        """Return by how much each request of an open loop was sent later than it was due."""
+        """By how much each request of an open loop was sent later than it was due."""
         return [one.sent_s - one.due_s for one in self.records if one.sent_s is not None and one.due_s is not None]
 
     def requests(self) -> list[Request]:
-        """Return what happened in each request."""
+        """What happened in each request."""
         return [raw_request(record, self._endpoint, self.began_s) for record in self.records]
 
     async def run(self, session: aiohttp.ClientSession) -> None:
@@ -141,7 +141,7 @@ class LoadRun:
         self._end(PROMPTS)
 
     def is_over(self) -> bool:
-        """Return whether no further request may begin."""
+        """Whether no further request may begin."""
         if not self._over and (reason := self._reason()):
             self._end(reason)
         return self._over
@@ -192,7 +192,7 @@ def ended_well(record: Recording) -> bool:
 
 
 def quick_tpot(record: Recording) -> float | None:
-    """Return the time per output token (ms) as `client.raw_request` does, from both ends of the answer alone.
+    """The time per output token (ms) as `client.raw_request` does, from both ends of the answer alone.
 
     None where the ends do not tell it: such a request only does not count towards the end of the step.
     """
@@ -217,13 +217,13 @@ def quick_tpot(record: Recording) -> float | None:
 
 
 def _whole_events(piece: bytes) -> bytes:
-    """Return the events of ``piece`` that are complete."""
+    """The events of ``piece`` that are complete."""
     end = max(piece.rfind(mark) + len(mark) if mark in piece else 0 for mark in (b"\n\n", b"\r\n\r\n"))
     return piece[:end]
 
 
 def _after_blank_line(body: bytearray, start: int) -> int:
-    """Return where the first event begins that begins behind ``start``; the end of ``body`` where none does."""
+    """Where the first event begins that begins behind ``start``; the end of ``body`` where none does."""
     places = [
         found + len(mark) for mark in (b"\n\n", b"\r\n\r\n") if (found := body.find(mark, start)) >= 0
     ]  # fmt: skip

@@ -54,7 +54,7 @@ class Rung:
 
     @property
     def name(self) -> str:
-        """Return the step as people read it."""
+        """The step as people read it."""
         return f"{shown_level(self.level)}, {self.kind}, {self.arm}, round {self.round}"
 
 
@@ -65,7 +65,7 @@ def plan_of(
     rounds: Sequence[int],
     timeout_s: float,
 ) -> LadderPlan:
-    """Return the plan for the ladder of a resolved experiment; no kinds means all but those asked ``once``."""
+    """The plan for the ladder of a resolved experiment; no kinds means all but those asked ``once``."""
     every = [kind for suite in suites if suite["name"] not in once for kind in suite["kinds"] if kind not in once]
     return LadderPlan(
         load=ladder["load"],
@@ -81,7 +81,7 @@ def plan_of(
 
 
 def heading(plan: LadderPlan, profile: str | None, key: str) -> Ladder:
-    """Return what stands at the head of ladder.json, before any step."""
+    """What stands at the head of ladder.json, before any step."""
     return {
         "schema": SCHEMA,
         "profile": profile,
@@ -101,7 +101,7 @@ def heading(plan: LadderPlan, profile: str | None, key: str) -> Ladder:
 
 
 def rungs(plan: LadderPlan, arms: Sequence[str]) -> list[Rung]:
-    """Return the steps in the order they are measured."""
+    """The steps in the order they are measured."""
     return [
         Rung(level, arm, number, kind)
         for number in plan.rounds
@@ -112,7 +112,7 @@ def rungs(plan: LadderPlan, arms: Sequence[str]) -> list[Rung]:
 
 
 def asks_by_kind(plan: LadderPlan, suites: Sequence[Suite]) -> dict[str, tuple[Ask, ...]]:
-    """Return the requests of each kind, once through its prompts.
+    """The requests of each kind, once through its prompts.
 
     Raises DrafthouseError for a kind that no suite has.
     """
@@ -132,7 +132,7 @@ def asks_by_kind(plan: LadderPlan, suites: Sequence[Suite]) -> dict[str, tuple[A
 
 
 def endless(asks: Sequence[Ask], plan: LadderPlan, rung: Rung) -> Iterator[Ask]:
-    """Return the requests of a step without end: the prompts again and again, no two requests alike.
+    """The requests of a step without end: the prompts again and again, no two requests alike.
 
     A later round begins at another prompt, so that a step whose time is short does not always reach the same
     ones. The arm does not matter: both get the very same requests.
@@ -152,7 +152,7 @@ def endless(asks: Sequence[Ask], plan: LadderPlan, rung: Rung) -> Iterator[Ask]:
 
 
 def numbered(messages: Sequence[Message], number: str) -> list[Message]:
-    """Return the messages with a number before their first text.
+    """The messages with a number before their first text.
 
     The same prompt is sent many times. Behind a beginning of its own no prefix cache has it, and the time to the
     first token stays that of a prompt which is new, as a user's is.

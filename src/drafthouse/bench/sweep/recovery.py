@@ -40,12 +40,12 @@ class RuntimeWatch:
         self._kills = {arm: read_kills(state.pid) for arm, state in self._states.items()}
 
     async def died(self, arm: str) -> bool:
-        """Return whether the arm does not run, or was started again: supervisors do that within a second."""
+        """Whether the arm does not run, or was started again: supervisors do that within a second."""
         state = await asyncio.to_thread(self._runtime.state, arm)
         return not state.running or not is_same_start(state, self._states[arm])
 
     async def why(self, arm: str) -> str:
-        """Return how an arm that died has ended, with what the kernel says of it; '' where nobody knows."""
+        """How an arm that died has ended, with what the kernel says of it; '' where nobody knows."""
         ending = await asyncio.to_thread(self._runtime.ending, arm)
         return why_it_died(ending, self._kills[arm]) if ending else ""
 
@@ -79,11 +79,11 @@ class ServerWatch:
         self._away_s = away_s
 
     async def died(self, arm: str) -> bool:
-        """Return whether nothing answers at the address."""
+        """Whether nothing answers at the address."""
         return not await asyncio.to_thread(_answers, self._endpoints[arm])
 
     async def why(self, arm: str) -> str:
-        """Return nothing: of a server that somebody else runs nobody tells us."""
+        """Nothing: of a server that somebody else runs nobody tells us."""
         return ""
 
     async def bring_back(self, arm: str) -> str:
@@ -102,7 +102,7 @@ class ServerWatch:
 
 
 def _answers(endpoint: Endpoint) -> bool:
-    """Return whether the server answers at all; an error is an answer too, but not that it is still loading (503)."""
+    """Whether the server answers at all; an error is an answer too, but not that it is still loading (503)."""
     request = urllib.request.Request(f"{endpoint.root}/v1/models", headers=endpoint.headers)  # noqa: S310
     try:
         with opener(endpoint.ca_pem).open(request, timeout=_ANSWER_S):

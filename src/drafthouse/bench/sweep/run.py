@@ -50,10 +50,10 @@ class Watch(Protocol):
     """Looks after the servers of a ladder."""
 
     async def died(self, arm: str) -> bool:
-        """Return whether the arm is gone, or is another process than it was."""
+        """Whether the arm is gone, or is another process than it was."""
 
     async def why(self, arm: str) -> str:
-        """Return how an arm that is gone has ended; '' where nobody knows."""
+        """How an arm that is gone has ended; '' where nobody knows."""
 
     async def bring_back(self, arm: str) -> str:
         """Wait until the arm answers again, and return what was done as a sentence. Raises DrafthouseError."""
@@ -69,7 +69,7 @@ class Beside(Protocol):
         """Read after the last one, before anything else is done: what comes later is not the step's."""
 
     def report(self, requests: Sequence[Request], unfinished: int) -> Laid:
-        """Return what is laid over the step."""
+        """What is laid over the step."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class _Ladder:
         )
 
     def streams(self, level: float) -> int:
-        """Return how many requests a level keeps under way; nobody knows that of an open loop."""
+        """How many requests a level keeps under way; nobody knows that of an open loop."""
         return int(level) if self.plan.load == CLOSED else 1
 
     async def warm(self, session: aiohttp.ClientSession, endpoint: Endpoint, level: float) -> str | None:
@@ -216,7 +216,7 @@ class _Ladder:
         return None
 
     def measured(self, rung: Rung, run: LoadRun, started_unix_s: float) -> tuple[LadderStep, list[Request]]:
-        """Return the step as its requests tell it, and these."""
+        """The step as its requests tell it, and these."""
         requests = run.requests()
         late = percentile([1000 * late_s for late_s in run.late_s()], 99)
         step: LadderStep = {
@@ -250,7 +250,7 @@ class _Ladder:
         return Look(counters, await asyncio.to_thread(read_machine), read_clocks())
 
     def laid_around(self, step: LadderStep, requests: Sequence[Request], before: Look, after: Look) -> LadderStep:
-        """Return the step with what the counters, the machine and its clocks say of the time it ran."""
+        """The step with what the counters, the machine and its clocks say of the time it ran."""
         endpoint = self.endpoints[step["arm"]]
         pair: CounterPair = {"before": before.counters, "after": after.counters}
         pids = own_pids([endpoint], before.machine) | own_pids([endpoint], after.machine)
@@ -330,7 +330,7 @@ class _Ladder:
         )
 
     def left_s(self) -> float:
-        """Return the seconds that are left: of each step its time, or what the steps so far took."""
+        """The seconds that are left: of each step its time, or what the steps so far took."""
         each = sum(self.took_s) / len(self.took_s) if self.took_s else self.plan.seconds
         going = max(0.0, each - (time.perf_counter() - self.began_s))
         return round(going + each * max(0, len(self.wanted) - self.done - 1), 1)

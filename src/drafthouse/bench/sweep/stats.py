@@ -36,7 +36,7 @@ _Z = 1.959964
 def noise_interval(
     by_prompt: Mapping[str, Sequence[float]], resamples: int = RESAMPLES, seed: int = SEED
 ) -> Interval | None:
-    """Return the median over prompts of each prompt's median, with its 95 % interval.
+    """The median over prompts of each prompt's median, with its 95 % interval.
 
     Only the requests vary, never the prompts: this is the noise of the measurement, which more time makes smaller.
     How much other prompts would differ it does not say. A prompt is asked a few times only, and two values say
@@ -83,19 +83,19 @@ def noise_interval(
 
 
 def is_narrow(interval: Interval | None, narrow: float) -> bool:
-    """Return whether half the interval's width is at most the share ``narrow`` of its median."""
+    """Whether half the interval's width is at most the share ``narrow`` of its median."""
     return interval is not None and (interval["high"] - interval["low"]) / 2 <= narrow * interval["median"]
 
 
 def inside(start: float, end: float, window: tuple[float, float]) -> float:
-    """Return the share of the time from ``start`` to ``end`` that lies in ``window``; a moment is in it or not."""
+    """The share of the time from ``start`` to ``end`` that lies in ``window``; a moment is in it or not."""
     if end <= start:
         return 1.0 if window[0] <= start <= window[1] else 0.0
     return max(0.0, min(end, window[1]) - max(start, window[0])) / (end - start)
 
 
 def tokens_inside(request: Request, window: tuple[float, float]) -> float:
-    """Return the share of a good request's tokens that came in ``window`` (seconds, as its ``started_s``)."""
+    """The share of a good request's tokens that came in ``window`` (seconds, as its ``started_s``)."""
     return inside(request["started_s"] + (request["ttft_ms"] or 0.0) / 1000, _end_s(request), window)
 
 
@@ -106,7 +106,7 @@ def _end_s(request: Request) -> float:
 def step_numbers(
     requests: Sequence[Request], window: tuple[float, float], limits: Mapping[str, float], streams: int = 1
 ) -> StepNumbers:
-    """Return what a step says of its requests; ``window`` is the time of full load in seconds.
+    """What a step says of its requests; ``window`` is the time of full load in seconds.
 
     Throughput is tokens and requests over the window. TTFT is of all that ended well: each began under full load.
     TPOT, ITL and E2E are of those that had half of their tokens or more under it; the others are ``tail``, and
@@ -166,11 +166,11 @@ def step_numbers(
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Return median, p90 and p99 by linear interpolation; None of nothing."""
+    """Median, p90 and p99 by linear interpolation; None of nothing."""
     return {"median": percentile(values, 50), "p90": percentile(values, 90), "p99": percentile(values, 99)}
 
 
 def keeps(request: Request, limits: Mapping[str, float]) -> bool:
-    """Return whether a good request kept every limit (ms). An answer of one token has no TPOT to break one with."""
+    """Whether a good request kept every limit (ms). An answer of one token has no TPOT to break one with."""
     told = (request["ttft_ms"], limits.get("ttft_ms")), (request["tpot_ms"], limits.get("tpot_ms"))
     return all(value is None or limit is None or value <= limit for value, limit in told)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def of_arm_given_up(note: str, arm: str, rounds: Sequence[int]) -> bool:
-    """Return whether a note is that of `_Ladder.give_up` for this arm, in a round that is measured now."""
+    """Whether a note is that of `_Ladder.give_up` for this arm, in a round that is measured now."""
     head, found, _ = note.partition("' were not measured: ")
     return (
         bool(found)
@@ -27,7 +27,7 @@ def of_arm_given_up(note: str, arm: str, rounds: Sequence[int]) -> bool:
 
 
 def remarks(requests: Sequence[Request], run: LoadRun) -> list[str]:
-    """Return what a person must know of a step's requests."""
+    """What a person must know of a step's requests."""
     bad = [request for request in requests if request["status"] != WELL]
     notes = []
     if bad:
@@ -42,7 +42,7 @@ def remarks(requests: Sequence[Request], run: LoadRun) -> list[str]:
 
 
 def remarks_on_numbers(step: LadderStep) -> list[str]:
-    """Return what a person must know of a step's numbers."""
+    """What a person must know of a step's numbers."""
     notes = []
     if step["without_tpot"]:
         notes.append(
@@ -66,7 +66,7 @@ def lay_over(step: LadderStep, more: Laid) -> None:
 
 
 def drafting(told: Acceptance) -> Drafting:
-    """Return the rate (percent), the mean length and where they are from."""
+    """The rate (percent), the mean length and where they are from."""
     return {
         "spec_decode_acceptance_rate": told["spec_decode_acceptance_rate"],
         "spec_decode_acceptance_length": told["spec_decode_acceptance_length"],

@@ -62,7 +62,7 @@ class LadderFile:
         self._again = [_rung(step) for step in self.data["steps"] if step["status"] in again]
 
     def has(self, rung: Rung) -> bool:
-        """Return whether a step was measured, well or not, and is not to be measured again."""
+        """Whether a step was measured, well or not, and is not to be measured again."""
         return rung not in self._again and any(_same(step, rung) for step in self.data["steps"])
 
     def add(self, step: LadderStep, requests: Sequence[Request] | None = None) -> None:
@@ -99,14 +99,14 @@ class LadderFile:
 
 
 def requests_file(path: Path, rung: Rung) -> Path:
-    """Return where the raw requests of a step are kept, for the ladder at ``path``."""
+    """Where the raw requests of a step are kept, for the ladder at ``path``."""
     # A user's own kind may have any name.
     kind = re.sub(r"[^\w.-]", "_", rung.kind)
     return path.parent / path.stem / f"{rung.round}-{rung.arm}-{kind}-{shown_level(rung.level)}.jsonl.gz"
 
 
 def read_ladder(path: Path) -> Ladder:
-    """Return the ladder at ``path``. Raises DrafthouseError for a file that holds none."""
+    """The ladder at ``path``. Raises DrafthouseError for a file that holds none."""
     data = read_json(path, *_NEEDED)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise DrafthouseError(_unreadable(path, "another kind of file"))

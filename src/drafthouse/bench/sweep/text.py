@@ -30,7 +30,7 @@ _NOTHING = "-"
 
 
 def step_line(step: LadderStep, load: str) -> str:
-    """Return a step as one line for a log."""
+    """A step as one line for a log."""
     where = ", ".join(
         [
             f"{shown_level(step['level'])} {UNITS[load]}",
@@ -51,7 +51,7 @@ def step_line(step: LadderStep, load: str) -> str:
 
 
 def ladder_lines(ladder: Ladder) -> list[str]:
-    """Return the whole ladder: the table, what its columns mean, and what a person must know of its steps."""
+    """The whole ladder: the table, what its columns mean, and what a person must know of its steps."""
     if not ladder["steps"]:
         return ["No step was measured."]
     steps = sorted(ladder["steps"], key=lambda one: (ladder["kinds"].index(one["kind"]), one["level"], one["round"]))
@@ -65,7 +65,7 @@ def ladder_lines(ladder: Ladder) -> list[str]:
 
 
 def live_lines(ladder: Ladder, event: Event, width: int, height: int) -> list[str]:
-    """Return what a terminal shows while the ladder is measured: the last steps, what goes on, and the time left.
+    """What a terminal shows while the ladder is measured: the last steps, what goes on, and the time left.
 
     Never more lines or wider ones than ``height`` and ``width``: what scrolled away could not be drawn over.
     """

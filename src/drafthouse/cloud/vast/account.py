@@ -46,28 +46,28 @@ class Stray:
 
     @property
     def number(self) -> int:
-        """Return the instance's number."""
+        """The instance's number."""
         return int(self.row["id"])
 
     @property
     def rental(self) -> Rental:
-        """Return what a ledger would know of it."""
+        """What a ledger would know of it."""
         found = LABEL.fullmatch(str(self.row.get("label")))
         return Rental(self.id, int(found[2]) if found else 0, "", 0.0, instance=self.number)
 
     @property
     def names(self) -> set[str]:
-        """Return what a person may call it by."""
+        """What a person may call it by."""
         return {self.id, str(self.row.get("label")), str(self.number)}
 
     @property
     def words(self) -> str:
-        """Return what it is, what it costs, and why it is told."""
+        """What it is, what it costs, and why it is told."""
         return f"instance {self.number} ({self.row.get('label')}) bills, {price_of(self.row)}: {_WHY[self.whose]}"
 
     @property
     def problem(self) -> Problem:
-        """Return what to say of it where it is left as it is."""
+        """What to say of it where it is left as it is."""
         end = f"make destroy ARGS={self.number} YES=1 ends it"
         do = f"{end}; so does make destroy, confirmed with yes" if self.whose == OURS else f"{end}, if it is yours"
         return Problem(
@@ -97,7 +97,7 @@ class Compared:
 
     @property
     def billing(self) -> list[Problem]:
-        """Return what costs money, or may, that nobody counts on."""
+        """What costs money, or may, that nobody counts on."""
         return [
             *(one.problem for one in self.strays if one.whose != THEIRS),
             *self.unlisted,

@@ -235,11 +235,11 @@ class Attempt:
 
     @property
     def pause_s(self) -> float:
-        """Return how long to wait before the next look; s."""
+        """How long to wait before the next look; s."""
         return min(self.waits.poll_s, max(0.1, self.waits.boot_s - (self.world.clock() - self.begun)))
 
     def may_bill(self, why: BaseException) -> Problem:
-        """Return what to say where it could not be ended."""
+        """What to say where it could not be ended."""
         number = self.number or "(number unknown)"
         return Problem(
             "rental-still-billing",
@@ -250,14 +250,14 @@ class Attempt:
         )
 
     def _seen(self, number: int) -> tuple[Instance | None, str]:
-        """Return the instance, and why it could not be looked at: a network that is gone may come back in time."""
+        """The instance, and why it could not be looked at: a network that is gone may come back in time."""
         try:
             return self.world.client.instance(number), ""
         except OutOfReach as error:
             return None, error.problems[0].found
 
     def _checked(self, row: Instance) -> Price:
-        """Return what the instance really costs; NotThisOne where that is above the cap, or its disk too small."""
+        """What the instance really costs; NotThisOne where that is above the cap, or its disk too small."""
         rental = self.resolved["rental"]
         price = priced(figures_of(row, self.choice.offer), rental, self.limits.hours)
         most = min(self.limits.max_price, self.room(self))

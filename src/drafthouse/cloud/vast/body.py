@@ -47,7 +47,7 @@ class RentRequest(TypedDict):
 
 
 def body_of(resolved: ResolvedProfile, label: str, deadline: int, hours: float, url: str) -> RentRequest:
-    """Return what is sent to rent an offer; on demand, so without a price of its own.
+    """What is sent to rent an offer; on demand, so without a price of its own.
 
     Raises DrafthouseError where the catalogue has no image to rent with.
     """
@@ -74,7 +74,7 @@ def body_of(resolved: ResolvedProfile, label: str, deadline: int, hours: float, 
 
 
 def ports_of(resolved: ResolvedProfile) -> list[int]:
-    """Return the ports of the box that the internet is to reach besides SSH's: the gateway's, else an open engine's."""
+    """The ports of the box that the internet is to reach besides SSH's: the gateway's, else an open engine's."""
     gateway = resolved.get("gateway")
     if gateway:
         return [int(gateway["port"])]
@@ -83,7 +83,7 @@ def ports_of(resolved: ResolvedProfile) -> list[int]:
 
 
 def onstart_of(deadline: int, hours: float, url: str, home: str = "") -> str:
-    """Return the on-start script: the watch over the deadline, what SSH sessions are to see, and what served before.
+    """The on-start script: the watch over the deadline, what SSH sessions are to see, and what served before.
 
     The platform runs it at every start of the container; of the first one there is nothing in our ``home`` to start.
     """

@@ -44,7 +44,7 @@ _GONE = ("no_such_ask", "not available", "no longer available")
 
 
 def key_of_environment(environ: Mapping[str, str], home: Path, variable: str = "VAST_API_KEY") -> str:
-    """Return the account's key, found where vast.ai's own command line finds it.
+    """The account's key, found where vast.ai's own command line finds it.
 
     DrafthouseError where there is none.
     """
@@ -68,7 +68,7 @@ def key_of_environment(environ: Mapping[str, str], home: Path, variable: str = "
 
 
 def checked_key(key: str, where: str) -> str:
-    """Return ``key`` if it can be one; DrafthouseError names where it came from, never itself."""
+    """``key`` if it can be one; DrafthouseError names where it came from, never itself."""
     if key and key.isascii() and key.isprintable() and " " not in key:
         return key
     raise one_problem(
@@ -102,13 +102,13 @@ class VastClient:
 
     @property
     def account(self) -> str:
-        """Return what tells this account from another in the ledger; nobody gets the key back from it."""
+        """What tells this account from another in the ledger; nobody gets the key back from it."""
         return hashlib.sha256(f"drafthouse\n{self.url}\n{self._key}".encode()).hexdigest()[:12]
 
     # --- offers and instances ------------------------------------------------------------------------
 
     def offers(self, query: Mapping[str, object]) -> list[Offer]:
-        """Return what a search finds, 64 offers at most; prices are for the query's `allocated_storage`."""
+        """What a search finds, 64 offers at most; prices are for the query's `allocated_storage`."""
         offers: list[Offer] = self._rows(self._read("POST", "/api/v0/bundles/", query), "offers")
         return offers
 
@@ -156,7 +156,7 @@ class VastClient:
         return None
 
     def instances(self) -> list[Instance]:
-        """Return every instance of the account, all pages; NotWhole rather than a list that is not all of it.
+        """Every instance of the account, all pages; NotWhole rather than a list that is not all of it.
 
         What is rented or ended between two pages changes the count, so a list that does not agree is read again.
         """
@@ -176,7 +176,7 @@ class VastClient:
         )
 
     def _listed(self) -> tuple[list[Instance], str]:
-        """Return what all pages list, and why that is not the whole of it ('' where it is).
+        """What all pages list, and why that is not the whole of it ('' where it is).
 
         Each page says `success`, and in `total_instances` how many the account has in all
         (https://docs.vast.ai/api-reference/instances/show-instances-v1).
@@ -204,7 +204,7 @@ class VastClient:
         raise VastError(self._malformed("an endless list of instances"))
 
     def instance(self, number: int) -> Instance | None:
-        """Return one instance, or None where there is none (any more)."""
+        """One instance, or None where there is none (any more)."""
         answer = self._read("GET", f"/api/v0/instances/{int(number)}/?owner=me", missing=True)
         if answer.status == 404:
             return None if self._says_no_such(answer) else self._refuse(answer)
@@ -239,7 +239,7 @@ class VastClient:
     # --- SSH keys ------------------------------------------------------------------------------------
 
     def ssh_keys(self) -> list[SshKey]:
-        """Return the account's public keys: `id` and `key`."""
+        """The account's public keys: `id` and `key`."""
         answer = self._read("GET", "/api/v0/ssh/", missing=True)
         if answer.status == 404:  # how the API says that there is none
             return [] if isinstance(answer.data, dict) else self._refuse(answer)
@@ -276,7 +276,7 @@ class VastClient:
         return answer
 
     def _read(self, method: str, path: str, body: Any = None, *, missing: bool = False) -> Answer:
-        """Return a good answer (or a 404, if that may be), asked for again where that may help."""
+        """A good answer (or a 404, if that may be), asked for again where that may help."""
         failed, reason = 0, ""
         while True:
             failed += 1
@@ -309,7 +309,7 @@ class VastClient:
     # --- what answers mean ---------------------------------------------------------------------------
 
     def _rows(self, answer: Answer, name: str) -> Any:
-        """Return what an answer lists; each of it has a number."""
+        """What an answer lists; each of it has a number."""
         data = answer.data
         rows = data.get(name) if isinstance(data, dict) else None
         if not isinstance(rows, list) or not all(isinstance(row, dict) and _is_number(row.get("id")) for row in rows):

@@ -30,13 +30,13 @@ class Heard(NamedTuple):
     boot: str
 
     def at(self, now: Clocks) -> float | None:
-        """Return what that clock says now; None after a restart of this machine."""
+        """What that clock says now; None after a restart of this machine."""
         passed = now.up - self.up
         return self.time + passed if self.boot == now.boot and passed >= 0 else None
 
 
 def heard(headers: Mapping[str, str], now: Clocks) -> Heard | None:
-    """Return what an answer's headers say of the time, always in GMT; None where they say nothing that can be read."""
+    """What an answer's headers say of the time, always in GMT; None where they say nothing that can be read."""
     said = next((value for name, value in headers.items() if name.lower() == "date"), "")
     try:
         moment = parsedate_to_datetime(said)
@@ -67,11 +67,11 @@ class ProviderClock:
         self._last = heard(headers, self._read()) or self._last
 
     def now(self) -> float:
-        """Return the provider's time, unix seconds."""
+        """The provider's time, unix seconds."""
         return self.anchor().time
 
     def anchor(self) -> Heard:
-        """Return what the clock says at this moment, for whoever counts on from it later."""
+        """What the clock says at this moment, for whoever counts on from it later."""
         now = self._read()
         said = self._last.at(now) if self._last else None
         return Heard(now.wall if said is None else said, now.up, now.boot)
@@ -97,6 +97,6 @@ def lease_of(ends: float, clock: Heard) -> Lease:
 
 
 def left_of(lease: Lease, now: Clocks) -> float:
-    """Return the seconds that are left; by the wall clock where this machine has been restarted since."""
+    """The seconds that are left; by the wall clock where this machine has been restarted since."""
     said = Heard(lease["time"], lease["up"], lease["boot"]).at(now)
     return float(lease["ends"]) - (now.wall if said is None else said)

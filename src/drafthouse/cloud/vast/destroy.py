@@ -154,7 +154,7 @@ def end_copies(
 
 
 def still_billing(rental: Rental, why: str, row: Instance | None = None) -> Problem:
-    """Return what to say of an instance of ours that could not be ended; ``row`` is how it is listed, if it is."""
+    """What to say of an instance of ours that could not be ended; ``row`` is how it is listed, if it is."""
     number = row["id"] if row else rental.instance or "(number unknown)"
     priced: Priced = {"dph_total": rental.facts.get("price_per_hour")}
     if row and "dph_total" in row:
@@ -239,7 +239,7 @@ def _end_late_copies(
 
 
 def _age_s(client: VastClient, rental: Rental) -> float:
-    """Return how long ago a rental was asked for, 0 where a clock says that it has yet to be.
+    """How long ago a rental was asked for, 0 where a clock says that it has yet to be.
 
     By the provider's clock, as the list that was just read told it; lines of earlier versions have this machine's.
     """

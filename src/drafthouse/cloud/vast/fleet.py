@@ -27,7 +27,7 @@ class Fleet:
 
 
 def planned(found: Sequence[Choice], fleet: Fleet) -> list[Choice]:
-    """Return the offers of which the first ``fleet.boxes`` are rented, and the others may take their places.
+    """The offers of which the first ``fleet.boxes`` are rented, and the others may take their places.
 
     ``found``: what fits, the cheapest first. Raises DrafthouseError where it is not enough for the whole fleet.
     """
@@ -63,12 +63,12 @@ def planned(found: Sequence[Choice], fleet: Fleet) -> list[Choice]:
 
 
 def total_of(boxes: Sequence[Choice]) -> float:
-    """Return what they cost together; $ an hour."""
+    """What they cost together; $ an hour."""
     return math.fsum(one.price.hour for one in boxes)
 
 
 def summary(pool: Sequence[Choice], resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> str:
-    """Return the table of offers with what stands behind its figures; ``pool`` is `planned`'s."""
+    """The table of offers with what stands behind its figures; ``pool`` is `planned`'s."""
     rental, chosen = resolved["rental"], pool[: fleet.boxes]
     parts = [
         math.fsum(part) * limits.hours
@@ -88,7 +88,7 @@ def summary(pool: Sequence[Choice], resolved: ResolvedProfile, limits: Limits, f
 
 
 def caps(limits: Limits, fleet: Fleet) -> str:
-    """Return the ceilings in words."""
+    """The ceilings in words."""
     said = []
     if math.isfinite(limits.max_price):
         said.append(f"cap ${limits.max_price:g} an hour" + (" a box" if fleet.boxes > 1 else ""))
@@ -98,7 +98,7 @@ def caps(limits: Limits, fleet: Fleet) -> str:
 
 
 def question(pool: Sequence[Choice], limits: Limits, fleet: Fleet) -> str:
-    """Return what is asked before money is spent."""
+    """What is asked before money is spent."""
     chosen = pool[: fleet.boxes]
     hour, total = total_of(chosen), math.fsum(one.price.total for one in chosen)
     numbers = ", ".join(str(one.number) for one in chosen)
@@ -107,7 +107,7 @@ def question(pool: Sequence[Choice], limits: Limits, fleet: Fleet) -> str:
 
 
 def _one_a_machine(found: Sequence[Choice]) -> list[Choice]:
-    """Return the cheapest offer of each machine; a machine without a number is one of its own."""
+    """The cheapest offer of each machine; a machine without a number is one of its own."""
     kept: dict[object, Choice] = {}
     for one in found:
         machine = one.offer.get("machine_id")
@@ -116,7 +116,7 @@ def _one_a_machine(found: Sequence[Choice]) -> list[Choice]:
 
 
 def incomplete(fleet: Fleet, ran: Sequence[str], why: Sequence[str]) -> DrafthouseError:
-    """Return what to say where fewer boxes run than were asked for; ``ran``: each with its price, in words."""
+    """What to say where fewer boxes run than were asked for; ``ran``: each with its price, in words."""
     missing = fleet.boxes - len(ran)
     reasons = f" ({'; '.join(why)})" if why else ""
     if fleet.all_or_nothing:

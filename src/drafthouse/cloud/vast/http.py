@@ -54,7 +54,7 @@ class Answer:
             return None
 
     def word(self, name: str) -> str:
-        """Return a text of the answer's object (`error`, `msg`), or nothing, on one line."""
+        """A text of the answer's object (`error`, `msg`), or nothing, on one line."""
         data = self.data
         value = data.get(name) if isinstance(data, dict) else None
         return " ".join(value.split())[:300] if isinstance(value, str) else ""
@@ -69,7 +69,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def checked_url(url: str) -> str:
-    """Return the API's address without a slash at its end; DrafthouseError where a key should not be sent to it."""
+    """The API's address without a slash at its end; DrafthouseError where a key should not be sent to it."""
     parts = _split(url)
     host = parts.hostname or ""
     sealed = parts.scheme == "https" or (parts.scheme == "http" and is_near(host))
@@ -103,7 +103,7 @@ def _split(url: str) -> SplitResult:
 
 
 def opener_for(url: str) -> urllib.request.OpenerDirector:
-    """Return what opens ``url``: the environment's proxies are used, but not to reach this machine."""
+    """What opens ``url``: the environment's proxies are used, but not to reach this machine."""
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
     if is_near(_split(url).hostname or ""):
         handlers.append(urllib.request.ProxyHandler({}))
@@ -111,7 +111,7 @@ def opener_for(url: str) -> urllib.request.OpenerDirector:
 
 
 def send(method: str, url: str, headers: Mapping[str, str], body: Any = None, timeout_s: float = 30.0) -> Answer:
-    """Return the answer, whatever its status. Raises NotSent, or Unanswered; neither names a header."""
+    """The answer, whatever its status. Raises NotSent, or Unanswered; neither names a header."""
     if urlsplit(url).scheme not in ("http", "https"):
         raise NotSent("an address that is not http(s)")
     data = None if body is None else json.dumps(body).encode()
@@ -152,7 +152,7 @@ def _was_not_sent(reason: Exception) -> bool:
 
 
 def _words(error: Exception) -> str:
-    """Return an error on one line, without the addresses of objects and without what was read so far."""
+    """An error on one line, without the addresses of objects and without what was read so far."""
     if isinstance(error, http.client.IncompleteRead):
         return "the answer ended too early"
     if isinstance(error, TimeoutError):

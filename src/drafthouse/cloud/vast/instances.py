@@ -75,7 +75,7 @@ def host_of(
     known_hosts: str = "",
     api_ports: Sequence[int] = API_PORTS,
 ) -> HostVariables:
-    """Return the Ansible variables of an instance; without `ansible_host` where it has no address for SSH yet.
+    """The Ansible variables of an instance; without `ansible_host` where it has no address for SSH yet.
 
     ``known_hosts`` is the file of the controller in which the keys of rented machines are kept, by the number of the
     instance: the next one at the same address and port is another machine.
@@ -120,7 +120,7 @@ def host_of(
 
 
 def status_of(instance: Instance) -> str:
-    """Return what an instance does; one that nothing is known of yet is being created."""
+    """What an instance does; one that nothing is known of yet is being created."""
     return _text(instance.get("actual_status")) or "created"
 
 
@@ -130,7 +130,7 @@ def is_vm(instance: Instance) -> bool:
 
 
 def ssh_address(instance: Instance) -> tuple[str, int] | None:
-    """Return address and port for SSH: direct where it is mapped, otherwise vast.ai's proxy, which VMs do not have."""
+    """Address and port for SSH: direct where it is mapped, otherwise vast.ai's proxy, which VMs do not have."""
     ports = outer_ports(instance)
     if "22/tcp" in ports:
         return ports["22/tcp"]
@@ -142,7 +142,7 @@ def ssh_address(instance: Instance) -> tuple[str, int] | None:
 
 
 def outer_ports(instance: Instance) -> dict[str, tuple[str, int]]:
-    """Return where each port (`8000/tcp`) is reached from outside; nothing while the API does not know it."""
+    """Where each port (`8000/tcp`) is reached from outside; nothing while the API does not know it."""
     address, ports = _address(instance.get("public_ipaddr")), instance.get("ports")
     if isinstance(ports, str):
         ports = _json(ports)
@@ -163,7 +163,7 @@ def chosen(
     statuses: Collection[str],
     known: Collection[str] | None,
 ) -> list[HostVariables]:
-    """Return the hosts with one of the labels (patterns) and statuses; with ``known`` only rentals of those ids."""
+    """The hosts with one of the labels (patterns) and statuses; with ``known`` only rentals of those ids."""
     found = []
     for host in hosts:
         label = str(host.get("vast_label", ""))
@@ -191,7 +191,7 @@ def _ssh_arguments(number: int, known_hosts: str) -> str:
 
 
 def _address(value: object) -> str | None:
-    """Return a name or address, None for anything else: ssh would take one that begins with a dash for an option."""
+    """A name or address, None for anything else: ssh would take one that begins with a dash for an option."""
     text = _text(value)
     return text if _ADDRESS.fullmatch(text) else None
 
@@ -221,7 +221,7 @@ def _rounded(value: object, digits: int, per: float = 1) -> float | None:
 
 
 def _text(value: object) -> str:
-    """Return a text without the blanks that the API leaves around some, and without what moves a terminal's cursor."""
+    """A text without the blanks that the API leaves around some, and without what moves a terminal's cursor."""
     text = value if isinstance(value, str) else ""
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 

@@ -104,7 +104,7 @@ class Rental:
 
     @property
     def label(self) -> str:
-        """Return the label that its instance carries."""
+        """The label that its instance carries."""
         return label_of(self.id, self.deadline)
 
     @property
@@ -122,7 +122,7 @@ class Book:
 
 
 def mark_of(ledger: Path) -> str:
-    """Return the six characters with which the ids of this ledger begin.
+    """The six characters with which the ids of this ledger begin.
 
     They are made of machine, user and folder, and not kept: whoever loses the ledger still knows its own labels. Two
     clones, users or machines have marks of their own.
@@ -133,17 +133,17 @@ def mark_of(ledger: Path) -> str:
 
 
 def new_id(mark: str = "") -> str:
-    """Return the id of a rental that is about to be asked for; ``mark`` is the ledger's."""
+    """The id of a rental that is about to be asked for; ``mark`` is the ledger's."""
     return mark + secrets.token_hex(5)
 
 
 def label_of(rental_id: str, deadline: int) -> str:
-    """Return the label of an instance."""
+    """The label of an instance."""
     return f"drafthouse-{rental_id}-{deadline}"
 
 
 def id_of(label: object) -> str | None:
-    """Return the id in a label of ours, None in any other."""
+    """The id in a label of ours, None in any other."""
     found = LABEL.fullmatch(str(label or ""))
     return found.group(1) if found else None
 
@@ -180,7 +180,7 @@ def record(path: Path, event: str, rental_id: str, **facts: Any) -> None:
 
 
 def rentals(path: Path) -> Mapping[str, Rental]:
-    """Return what was ever rented, by id, in the order in which it was.
+    """What was ever rented, by id, in the order in which it was.
 
     Raises DrafthouseError; `read` tells of damage.
     """
@@ -188,7 +188,7 @@ def rentals(path: Path) -> Mapping[str, Rental]:
 
 
 def read(path: Path) -> Book:
-    """Return what the ledger says; an empty one where there is none yet.
+    """What the ledger says; an empty one where there is none yet.
 
     Raises DrafthouseError where it cannot be read.
     """
@@ -297,7 +297,7 @@ def _damaged(path: Path, number: int, why: str) -> Problem:
 
 
 def _seal(text: str) -> str:
-    """Return a JSON object with its checksum before it."""
+    """A JSON object with its checksum before it."""
     return f'{{"sum": "{_sum(text)}", {text[1:]}'
 
 

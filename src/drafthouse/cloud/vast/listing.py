@@ -101,7 +101,7 @@ def due_at(row: Instance, rental: Rental) -> float:
 
 
 def _overdue(row: Instance, rental: Rental, now: float) -> str:
-    """Return what to say of an instance that should have ended itself and did not, '' of any other."""
+    """What to say of an instance that should have ended itself and did not, '' of any other."""
     late_s, number = now - due_at(row, rental), row["id"]
     if late_s < OVERDUE_S:
         return ""
@@ -112,7 +112,7 @@ def _overdue(row: Instance, rental: Rental, now: float) -> str:
 
 
 def cost_an_hour(row: Instance) -> float:
-    """Return what an instance costs an hour as it stands: a stopped one still its disk. Without traffic; $."""
+    """What an instance costs an hour as it stands: a stopped one still its disk. Without traffic; $."""
     prices = row.get("dph_total"), row.get("storage_total_cost")
     whole, disk = (float(price) if isinstance(price, (int, float)) else 0.0 for price in prices)
     return disk if row.get("actual_status") in ("stopped", "exited") else whole

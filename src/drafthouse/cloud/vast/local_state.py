@@ -24,7 +24,7 @@ _LETTERS = string.ascii_letters + string.digits
 
 
 def state_folder(environ: Mapping[str, str] | None = None, root: Path = STATE) -> Path:
-    """Return the folder, which is made if it is not there, for its owner alone. Raises DrafthouseError."""
+    """The folder, which is made if it is not there, for its owner alone. Raises DrafthouseError."""
     named = (os.environ if environ is None else environ).get("DRAFTHOUSE_STATE")
     folder = Path(named).expanduser() if named else root / "rentals"
     try:
@@ -46,7 +46,7 @@ def state_folder(environ: Mapping[str, str] | None = None, root: Path = STATE) -
 
 
 def kept_key(profile: str, folder: Path | None = None) -> str:
-    """Return the API key of a profile's rented servers; one is made where none is kept. Raises DrafthouseError.
+    """The API key of a profile's rented servers; one is made where none is kept. Raises DrafthouseError.
 
     Several that ask at the same time get the same one.
     """
@@ -79,7 +79,7 @@ def kept_key(profile: str, folder: Path | None = None) -> str:
 
 
 def key_file(profile: str, folder: Path | None = None) -> Path:
-    """Return where the key of a profile is kept."""
+    """Where the key of a profile is kept."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", profile).lstrip(".") or "_"
     return (folder or state_folder()) / "keys" / name
 

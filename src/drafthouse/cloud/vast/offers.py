@@ -66,12 +66,12 @@ class Price:
 
     @property
     def hour(self) -> float:
-        """Return what an hour costs with everything in it."""
+        """What an hour costs with everything in it."""
         return self.box + self.disk + self.traffic
 
     @property
     def total(self) -> float:
-        """Return what the run costs to its deadline."""
+        """What the run costs to its deadline."""
         return self.hour * self.hours
 
 
@@ -84,12 +84,12 @@ class Choice:
 
     @property
     def number(self) -> int:
-        """Return the offer's number, which the request to rent it carries."""
+        """The offer's number, which the request to rent it carries."""
         return int(self.offer["id"])
 
 
 def query_of(resolved: ResolvedProfile, limits: Limits) -> Query:
-    """Return the search for offers that satisfy ``resolved``; DrafthouseError where nobody rents out such hardware."""
+    """The search for offers that satisfy ``resolved``; DrafthouseError where nobody rents out such hardware."""
     rental = resolved["rental"]
     if not rental["vast_names"]:
         raise one_problem(
@@ -129,20 +129,20 @@ def query_of(resolved: ResolvedProfile, limits: Limits) -> Query:
 
 
 def country_of(offer: Offer) -> str:
-    """Return the two letters of the country where a machine is, '' where that is not told."""
+    """The two letters of the country where a machine is, '' where that is not told."""
     found = _COUNTRY.search(str(offer.get("geolocation") or ""))
     return found.group() if found else ""
 
 
 def driver_number(version: str) -> int:
-    """Return a driver's version as the search compares it: 580.95.05 is 580095005. 0 for what is none."""
+    """A driver's version as the search compares it: 580.95.05 is 580095005. 0 for what is none."""
     parts = [int(part) if part.isdigit() else 0 for part in version.split(".")[:3]]
     major, minor, patch = [*parts, 0, 0, 0][:3]
     return (major * 1000 + minor) * 1000 + patch
 
 
 def priced(offer: Priced, rental: Rental, hours: float) -> Price:
-    """Return the price of an hour on ``offer`` (or of an instance: both have these fields) with everything in it.
+    """The price of an hour on ``offer`` (or of an instance: both have these fields) with everything in it.
 
     Where the answer has no price of the bare box, its total counts as one: the disk is then counted twice rather
     than not at all.
@@ -155,7 +155,7 @@ def priced(offer: Priced, rental: Rental, hours: float) -> Price:
 
 
 def figures_of(instance: Priced, offer: Priced) -> Priced:
-    """Return the prices that an instance shows; those that it does not (yet) are the offer's, which had all of them."""
+    """The prices that an instance shows; those that it does not (yet) are the offer's, which had all of them."""
 
     def shown(key: str) -> object:
         return instance.get(key) if _is_figure(instance.get(key)) else offer.get(key)
@@ -169,7 +169,7 @@ def figures_of(instance: Priced, offer: Priced) -> Priced:
 
 
 def unfit(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> list[str]:
-    """Return why ``offer`` does not do; empty where it does. A figure that is missing counts as one that fails."""
+    """Why ``offer`` does not do; empty where it does. A figure that is missing counts as one that fails."""
     rental = resolved["rental"]
     least = {
         "gpu_ram": rental["memory_mib"] * MEMORY_TOLERANCE,
@@ -211,7 +211,7 @@ def unfit(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> list[str]:
 
 
 def choices(offers: Iterable[Offer], resolved: ResolvedProfile, limits: Limits) -> list[Choice]:
-    """Return the offers that fit, the cheapest first; at one price the more reliable, then the faster line."""
+    """The offers that fit, the cheapest first; at one price the more reliable, then the faster line."""
     fitting = [
         Choice(offer, priced(offer, resolved["rental"], limits.hours))
         for offer in offers
@@ -229,7 +229,7 @@ def choices(offers: Iterable[Offer], resolved: ResolvedProfile, limits: Limits) 
 
 
 def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits) -> DrafthouseError:
-    """Return what to say where no offer fits: the cheapest price there is, or what each offer lacks."""
+    """What to say where no offer fits: the cheapest price there is, or what each offer lacks."""
     rental = resolved["rental"]
     needed = (
         f"{rental['devices']} x {' or '.join(rental['vast_names'])}, {rental['disk_gb']} GB of disk, driver"
@@ -253,7 +253,7 @@ def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits
 
 
 def offers_table(found: Sequence[Choice], boxes: int = 1) -> str:
-    """Return the offers that fit as a table, prices by part; the first ``boxes`` are those that are rented."""
+    """The offers that fit as a table, prices by part; the first ``boxes`` are those that are rented."""
     shown = max(_SHOWN, boxes)
     more = f"\nand {len(found) - shown} more" if len(found) > shown else ""
     return table(HEAD, [_row(one) for one in found[:shown]], WHOLE) + more
@@ -281,7 +281,7 @@ def _is_verified(offer: Offer) -> bool:
 
 
 def _number(offer: Priced, key: str) -> float:
-    """Return a figure of an answer; 0 where it is missing or none, which every least value is above."""
+    """A figure of an answer; 0 where it is missing or none, which every least value is above."""
     value = offer.get(key)
     return float(value) if _is_figure(value) else 0.0  # type: ignore[arg-type]  # _is_figure has looked
 

@@ -65,7 +65,7 @@ def rent(
 
 
 def offered(world: World, resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> list[Choice]:
-    """Return the offers to rent, and those behind them; DrafthouseError where they are not enough."""
+    """The offers to rent, and those behind them; DrafthouseError where they are not enough."""
     offers = world.client.offers(query_of(resolved, limits))
     found = choices(offers, resolved, limits)
     if not found:
@@ -135,7 +135,7 @@ class _Renting:
                 self._drop(one, error)
 
     def _room(self, but: Attempt | None) -> float:
-        """Return what one more box may cost beside those that are there; $ an hour."""
+        """What one more box may cost beside those that are there; $ an hour."""
         return self.fleet.max_total - math.fsum(one.price.hour for one in self.live if one is not but) + _ROUNDING
 
     def _look(self, waiting: Sequence[Attempt]) -> None:
@@ -176,7 +176,7 @@ class _Renting:
                 self.world.tell(f"offer {one.choice.number}: {error.problems[0].found}; no more boxes are requested")
 
     def _over(self) -> Outcome:
-        """Return what runs; DrafthouseError where nothing does, or all were wanted."""
+        """What runs; DrafthouseError where nothing does, or all were wanted."""
         fleet, boxes = self.fleet, [one.box for one in self.live if one.box is not None]
         copies = self._end_copies()
         if len(boxes) == fleet.boxes:
@@ -200,7 +200,7 @@ class _Renting:
             return []
 
     def _short(self, boxes: Sequence[Rented]) -> DrafthouseError:
-        """Return why there are fewer boxes than were asked for."""
+        """Why there are fewer boxes than were asked for."""
         problems = list(dict.fromkeys(problem for error in self.failed for problem in error.problems))
         kind = next((type(one) for one in self.failed if isinstance(one, StillBilling)), None)
         if self.fleet.boxes > 1 and (boxes or self.fleet.all_or_nothing):

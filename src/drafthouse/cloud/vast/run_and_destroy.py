@@ -105,7 +105,7 @@ def _after(status: int, policy: str, world: World, hosts: Collection[str] | None
 
 
 def _worked_on(open_ones: Sequence[Rental], world: World, hosts: Collection[str] | None) -> list[Rental]:
-    """Return the rentals that the run was about; one without a number is found by its label, as the inventory does."""
+    """The rentals that the run was about; one without a number is found by its label, as the inventory does."""
     if hosts is None:
         return list(open_ones)
     meant = [one for one in open_ones if str(one.instance) in hosts]
@@ -118,7 +118,7 @@ def _worked_on(open_ones: Sequence[Rental], world: World, hosts: Collection[str]
 
 
 def _lost(world: World, hosts: Collection[str] | None) -> list[Problem]:
-    """Return what the run may have been about besides: what the ledger has lost, or has as ended."""
+    """What the run may have been about besides: what the ledger has lost, or has as ended."""
     try:
         found = compared(world.client, world.ledger)
     except VastError as error:
@@ -139,7 +139,7 @@ def _not_compared(why: str) -> Problem:
 
 
 def left_as_they_are(meant: Collection[Rental], policy: str) -> list[str]:
-    """Return what to say of boxes that go on: what each costs, until when, and what ends it."""
+    """What to say of boxes that go on: what each costs, until when, and what ends it."""
     why = "" if policy == "never" else " (the run did not succeed)"
     lines = [f"DESTROY={policy}{why}: still billing"]
     for one in meant:
@@ -176,7 +176,7 @@ def _ended(meant: Sequence[Rental], world: World) -> None:
 
 
 def by_the_ledger(ledger: Path, meant: Collection[Rental]) -> Problem:
-    """Return what to say of rentals that could not be looked after: those that are open in the ledger."""
+    """What to say of rentals that could not be looked after: those that are open in the ledger."""
     known = rentals(ledger)
     left = [known[one.id] for one in meant if one.id in known and known[one.id].is_open]
     numbers = ", ".join(
@@ -201,7 +201,7 @@ def fate_of(client: VastClient, number: int) -> str:
 
 
 def words_of(row: Instance | None, number: int) -> str:
-    """Return the same of what it answered."""
+    """The same of what it answered."""
     if row is None:
         return "it is gone from vast.ai and bills nothing"
     status = row.get("actual_status") or "being created"

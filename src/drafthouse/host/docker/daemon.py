@@ -71,7 +71,7 @@ class Daemon:
     # --- what is there ------------------------------------------------------------------------------
 
     def text(self) -> str:
-        """Return the file's text; "" where there is no file."""
+        """The file's text; "" where there is no file."""
         try:
             raw = self.path.read_bytes()
         except FileNotFoundError:
@@ -86,7 +86,7 @@ class Daemon:
         return ours if isinstance(ours, dict) else {}, before if isinstance(before, str) else None
 
     def flags(self) -> list[str]:
-        """Return the words with which the engine was started: a key that is also among them keeps it from starting."""
+        """The words with which the engine was started: a key that is also among them keeps it from starting."""
         return [word for word in command_of(self._pid())[1:] if word]
 
     # --- the change ---------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Daemon:
 
     @staticmethod
     def _busy(info: EngineInfo) -> int:
-        """Return how many containers a restart would stop."""
+        """How many containers a restart would stop."""
         return 0 if info.get("LiveRestoreEnabled") else int(info.get("ContainersRunning", 0))
 
     def _refuse_what_would_harm(self, plan: Plan, info: EngineInfo, restart_busy: bool) -> None:
@@ -308,7 +308,7 @@ class Daemon:
         return f"it did not answer within {self.timeout_s:.0f} s. {self._journal(begun)}".strip()
 
     def _journal(self, since: float) -> str:
-        """Return the engine's own reason from its journal, on one line."""
+        """The engine's own reason from its journal, on one line."""
         done = run(
             [
                 "journalctl",
@@ -350,7 +350,7 @@ class Daemon:
         return self.api.answers() and time.time() - age_s > self.path.stat().st_mtime + 1.0
 
     def _pid(self) -> int:
-        """Return the engine's process; 0, which none has, where it does not run."""
+        """The engine's process; 0, which none has, where it does not run."""
         said = self._property("MainPID")
         return int(said) if said.isdigit() else 0
 
@@ -383,6 +383,6 @@ def _replace(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def _data_root(text: str, path: Path) -> str:
-    """Return where the engine keeps its data according to the file."""
+    """Where the engine keeps its data according to the file."""
     settings = daemon_json.parse(text.encode(), str(path))
     return str(settings.get("data-root") or "/var/lib/docker")

@@ -75,7 +75,7 @@ def make_plan(
 
 
 def nvidia_configured(ctk: str, text: str, where: str = DAEMON_JSON) -> dict[str, Json]:
-    """Return the settings that nvidia-ctk makes of ``text``, tried on a copy."""
+    """The settings that nvidia-ctk makes of ``text``, tried on a copy."""
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         copy = Path(folder) / "daemon.json"
         copy.write_text(text, "utf-8")
@@ -103,7 +103,7 @@ def run(command: Sequence[str], timeout_s: float = _COMMAND_S) -> subprocess.Com
 
 
 def last_line(text: str) -> str:
-    """Return what a program said last, as a message shows it."""
+    """What a program said last, as a message shows it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return daemon_json.shown(lines[-1])[:500] if lines else "(it said nothing)"
 

@@ -19,7 +19,7 @@ class _Listed(TypedDict):
 
 
 def listed() -> list[str]:
-    """Return the names of the images that were derived here; none where no engine answers."""
+    """The names of the images that were derived here; none where no engine answers."""
     try:
         found: list[_Listed] = DockerApi(timeout_s=_API_S).call("GET", "/images/json", filters=_FILTERS) or []
     except (OSError, EngineError):

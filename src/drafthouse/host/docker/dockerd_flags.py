@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def option(words: Sequence[str], name: str) -> str:
-    """Return the value of ``--name VALUE`` or ``--name=VALUE``, the last one; "" where there is none."""
+    """The value of ``--name VALUE`` or ``--name=VALUE``, the last one; "" where there is none."""
     value = ""
     for index, word in enumerate(words):
         if word == name and index + 1 < len(words):
@@ -17,7 +17,7 @@ def option(words: Sequence[str], name: str) -> str:
 
 
 def without(words: Sequence[str], name: str) -> list[str]:
-    """Return ``words`` without an option and its value."""
+    """``words`` without an option and its value."""
     kept, skip = [], False
     for word in words:
         if skip:

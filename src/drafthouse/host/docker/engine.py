@@ -88,7 +88,7 @@ class Decision:
 
 
 def decide(seen: Seen, source: str, nvidia: str) -> Decision:
-    """Return what to install; DrafthouseError holds every reason why that cannot be.
+    """What to install; DrafthouseError holds every reason why that cannot be.
 
     ``source`` is `docker` or `distribution`, ``nvidia`` `auto`, `always` or `never`.
     """
@@ -135,7 +135,7 @@ def decide(seen: Seen, source: str, nvidia: str) -> Decision:
 
 
 def leaving(seen: Seen, containers: Sequence[ListedContainer]) -> tuple[str, ...]:
-    """Return the packages to remove; DrafthouseError where that would end what is not ours.
+    """The packages to remove; DrafthouseError where that would end what is not ours.
 
     ``containers`` are those that run, as Docker's API lists them; ours carry the label ``drafthouse.arm``.
     """
@@ -154,7 +154,7 @@ def leaving(seen: Seen, containers: Sequence[ListedContainer]) -> tuple[str, ...
 
 
 def running_containers() -> list[ListedContainer]:
-    """Return the containers that run, as Docker's API lists them; none where no engine answers."""
+    """The containers that run, as Docker's API lists them; none where no engine answers."""
     if not _runs("docker.service"):
         return []
     try:
@@ -164,7 +164,7 @@ def running_containers() -> list[ListedContainer]:
 
 
 def look(users: Sequence[str] = ()) -> Seen:
-    """Return what there is on this box."""
+    """What there is on this box."""
     release = _os_release()
     answer, rootless = _answer()
     command = _real_command()
@@ -305,7 +305,7 @@ def _unknown_release(seen: Seen, source: str) -> list[Problem]:
 
 
 def docker_distribution(seen: Seen) -> str:
-    """Return the folder of Docker's repository for this box, `debian` or `ubuntu`; "" where there is none."""
+    """The folder of Docker's repository for this box, `debian` or `ubuntu`; "" where there is none."""
     if not seen.codename:
         return ""
     if seen.os_id in ("debian", "ubuntu"):
@@ -314,7 +314,7 @@ def docker_distribution(seen: Seen) -> str:
 
 
 def _of_distribution(seen: Seen) -> list[str]:
-    """Return the distribution's names for engine, client and compose. Only the first is needed in any case."""
+    """The distribution's names for engine, client and compose. Only the first is needed in any case."""
     engine, client, *compose = _DISTRIBUTION_PACKAGES
     named = [engine]
     if seen.candidates.get(client):
@@ -344,7 +344,7 @@ def _os_release() -> dict[str, str]:
 
 
 def _answer() -> tuple[EngineVersion, bool]:
-    """Return what answers on the engine's socket, and whether that runs without root."""
+    """What answers on the engine's socket, and whether that runs without root."""
     # A stopped engine is not woken through its socket: it may be broken, and a look changes nothing.
     if not _runs("docker.service") and _runs("docker.socket"):
         return {}, False
@@ -386,7 +386,7 @@ def _is_snap(command: str) -> bool:
 
 
 def _rootless_users() -> tuple[str, ...]:
-    """Return the users whose own dockerd runs, by name or number."""
+    """The users whose own dockerd runs, by name or number."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -398,14 +398,14 @@ def _rootless_users() -> tuple[str, ...]:
 
 
 def _installed(names: Sequence[str]) -> dict[str, str]:
-    """Return the versions of those of ``names`` that are wholly installed."""
+    """The versions of those of ``names`` that are wholly installed."""
     lines = _said("dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev} ${Version}\n", *names).splitlines()
     fields = (line.split() for line in lines)
     return {words[0]: words[2] for words in fields if len(words) == 3 and words[1] == "ii"}
 
 
 def _candidates(names: Sequence[str]) -> dict[str, str]:
-    """Return the version that apt would install of each of ``names``, without those it does not know."""
+    """The version that apt would install of each of ``names``, without those it does not know."""
     found, name = {}, ""
     for line in _said("apt-cache", "policy", *names).splitlines():
         if line and not line.startswith(" "):

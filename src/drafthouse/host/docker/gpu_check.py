@@ -95,7 +95,7 @@ def _run(api: DockerApi, image: str, gpu: bool, devices: Sequence[str]) -> tuple
 
 
 def _image() -> bytes:
-    """Return a root file system as a tar: a shell, the C library and its loader, and the folders that are needed."""
+    """A root file system as a tar: a shell, the C library and its loader, and the folders that are needed."""
     shell = os.path.realpath(shutil.which("sh") or "/bin/sh")
     libraries = linked(_ldd(shell))
     c_library = next((Path(path).parent for path in libraries if Path(path).name.startswith("libc.so")), None)
@@ -120,13 +120,13 @@ def _image() -> bytes:
 
 
 def _placed(path: str) -> str:
-    """Return where a file of the box lies in the image, whose /bin and /lib are links into /usr."""
+    """Where a file of the box lies in the image, whose /bin and /lib are links into /usr."""
     name = path.lstrip("/")
     return f"usr/{name}" if name.partition("/")[0] in _MERGED else name
 
 
 def linked(ldd: Iterable[str]) -> list[str]:
-    """Return the files that a program needs, from the lines that `ldd` prints; nothing for a static one."""
+    """The files that a program needs, from the lines that `ldd` prints; nothing for a static one."""
     found = []
     for line in ldd:
         match = re.match(r"\s*(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)", line)

@@ -43,7 +43,7 @@ class Image:
 
 
 def on_box(name: str, api: DockerApi | None = None) -> Image | None:
-    """Return the image of that name, None where the box has none. Raises DrafthouseError where the engine refuses."""
+    """The image of that name, None where the box has none. Raises DrafthouseError where the engine refuses."""
     try:
         found: _Inspected = (api or DockerApi(timeout_s=_ASK_S)).call("GET", f"/images/{name}/json")
     except EngineError as error:
@@ -66,7 +66,7 @@ def require_on_box(name: str, api: DockerApi | None = None) -> None:
 
 
 def in_registry(name: str, api: DockerApi | None = None) -> str:
-    """Return the digest that a tag has in its registry now; '' where the registry does not say (it wants a login)."""
+    """The digest that a tag has in its registry now; '' where the registry does not say (it wants a login)."""
     try:
         answer = (api or DockerApi(timeout_s=_ASK_S)).call("GET", f"/distribution/{name}/json")
         return str(answer["Descriptor"]["digest"])
@@ -75,7 +75,7 @@ def in_registry(name: str, api: DockerApi | None = None) -> str:
 
 
 def check(name: str, wanted: str, wanted_id: str = "", api: DockerApi | None = None) -> Checked:
-    """Return what is known of an image.
+    """What is known of an image.
 
     ``wanted``: the digest it was pinned with, '' at first use. ``wanted_id``: the id that image had, for one that came
     here without a registry. Raises DrafthouseError where the tag means other bytes now, here or in the registry.
@@ -103,14 +103,14 @@ def name_it(pulled: str, name: str, api: DockerApi | None = None) -> None:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """Return repository and tag of ``host:5000/some/name:tag``; without a tag it is `latest`, as for Docker itself."""
+    """Repository and tag of ``host:5000/some/name:tag``; without a tag it is `latest`, as for Docker itself."""
     folder, slash, last = name.rpartition("/")
     base, _, tag = last.partition(":")
     return f"{folder}{slash}{base}", tag or "latest"
 
 
 def _base(name: str) -> str:
-    """Return the last word of an image's repository, without its tag or digest."""
+    """The last word of an image's repository, without its tag or digest."""
     return _parts(name.partition("@")[0])[0].rpartition("/")[2]
 
 

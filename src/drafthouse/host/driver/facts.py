@@ -87,7 +87,7 @@ class DriverFacts(TypedDict):
 
 
 def read_driver(sys: str = "/sys", proc: str = "/proc", managed_by: str = "") -> DriverFacts:
-    """Return the facts, as `policy.choose` takes them.
+    """The facts, as `policy.choose` takes them.
 
     ``managed_by``: the file that our own role puts down before it touches a package.
     """
@@ -125,7 +125,7 @@ def os_release(text: str) -> OsRelease:
 
 
 def read_lspci(text: str) -> list[PciDevice]:
-    """Return the NVIDIA devices in the output of `lspci -nn -D`, of every class."""
+    """The NVIDIA devices in the output of `lspci -nn -D`, of every class."""
     found: list[PciDevice] = []
     for line in text.splitlines():
         match = _LSPCI_LINE.match(line)
@@ -145,7 +145,7 @@ def read_lspci(text: str) -> list[PciDevice]:
 
 
 def _pci(sys: Path) -> list[PciDevice]:
-    """Return NVIDIA's devices: sysfs is the truth, lspci adds names, and devices where sysfs shows none."""
+    """NVIDIA's devices: sysfs is the truth, lspci adds names, and devices where sysfs shows none."""
     listed = {device["address"]: device for device in read_lspci(said("lspci", "-nn", "-D"))}
     for device in pci_devices(sys):
         known = listed.get(device["address"])
@@ -154,7 +154,7 @@ def _pci(sys: Path) -> list[PciDevice]:
 
 
 def pci_devices(sys: Path = Path("/sys")) -> list[PciDevice]:
-    """Return NVIDIA's devices of every class that sysfs shows, which knows no names; `is_gpu` tells the GPUs."""
+    """NVIDIA's devices of every class that sysfs shows, which knows no names; `is_gpu` tells the GPUs."""
     found: list[PciDevice] = []
     for folder in sorted((sys / "bus/pci/devices").glob("*")):
         vendor, number, kind = (
@@ -173,7 +173,7 @@ def is_gpu(device: PciDevice) -> bool:
 
 
 def _loaded(proc: Path) -> LoadedModule:
-    """Return the module that the kernel runs."""
+    """The module that the kernel runs."""
     text = text_in(proc / "driver/nvidia/version")
     found = re.search(r"^NVRM version:.*?Module.*?\s(\d+(?:\.\d+)+)\s", text, re.MULTILINE)
     return {"version": found[1], "open": "Open Kernel Module" in text} if found else {}
@@ -185,7 +185,7 @@ def _modules(proc: Path) -> list[str]:
 
 
 def _secure_boot(sys: Path) -> bool:
-    """Return whether the firmware checks signatures; False where there is no UEFI."""
+    """Whether the firmware checks signatures; False where there is no UEFI."""
     try:
         content = (sys / _SECURE_BOOT).read_bytes()
     except OSError:
@@ -194,7 +194,7 @@ def _secure_boot(sys: Path) -> bool:
 
 
 def _module_key_enrolled() -> bool:
-    """Return whether a key that DKMS signs with is one of those that the firmware trusts."""
+    """Whether a key that DKMS signs with is one of those that the firmware trusts."""
     for path in _MODULE_KEYS:
         if Path(path).exists() and "already enrolled" in said("mokutil", "--test-key", path, any_status=True):
             return True
@@ -202,7 +202,7 @@ def _module_key_enrolled() -> bool:
 
 
 def _packages() -> dict[str, InstalledPackage]:
-    """Return the installed packages that matter here, by name."""
+    """The installed packages that matter here, by name."""
     form = "${db:Status-Abbrev}\t${binary:Package}\t${Version}\n"
     found: dict[str, InstalledPackage] = {}
     for line in said("dpkg-query", "-W", "-f", form).splitlines():
@@ -214,7 +214,7 @@ def _packages() -> dict[str, InstalledPackage]:
 
 
 def _users(proc: Path) -> list[GpuUser]:
-    """Return the processes that hold one of NVIDIA's devices open."""
+    """The processes that hold one of NVIDIA's devices open."""
     found: list[GpuUser] = []
     for folder in sorted(proc.glob("[0-9]*")):
         command = text_in(folder / "comm").strip()

@@ -101,7 +101,7 @@ def from_where(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Pr
 
 
 def _headers(facts: DriverFacts) -> list[str]:
-    """Return the headers that DKMS builds with: the running kernel's, and those that come with its next version."""
+    """The headers that DKMS builds with: the running kernel's, and those that come with its next version."""
     flavours = sorted(
         found[1]
         for name in facts["packages"]
@@ -111,7 +111,7 @@ def _headers(facts: DriverFacts) -> list[str]:
 
 
 def _nvidias(distribution: str, plan: Plan, wishes: Wishes) -> tuple[list[str], list[str]]:
-    """Return the packages of NVIDIA's repository: those that are needed, and those to take where they exist."""
+    """The packages of NVIDIA's repository: those that are needed, and those to take where they exist."""
     opened = plan.open
     if distribution == "debian":
         if wishes.compute_only:
@@ -140,7 +140,7 @@ def _nvidias(distribution: str, plan: Plan, wishes: Wishes) -> tuple[list[str], 
 
 
 def _distributions_own(distribution: str, plan: Plan, facts: DriverFacts, wishes: Wishes) -> list[str]:
-    """Return the distribution's own packages. Ubuntu keeps the branch in the name; Debian has one branch a release."""
+    """The distribution's own packages. Ubuntu keeps the branch in the name; Debian has one branch a release."""
     if distribution == "debian":
         kernel = "nvidia-open-kernel-dkms" if plan.open else "nvidia-kernel-dkms"
         libraries = ["libcuda1", "nvidia-smi"] if wishes.compute_only else ["nvidia-driver", "nvidia-smi"]
@@ -159,7 +159,7 @@ def _distributions_own(distribution: str, plan: Plan, facts: DriverFacts, wishes
 
 
 def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = False) -> dict[str, list[str]]:
-    """Return what to install, with exact versions for the driver: {needs, pinning, driver}.
+    """What to install, with exact versions for the driver: {needs, pinning, driver}.
 
     ``versions``: for each package the versions that apt can install, newest first. Raises DrafthouseError where a
     package is missing or of an older branch. With ``check`` the kernel's headers may be missing: a bare machine has no
@@ -220,7 +220,7 @@ def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = F
 
 
 def to_hold(facts: DriverFacts) -> list[str]:
-    """Return the driver's packages that nothing keeps at their version yet, in order.
+    """The driver's packages that nothing keeps at their version yet, in order.
 
     unattended-upgrades would replace the libraries below a running module ("Driver/library version mismatch"), which
     shows only when the next container starts. The branch's own pin does not stop that: it lets newer ones through.
@@ -235,12 +235,12 @@ def to_hold(facts: DriverFacts) -> list[str]:
 
 
 def held(facts: DriverFacts) -> list[str]:
-    """Return the driver's packages that somebody holds at their version."""
+    """The driver's packages that somebody holds at their version."""
     return sorted(name for name, found in facts["packages"].items() if found["held"] and _is_driver(name))
 
 
 def leaving(facts: DriverFacts, wishes: Wishes) -> list[str]:
-    """Return the packages to remove with the driver; DrafthouseError where it is not ours, or in use.
+    """The packages to remove with the driver; DrafthouseError where it is not ours, or in use.
 
     None where there is no driver at all, as after an earlier removal.
     """

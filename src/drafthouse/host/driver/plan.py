@@ -65,7 +65,7 @@ class Wishes:
 
     @classmethod
     def of(cls, words: Mapping[str, Any]) -> Wishes:
-        """Return the wishes of a role's variables, as Ansible hands them over."""
+        """The wishes of a role's variables, as Ansible hands them over."""
         known = {name: words[name] for name in cls.__dataclass_fields__ if name in words}
         return cls(**known)
 
@@ -110,18 +110,18 @@ class Plan:
     warnings: list[str] = field(default_factory=list)
 
     def as_dict(self) -> PlanFacts:
-        """Return plain data."""
+        """Plain data."""
         return cast("PlanFacts", asdict(self))
 
 
 def branch_of(version: str) -> int:
-    """Return the driver branch in a version of a driver or a package (`1:580.95.05-1ubuntu1`: 580); 0 for none."""
+    """The driver branch in a version of a driver or a package (`1:580.95.05-1ubuntu1`: 580); 0 for none."""
     found = re.match(r"(?:\d+:)?(\d+)\.", version)
     return int(found[1]) if found else 0
 
 
 def recognise(devices: Iterable[PciDevice], gpus: Gpus) -> list[Card]:
-    """Return the cards behind PCI devices: by their own id, else by the range it lies in."""
+    """The cards behind PCI devices: by their own id, else by the range it lies in."""
     cards = []
     for device in devices:
         number = device["id"].lower()

@@ -34,7 +34,7 @@ class Left(TypedDict):
 
 
 def choose(facts: DriverFacts, wishes: Wishes, gpus: Gpus) -> Plan:
-    """Return the plan for a box; DrafthouseError holds every reason against touching it."""
+    """The plan for a box; DrafthouseError holds every reason against touching it."""
     devices = [device for device in facts["pci"] if device.get("driver") != "vfio-pci"]
     cards = recognise(devices, gpus)
     smi = read_smi(facts["smi"])
@@ -119,7 +119,7 @@ def _no_gpu(facts: DriverFacts) -> Problem:
 
 
 def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Problem]) -> bool:
-    """Return whether the open kernel modules are to be installed; add what the cards and the wishes make impossible."""
+    """Whether the open kernel modules are to be installed; add what the cards and the wishes make impossible."""
     usable = [card for card in cards if card.cuda13]
     older = [card for card in cards if not card.cuda13]
     if not usable:
@@ -196,7 +196,7 @@ def _named(cards: Iterable[Card]) -> str:
 
 
 def _waiting_for_reboot(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
-    """Return why a reboot alone will do, or '' where it will not: what is installed is right, and not what runs."""
+    """Why a reboot alone will do, or '' where it will not: what is installed is right, and not what runs."""
     loaded = facts["loaded"] or {}
     on_disk = str(facts["module_on_disk"])
     if smi.mismatch:
@@ -219,7 +219,7 @@ def _waiting_for_reboot(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
 
 
 def _no_driver_helps(facts: DriverFacts, smi: Smi, wishes: Wishes, is_open: bool) -> list[Problem]:
-    """Return what to do where the right driver runs and shows no GPU: to install it again would change nothing."""
+    """What to do where the right driver runs and shows no GPU: to install it again would change nothing."""
     loaded = facts["loaded"] or {}
     version, known = str(loaded.get("version", "")), explained(smi.text)
     right = version == facts["module_on_disk"] and bool(loaded.get("open")) == is_open
@@ -337,7 +337,7 @@ def _of_switches(facts: DriverFacts) -> list[str]:
 
 
 def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Left:
-    """Return what is left to do after the installation; raise where it cannot be good.
+    """What is left to do after the installation; raise where it cannot be good.
 
     ``rebooted``: the machine was started again already, so that a second time would not help.
     """

@@ -41,7 +41,7 @@ class Said:
 
     @property
     def why(self) -> str:
-        """Return the last line of what it complained about."""
+        """The last line of what it complained about."""
         return ((self.error.strip() or self.out.strip()).splitlines() or [f"exit status {self.status}"])[-1]
 
 
@@ -63,12 +63,12 @@ def tell(*argv: str) -> Said:
 
 
 def families() -> tuple[int, ...]:
-    """Return the IP families of this kernel: without IPv6 in it there is nothing to filter, and ip6tables fails."""
+    """The IP families of this kernel: without IPv6 in it there is nothing to filter, and ip6tables fails."""
     return firewall.FAMILIES if Path("/proc/net/if_inet6").exists() else (4,)
 
 
 def saved(family: int) -> Said:
-    """Return `iptables-save` of the filter table."""
+    """`iptables-save` of the filter table."""
     return tell(f"{_TOOLS[family == 6]}-save", "-t", "filter")
 
 
@@ -97,7 +97,7 @@ def _status(answers: Mapping[int, Said], family: int) -> int:
 
 
 def _docker_backend() -> tuple[str, str]:
-    """Return Docker's firewall backend and where that is said."""
+    """Docker's firewall backend and where that is said."""
     arguments, where = _dockerd_arguments()
     if (backend := docker_backend("", arguments)) != "iptables":
         return backend, where
@@ -111,7 +111,7 @@ def _value_of(option: str, arguments: Sequence[str]) -> str:
 
 
 def _dockerd_arguments() -> tuple[list[str], str]:
-    """Return how dockerd runs; where it does not, how systemd would start it."""
+    """How dockerd runs; where it does not, how systemd would start it."""
     for comm in Path("/proc").glob("[0-9]*/comm"):
         # An engine inside a container has a network, and a firewall, of its own.
         if text_in(comm).strip() == "dockerd" and _network(comm.parent) == _network(Path("/proc/self")):
@@ -122,7 +122,7 @@ def _dockerd_arguments() -> tuple[list[str], str]:
 
 
 def _network(process: Path) -> str:
-    """Return which network namespace a process is in, '' where that is not ours to know."""
+    """Which network namespace a process is in, '' where that is not ours to know."""
     try:
         return str((process / "ns/net").readlink())
     except OSError:
@@ -130,12 +130,12 @@ def _network(process: Path) -> str:
 
 
 def _nftables() -> tuple[str, ...]:
-    """Return nftables' tables of this box, as `family name`."""
+    """Nftables' tables of this box, as `family name`."""
     return tuple(line.removeprefix("table ") for line in tell("nft", "list", "tables").out.splitlines())
 
 
 def session() -> firewall.Session | None:
-    """Return the SSH connection that we run in: sudo drops its variable, an ancestor of ours still has it."""
+    """The SSH connection that we run in: sudo drops its variable, an ancestor of ours still has it."""
     process = os.getpid()
     while process > 1:
         for word in text_in(f"/proc/{process}/environ").split("\0"):
@@ -148,14 +148,14 @@ def session() -> firewall.Session | None:
 
 
 def ssh_ports(running: firewall.Session | None) -> set[int]:
-    """Return the ports that SSH answers on: the running connection's, and sshd's own; 22 where nobody knows."""
+    """The ports that SSH answers on: the running connection's, and sshd's own; 22 where nobody knows."""
     told = [line.split() for line in tell("sshd", "-T").out.splitlines()]
     found = {int(words[1]) for words in told if words[0] == "port"}
     return found | ({running.server_port} if running else set()) or {22}
 
 
 def kept(family: int) -> str:
-    """Return the confirmed rules of one family as they stand in their file, '' where there are none."""
+    """The confirmed rules of one family as they stand in their file, '' where there are none."""
     return text_in(f"{KEPT}/rules.v{family}")
 
 
@@ -170,7 +170,7 @@ def write(path: str, content: str, mode: int) -> None:
 
 
 def differing(files: Mapping[str, str], modes: Mapping[str, int]) -> list[str]:
-    """Return which of our files are missing, differ, or may be read by whom they shall not."""
+    """Which of our files are missing, differ, or may be read by whom they shall not."""
     return [
         path
         for path, content in files.items()
@@ -279,6 +279,6 @@ def remove(program: str, units: Sequence[str]) -> None:
 
 
 def leftovers(units: Sequence[str]) -> list[str]:
-    """Return what of our files is on the box."""
+    """What of our files is on the box."""
     paths = [PROGRAM, KEPT, *(f"{UNITS}/{unit}" for unit in units)]
     return [path for path in paths if Path(path).exists()]

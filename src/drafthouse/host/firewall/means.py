@@ -11,7 +11,7 @@ from ...core.errors import Problem
 
 
 def docker_backend(daemon_json: str, arguments: Sequence[str]) -> str:
-    """Return which firewall Docker writes its rules with: ``iptables`` unless its file or command line says otherwise.
+    """Which firewall Docker writes its rules with: ``iptables`` unless its file or command line says otherwise.
 
     ``nftables`` exists since Docker 29.0.0 (https://docs.docker.com/engine/network/firewall-nftables/).
     """
@@ -39,7 +39,7 @@ class Means:
 
 
 def refusals(means: Means) -> list[Problem]:
-    """Return why this box's firewall is not one that we can write rules for."""
+    """Why this box's firewall is not one that we can write rules for."""
     problems = []
     if not means.root:
         problems.append(

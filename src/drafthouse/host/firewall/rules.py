@@ -64,7 +64,7 @@ class Session:
 
     @property
     def family(self) -> int:
-        """Return 4 or 6."""
+        """4 or 6."""
         return ipaddress.ip_address(self.client).version
 
 
@@ -88,7 +88,7 @@ def wishes(
     group: Sequence[str] = (),
     group_ports: Sequence[str] = (),
 ) -> Wishes:
-    """Return the wishes, checked; raises DrafthouseError with all that is wrong.
+    """The wishes, checked; raises DrafthouseError with all that is wrong.
 
     ``ssh_ports`` are the ports that SSH answers on: a wish to filter one of them is refused.
     """
@@ -158,7 +158,7 @@ def _in_order(networks: Iterable[Network]) -> tuple[Network, ...]:
 
 
 def _range_problems(ranges: Iterable[str], ssh_ports: Set[int]) -> list[Problem]:
-    """Return what is wrong with ranges of ports; SSH's port among them would lock out whoever is not of the group."""
+    """What is wrong with ranges of ports; SSH's port among them would lock out whoever is not of the group."""
     problems = []
     for text in ranges:
         first, last = (int(part) for part in text.split(":")) if _RANGE.fullmatch(text) else (0, 0)
@@ -188,7 +188,7 @@ def _not_a_network(text: str, error: ValueError, where: str) -> Problem:
 
 
 def trial_problems(seconds: int) -> list[Problem]:
-    """Return what is wrong with the time (in seconds) after which unconfirmed rules are taken back."""
+    """What is wrong with the time (in seconds) after which unconfirmed rules are taken back."""
     if SHORTEST_TRIAL_S <= seconds <= LONGEST_TRIAL_S:
         return []
     return [
@@ -203,7 +203,7 @@ def trial_problems(seconds: int) -> list[Problem]:
 
 
 def rules(wished: Wishes, family: int) -> list[str]:
-    """Return the rules of one family, as iptables-save prints them: Docker's path first, then the box's own."""
+    """The rules of one family, as iptables-save prints them: Docker's path first, then the box's own."""
     sources = [_source(network) for network in wished.allow if network.version == family]
     allowed = {port: [] if port in wished.closed else sources for port in wished.ports}
     return [
@@ -252,7 +252,7 @@ def _input_rules(wished: Wishes, sources: Sequence[str], port: int, family: int)
 
 
 def _client_rules(wished: Wishes, to_port: str, port: int, family: int) -> list[str]:
-    """Return what keeps one client from taking all there is: who has too many is refused, who is too quick has to wait.
+    """What keeps one client from taking all there is: who has too many is refused, who is too quick has to wait.
 
     A client is an address; over IPv6 the /64 that every customer has of their own. Only a connection's first packet is
     looked at, and one that is dropped is sent again a second later.
@@ -272,7 +272,7 @@ def _client_rules(wished: Wishes, to_port: str, port: int, family: int) -> list[
 
 
 def own_connection(session: Session | None, family: int) -> list[str]:
-    """Return the rule that keeps the running SSH connection, whatever else is on trial; none for the other family."""
+    """The rule that keeps the running SSH connection, whatever else is on trial; none for the other family."""
     if session is None or session.family != family:
         return []
     source = ipaddress.ip_network(session.client)
@@ -281,7 +281,7 @@ def own_connection(session: Session | None, family: int) -> list[str]:
 
 
 def restore_text(lines: Sequence[str]) -> str:
-    """Return the body of an iptables-restore transaction that makes our chains exactly ``lines``."""
+    """The body of an iptables-restore transaction that makes our chains exactly ``lines``."""
     # With --noflush naming a chain empties it, and no other.
     return "".join(f"{line}\n" for line in [*(f":{chain} - [0:0]" for chain in OURS), *lines])
 
@@ -321,7 +321,7 @@ def in_place(found: Ours, wanted: Sequence[str]) -> bool:
 
 
 def shown(found: Ours) -> str:
-    """Return what is ours as text, for a diff."""
+    """What is ours as text, for a diff."""
     jumps = [f"-A {parent} -j {chain}  # place {place}" for parent, chain, place in found.jumps]
     return "".join(
         f"{line}\n" for line in [*jumps, *(line for chain in sorted(found.rules) for line in found.rules[chain])]
@@ -329,7 +329,7 @@ def shown(found: Ours) -> str:
 
 
 def would_be(found: Ours, wanted: Sequence[str]) -> Ours:
-    """Return what would be ours after ``wanted`` was put in place where ``found`` is now."""
+    """What would be ours after ``wanted`` was put in place where ``found`` is now."""
     jumps = [(PARENT_OF[chain], chain, 1) for chain in reversed(OURS) if chain == INPUT or found.docker_user]
     by_chain = {chain: [line for line in wanted if line.split()[1] == chain] for chain in OURS}
     return Ours(by_chain, tuple(jumps), found.docker_user)

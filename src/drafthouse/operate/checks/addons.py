@@ -24,7 +24,7 @@ _NO_GATEWAY = "drafthouse_gateway is not set"
 
 @undisturbed
 def gateway(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return whether the gateway lets the key through, and nothing else."""
+    """Whether the gateway lets the key through, and nothing else."""
     wished, found = resolved["gateway"], facts["gateway"]
     if not wished:
         return not_here(_NO_GATEWAY)
@@ -39,7 +39,7 @@ def gateway(resolved: Run, facts: DoctorFacts) -> Finding:
 
 @undisturbed
 def certificate(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return how long the gateway's certificate holds."""
+    """How long the gateway's certificate holds."""
     wished, found = resolved["gateway"], facts["gateway"]
     if not wished:
         return not_here(_NO_GATEWAY)
@@ -58,7 +58,7 @@ def certificate(resolved: Run, facts: DoctorFacts) -> Finding:
 
 @undisturbed
 def monitoring(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return whether Prometheus reads everything; without a server of the profile there is nothing to read."""
+    """Whether Prometheus reads everything; without a server of the profile there is nothing to read."""
     wished, found = monitoring_of(resolved), facts["monitoring"]
     if not wished["prometheus"]:
         return not_here("drafthouse_monitoring is not set")
@@ -72,7 +72,7 @@ def monitoring(resolved: Run, facts: DoctorFacts) -> Finding:
 
 @undisturbed
 def watchdog(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return whether the watchdog runs, and looks."""
+    """Whether the watchdog runs, and looks."""
     if "watchdog" not in resolved["site"]:
         return not_here("drafthouse_watchdog is not set")
     found, now = facts["watchdog"], facts["clock"]["time"]

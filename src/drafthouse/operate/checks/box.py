@@ -30,7 +30,7 @@ _CLOCK_WARNS_S, _CLOCK_FAILS_S = 5.0, 300.0
 
 
 def system(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether engines are built for such a machine."""
+    """Whether engines are built for such a machine."""
     box, machine = facts["box"], resolved["hardware"].get("machine", "x86_64")
     if (box["system"], box["machine"]) == ("Linux", machine):
         return None
@@ -51,7 +51,7 @@ def root(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def python_version(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether the box's own Python runs our programs."""
+    """Whether the box's own Python runs our programs."""
     box = facts["box"]
     if tuple(int(part) for part in box["python"].split(".")[:2]) >= _OLDEST_PYTHON:
         return None
@@ -63,7 +63,7 @@ def python_version(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def python_venv(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether virtual environments can be made, or what makes them be installed."""
+    """Whether virtual environments can be made, or what makes them be installed."""
     box = facts["box"]
     if box["can_make_environments"] or manages_host(resolved, box):
         return None
@@ -75,7 +75,7 @@ def python_venv(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def memory(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether the arms of a step fit into what is free of the box's own memory."""
+    """Whether the arms of a step fit into what is free of the box's own memory."""
     box = facts["box"]
     fits = {name: arm["fit"]["reserved"] for name, arm in resolved["arms"].items()}
     needed = max(sum(fits[arm] for arm in step["arms"]) for step in resolved["experiment"]["steps"])
@@ -91,7 +91,7 @@ def memory(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def shared_memory(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether /dev/shm is large enough in what somebody else has started; our containers get the box's own."""
+    """Whether /dev/shm is large enough in what somebody else has started; our containers get the box's own."""
     needed, found = resolved.get("shared_memory", 0), facts["box"].get("shared_memory")
     if not needed or (found is not None and found >= needed):
         return None
@@ -104,7 +104,7 @@ def shared_memory(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def writable(resolved: Run, facts: DoctorFacts) -> list[Finding]:
-    """Return the folders of ours that this user cannot write to."""
+    """The folders of ours that this user cannot write to."""
     return [
         fail(
             f"{path} cannot be written by this user",
@@ -161,7 +161,7 @@ def _room(wanted: list[tuple[str, int, str, str]], disk: dict[str, int], managed
 
 
 def room_to_go_on(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return whether there is room for what an engine writes while it serves."""
+    """Whether there is room for what an engine writes while it serves."""
     needed, places = f"{_DISK_WARNS / GB:.0f} GB free for logs, caches and results", facts["disk"]
     shown = ", ".join(f"{place['free'] / GB:.1f} GB free at {path}" for path, place in sorted(places.items()))
     free = min(place["free"] for place in places.values())
@@ -174,7 +174,7 @@ def room_to_go_on(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def clock(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return whether the box's clock agrees with this machine's, or where they are one, whether it is synchronised."""
+    """Whether the box's clock agrees with this machine's, or where they are one, whether it is synchronised."""
     here, needed = facts["clock"], f"within {_CLOCK_WARNS_S:.0f} s of this machine's"
     do = "enable time synchronisation (timedatectl set-ntp true), or correct the clock that is wrong"
     if here["controller"] is None:
@@ -193,7 +193,7 @@ def clock(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def deadline(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether somebody watches over a rented box's deadline; nothing where it has none."""
+    """Whether somebody watches over a rented box's deadline; nothing where it has none."""
     found, needed = facts.get("deadline"), "a deadline watch that destroys this box when its time is over"
     if not found:
         return None

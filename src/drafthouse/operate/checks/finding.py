@@ -37,7 +37,7 @@ class Finding:
     name: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        """Return plain data, for JSON."""
+        """Plain data, for JSON."""
         return {"id": self.id, "name": self.name, **asdict(self)}
 
     @property
@@ -62,12 +62,12 @@ def ok(found: str, needed: str = "") -> Finding:
 
 
 def warn(found: str, needed: str, do: str) -> Finding:
-    """Return what works now, and may not tomorrow."""
+    """What works now, and may not tomorrow."""
     return Finding(WARN, found, needed, do)
 
 
 def fail(found: str, needed: str, do: str) -> Finding:
-    """Return what does not work, or is open where it must be closed."""
+    """What does not work, or is open where it must be closed."""
     return Finding(FAIL, found, needed, do)
 
 
@@ -77,20 +77,20 @@ def not_here(why: str) -> Finding:
 
 
 def of_problem(problem: Problem | Mapping[str, str], status: str = FAIL) -> Finding:
-    """Return a problem, as the rest of the library tells one, as a finding."""
+    """A problem, as the rest of the library tells one, as a finding."""
     said = problem.as_dict() if isinstance(problem, Problem) else problem
     where = f"{said['where']}: " if said.get("where") else ""
     return Finding(status, where + said["found"], said["needed"], said["do"])
 
 
 def exit_code(findings: Iterable[Mapping[str, str] | Finding]) -> int:
-    """Return DONE, WARNED where one warns, FAILED where one fails or nothing was looked at."""
+    """DONE, WARNED where one warns, FAILED where one fails or nothing was looked at."""
     found = {one.status if isinstance(one, Finding) else one["status"] for one in findings}
     return FAILED if FAIL in found or not found else WARNED if WARN in found else DONE
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Return how many of which kind: ``9 ok, 1 warning, 2 failed, 3 skipped``."""
+    """How many of which kind: ``9 ok, 1 warning, 2 failed, 3 skipped``."""
     well, warns, fails, skipped = (sum(one.status == status for one in findings) for status in STATUSES)
     parts = [count(warns, "warning")] if warns else []
     parts += [f"{number} {_SHOWN[status]}" for status, number in ((FAIL, fails), (NOT_HERE, skipped)) if number]
@@ -98,5 +98,5 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def report(host: str, findings: Sequence[Finding]) -> list[str]:
-    """Return what the doctor says of one box: a line each, and their sum as the last one."""
+    """What the doctor says of one box: a line each, and their sum as the last one."""
     return [*(f"  {one.line}" for one in findings), f"{host}: {summary(findings)}"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def firewall(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return what differs from the rules that the role confirmed."""
+    """What differs from the rules that the role confirmed."""
     found = facts["firewall"]
     needed = "our chains as confirmed, first in INPUT and DOCKER-USER, for IPv4 and IPv6"
     if found["not_here"]:
@@ -59,7 +59,7 @@ def _difference(one: FamilyFacts) -> str:
 
 
 def _guarded(lines: Sequence[str]) -> set[int]:
-    """Return the ports for which our INPUT chain ends in DROP."""
+    """The ports for which our INPUT chain ends in DROP."""
     found = set()
     for rule in lines:
         words = rule.split()

@@ -33,7 +33,7 @@ _OTHER_PROFILE = "choose a profile for this GPU: make profiles"
 
 
 def gpu_or_driver_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return what `gpu` does; nothing where the host phase installs the driver first, and the GPU is asked for then."""
+    """What `gpu` does; nothing where the host phase installs the driver first, and the GPU is asked for then."""
     box, choice = facts["box"], facts["box"].get("gpu_choice")
     answers = bool(box["gpus"] or (choice and choice["listed"]))
     comes = manages_host(resolved, box) and not resolved.get("rented_vm")
@@ -41,7 +41,7 @@ def gpu_or_driver_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether the GPUs of the profile are there, among those that were chosen where some were."""
+    """Whether the GPUs of the profile are there, among those that were chosen where some were."""
     hardware, box = resolved["hardware"], facts["box"]
     if not has_gpu(resolved):
         return None
@@ -85,7 +85,7 @@ def _no_gpu(box: BoxFacts, needed: str) -> Finding:
 
 
 def gpu_of_driver(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return what `gpu` does, unless a driver that is at odds with its library shows none."""
+    """What `gpu` does, unless a driver that is at odds with its library shows none."""
     if not has_gpu(resolved):
         return not_here(f"the profile runs on a CPU: {resolved['hardware']['name']}")
     if read_smi(facts["driver"]["smi"]).mismatch:
@@ -98,7 +98,7 @@ def _running(driver: DriverFacts, smi: Smi) -> str:
 
 
 def driver_version(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return whether the driver is new enough for the engine's CUDA."""
+    """Whether the driver is new enough for the engine's CUDA."""
     needed, smi = str(resolved["rental"]["driver"]), read_smi(facts["driver"]["smi"])
     engine = f"{resolved['engine']['name']} {resolved['engine']['version']}"
     version = _running(facts["driver"], smi)
@@ -115,7 +115,7 @@ def driver_version(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def driver_library(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return whether the module that runs, the module on the disk and the library are of one version."""
+    """Whether the module that runs, the module on the disk and the library are of one version."""
     driver, needed = facts["driver"], "kernel module and library of the same version"
     smi, loaded, on_disk = read_smi(driver["smi"]), driver["loaded"].get("version", ""), driver["module_on_disk"]
     if smi.mismatch:
@@ -131,7 +131,7 @@ def driver_library(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def kernel_log(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return what the kernel's log says of the GPUs since the box started."""
+    """What the kernel's log says of the GPUs since the box started."""
     needed = "no failure of a GPU since the box started"
     if facts["kernel_log"] is None:
         return not_here("only root may read the kernel's log")
@@ -143,7 +143,7 @@ def kernel_log(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def cuda_libraries(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return whether the driver's branch can run the CUDA libraries of the engine's own environment."""
+    """Whether the driver's branch can run the CUDA libraries of the engine's own environment."""
     versions = facts["environment"]["versions"]
     found = [version for name, version in versions.items() if name.startswith("nvidia-cuda-run")]
     if not found:
@@ -160,7 +160,7 @@ def cuda_libraries(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def driver_held(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return whether an upgrade may replace the driver under the running module."""
+    """Whether an upgrade may replace the driver under the running module."""
     if not resolved["site"]["manage_host"]:
         return not_here("Drafthouse does not manage the driver here (drafthouse_manage_host: false)")
     needed = "driver packages on hold: an upgrade under a running module makes the GPU unusable"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def not_run_into(resolved: Run, facts: DoctorFacts) -> list[Finding]:
-    """Return what a profile would run into: wrong answers and crashes that it does not accept by name."""
+    """What a profile would run into: wrong answers and crashes that it does not accept by name."""
     return [
         fail(
             f"{issue['id']}: {issue['what']}; {effect_of(issue)}",
@@ -32,7 +32,7 @@ def not_run_into(resolved: Run, facts: DoctorFacts) -> list[Finding]:
 
 @undisturbed
 def in_log(resolved: Run, facts: DoctorFacts) -> Answer:
-    """Return which known issue shows in the engine's log; nothing where none that the profile matches has a sign."""
+    """Which known issue shows in the engine's log; nothing where none that the profile matches has a sign."""
     signed = [issue for issue in resolved["known_issues"] if issue["signature"]]
     if not signed:
         return None

@@ -22,7 +22,7 @@ _CLOSED, _OPEN = "closed", "open"
 
 
 def free(resolved: Run, facts: DoctorFacts) -> list[Finding]:
-    """Return the engine's ports on which somebody listens who is none of ours."""
+    """The engine's ports on which somebody listens who is none of ours."""
     host = resolved["site"]["host"]
     return [
         of_problem(taken(port, listener, host))
@@ -32,7 +32,7 @@ def free(resolved: Run, facts: DoctorFacts) -> list[Finding]:
 
 
 def inside(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return who listens on the ports of engine and monitoring, and for whom."""
+    """Who listens on the ports of engine and monitoring, and for whom."""
     site, listening = resolved["site"], facts["listening"]
     if strangers := free(resolved, facts):
         found, needed = ("; ".join(getattr(one, word) for one in strangers) for word in ("found", "needed"))
@@ -62,7 +62,7 @@ def _wide(addresses: Sequence[str]) -> list[str]:
 
 
 def gateway_mapped(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return a gateway's port that the platform maps to nothing: nobody would ever reach the address it prints."""
+    """A gateway's port that the platform maps to nothing: nobody would ever reach the address it prints."""
     first = facts["box"].get("first_process")
     wished, mapped = gateway_of(resolved["site"]), first["ports"] if first else None
     if wished is None or not mapped or str(wished["port"]) in mapped:
@@ -78,7 +78,7 @@ def gateway_mapped(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def doors(resolved: Run, addresses: Sequence[str], rented: FirstProcess | None) -> list[Door]:
-    """Return where another machine shall knock.
+    """Where another machine shall knock.
 
     Addresses of a provider are shared: behind a port that it does not map to us stands another one's box. ``rented`` is
     what the box's first process was told (`first_process.facts`); None where the box is nobody's rented one.
@@ -92,7 +92,7 @@ def doors(resolved: Run, addresses: Sequence[str], rented: FirstProcess | None) 
 
 
 def outside(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return what another machine found behind the doors."""
+    """What another machine found behind the doors."""
     seen, needed = facts["outside"], "open for drafthouse_allow_cidrs only"
     if problem := seen.get("problem"):
         return of_problem(problem, WARN)
@@ -115,7 +115,7 @@ def outside(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def _wanted(resolved: Run, port: int, source: str) -> str | None:
-    """Return how a port shall be found by somebody at ``source``; None where both are right."""
+    """How a port shall be found by somebody at ``source``; None where both are right."""
     site, gateway, monitoring = resolved["site"], resolved["gateway"], monitoring_of(resolved)
     if not site["manage_host"]:
         return _OPEN if gateway and port == gateway["port"] else _CLOSED

@@ -192,7 +192,7 @@ CHECKS = (
 
 
 def preflight_problems(resolved: Run, box: BoxFacts, *, prepared: bool = False) -> list[Problem]:
-    """Return everything that keeps ``resolved`` from running on ``box`` (facts of `box_facts.read_box`).
+    """Everything that keeps ``resolved`` from running on ``box`` (facts of `box_facts.read_box`).
 
     ``prepared``: only what the host phase should have made true is asked.
     """
@@ -205,7 +205,7 @@ def preflight_problems(resolved: Run, box: BoxFacts, *, prepared: bool = False) 
 
 
 def diagnose(resolved: Run, facts: DoctorFacts, parts: Sequence[str] = ()) -> list[Finding]:
-    """Return what the doctor finds in ``parts``, in all of them where none is named.
+    """What the doctor finds in ``parts``, in all of them where none is named.
 
     A part of which something could not be read is a failed check with the reason: a sick box is what the doctor is for.
     Raises DrafthouseError.

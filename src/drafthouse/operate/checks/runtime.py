@@ -28,7 +28,7 @@ _SERVE_DO = "make with the profile's name"
 
 
 def docker_or_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether Docker is there, or can be installed: where the host is managed, as root."""
+    """Whether Docker is there, or can be installed: where the host is managed, as root."""
     if manages_host(resolved, facts["box"]) or facts["box"]["has_docker"]:
         return None
     why = "" if resolved["site"]["manage_host"] else " (drafthouse_manage_host: false)"
@@ -40,7 +40,7 @@ def docker_or_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def docker_answers(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return whether Docker answers; where it does not, nothing else is known of it."""
+    """Whether Docker answers; where it does not, nothing else is known of it."""
     needed, docker = "a container engine that responds", facts["docker"]
     if docker["error"]:
         return fail(docker["error"], needed, "check `systemctl status docker` and `journalctl -u docker -n 50`")
@@ -48,7 +48,7 @@ def docker_answers(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def nvidia_toolkit(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether containers can be given a GPU."""
+    """Whether containers can be given a GPU."""
     docker = facts["docker"]
     if docker["error"]:
         return None
@@ -60,7 +60,7 @@ def nvidia_toolkit(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def cdi(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether each specification of the GPUs was made of the driver that runs."""
+    """Whether each specification of the GPUs was made of the driver that runs."""
     if facts["docker"]["error"]:
         return None
     needed, files = "a CDI specification of the running driver", facts["docker"]["cdi"]
@@ -75,7 +75,7 @@ def cdi(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def container_gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether the container that runs sees the GPUs: all of the box, or those that were chosen."""
+    """Whether the container that runs sees the GPUs: all of the box, or those that were chosen."""
     docker = facts["docker"]
     if docker["error"]:
         return None
@@ -94,7 +94,7 @@ def container_gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def new_container(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return what a container that was run for the purpose has shown, where that was asked for."""
+    """What a container that was run for the purpose has shown, where that was asked for."""
     proof = facts["docker"].get("proof")
     if not proof:
         return None
@@ -102,7 +102,7 @@ def new_container(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def image(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether the engine's image is there, and what runs is made of it."""
+    """Whether the engine's image is there, and what runs is made of it."""
     docker, wanted = facts["docker"], str(resolved["engine"]["image"])
     if docker["error"]:
         return None
@@ -125,7 +125,7 @@ def _short(image_id: str) -> str:
 
 
 def log_rotation(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether every log of the engine is bounded."""
+    """Whether every log of the engine is bounded."""
     if not in_docker(resolved):
         return _supervised_logs(facts["logs"])
     return None if facts["docker"]["error"] else _container_logs(facts["docker"]["containers"])
@@ -168,7 +168,7 @@ def _supervised_logs(logs: LogFacts) -> Finding:
 
 
 def glibc(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether the engine's wheels can be loaded here: asked before any of them is fetched."""
+    """Whether the engine's wheels can be loaded here: asked before any of them is fetched."""
     install, found = resolved["engine"]["install"], facts["box"]["glibc"]
     needed = install.get("glibc") if install else None
     if not needed or (found and number(found) >= number(needed)):
@@ -181,7 +181,7 @@ def glibc(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def engine_program(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return whether the site's own server is there, where it names one."""
+    """Whether the site's own server is there, where it names one."""
     program = resolved["engine"].get("program")
     if not program or program in facts["box"].get("present", ()):
         return None
@@ -191,7 +191,7 @@ def engine_program(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def engine_environment(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return whether the engine's environment is whole, starts, and holds what is pinned."""
+    """Whether the engine's environment is whole, starts, and holds what is pinned."""
     engine, environment = resolved["engine"], facts["environment"]
     if "program" in engine:
         return ok(engine["program"], "the site's own program")
@@ -214,6 +214,6 @@ def engine_environment(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def pins(packages: Sequence[str]) -> dict[str, str]:
-    """Return {package: version} of requirements with one exact version, names as an index normalises them."""
+    """{package: version} of requirements with one exact version, names as an index normalises them."""
     exact = (pin_of(text).partition("==") for text in packages if PINNED.match(text))
     return {package: version for package, _, version in exact}

@@ -49,13 +49,13 @@ def of_served(look: Callable[[Run, DoctorFacts, ServedFacts], Finding]) -> Look:
 
 
 def served_arm(resolved: Run, found: Sequence[ServedFacts]) -> ServedFacts | None:
-    """Return the arm of the profile that serves at its port."""
+    """The arm of the profile that serves at its port."""
     mine = (one for one in found if one["running"] and one["profile"] == resolved["profile"])
     return next((one for one in mine if one["port"] in (None, resolved["site"]["port"])), None)
 
 
 def served(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return which arm of the profile serves."""
+    """Which arm of the profile serves."""
     profile = resolved["profile"]
     needed = f"an arm of {profile}"
     if facts["measured"]:
@@ -73,7 +73,7 @@ def served(resolved: Run, facts: DoctorFacts) -> Finding:
 
 
 def as_served(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """Return what runs otherwise than it was served, by the box's own history; nothing where the two agree."""
+    """What runs otherwise than it was served, by the box's own history; nothing where the two agree."""
     if facts["measured"] or not facts["drift"]:
         return None
     do = "make rollback restores the last good server, make with the profile's name serves the clone's current version"
@@ -81,7 +81,7 @@ def as_served(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 
 def api_key(resolved: Run, facts: DoctorFacts) -> Finding:
-    """Return whether the API key is there for its owner alone."""
+    """Whether the API key is there for its owner alone."""
     if problem := facts["key"]["problem"]:
         return of_problem(problem)
     return ok(f"{resolved['key_file']}, readable by its owner only", "a key readable by its owner only")
@@ -89,7 +89,7 @@ def api_key(resolved: Run, facts: DoctorFacts) -> Finding:
 
 @of_served
 def key_required(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Finding:
-    """Return whether a request without the key is refused."""
+    """Whether a request without the key is refused."""
     needed, asked = "401 or 403 to a request without the key", facts["asked"]
     if not resolved["engine"]["has_key"]:
         if resolved["gateway"]:
@@ -105,13 +105,13 @@ def key_required(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Fin
 
 
 def not_opened(resolved: Run, facts: DoctorFacts) -> list[Finding]:
-    """Return what the engine would give away without the key to whoever reaches it, by the catalogue."""
+    """What the engine would give away without the key to whoever reaches it, by the catalogue."""
     return [of_problem(problem) for problem in exposure_problems(resolved, "")]
 
 
 @of_served
 def open_paths(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Finding:
-    """Return whether the engine gives something away without the key to whoever reaches it, path by path."""
+    """Whether the engine gives something away without the key to whoever reaches it, path by path."""
     needed = "401, 403 or 404 to every path without the key if others can reach the engine"
     paths, who = facts["asked"]["paths"], reach(resolved["site"])
     if paths is None:
@@ -133,7 +133,7 @@ def open_paths(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Findi
 
 @of_served
 def engine_answers(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Finding:
-    """Return whether the engine answers requests with tokens."""
+    """Whether the engine answers requests with tokens."""
     asked, now, model = facts["asked"], facts["clock"]["time"], resolved["target"]["served_name"]
     needed = f"tokens from the model '{model}'"
     look = f"make logs; {_MAKE}"
@@ -166,7 +166,7 @@ def engine_answers(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> F
 
 @of_served
 def speculation(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Finding:
-    """Return whether drafts are made while it answers; an arm without speculation must make none."""
+    """Whether drafts are made while it answers; an arm without speculation must make none."""
     needed, asked, arm = "draft counters that increase while it answers", facts["asked"], at_port["arm"]
     if not any(chat["tokens"] for chat in asked["chats"]):
         return not_here("the engine does not answer")
@@ -205,7 +205,7 @@ def speculation(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Find
 
 
 def _drafted(moved: Counts | None, chats: Sequence[Chat]) -> float | None:
-    """Return how many tokens were drafted by the counters, else by the answers; None where neither tells.
+    """How many tokens were drafted by the counters, else by the answers; None where neither tells.
 
     Of TensorRT-LLM's answers only that something was accepted can be known: then it is 1 or more.
     """

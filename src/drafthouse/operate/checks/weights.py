@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def weights(resolved: Run, facts: DoctorFacts) -> list[Finding]:
-    """Return whether each of the profile's weights lies as it was verified; they are named by their ids."""
+    """Whether each of the profile's weights lies as it was verified; they are named by their ids."""
     return [
         replace(_one(resolved["profile"], item, facts["weights"][item["id"]]), name=f"weights {item['id']}")
         for item in resolved["weights"]

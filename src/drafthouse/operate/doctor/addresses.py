@@ -15,12 +15,12 @@ _NOT_OUTSIDE = re.compile(r"lo|docker\d+|br-|veth|virbr")
 
 
 def listening(port: int, proc: str = "/proc") -> list[str]:
-    """Return the addresses on which somebody listens on a TCP port, as people write them."""
+    """The addresses on which somebody listens on a TCP port, as people write them."""
     return sorted({_address(digits) for digits, listens, _ in listeners(Path(proc)) if listens == port})
 
 
 def _address(digits: str) -> str:
-    """Return an address of /proc/net/tcp: words of 32 bits, each in the processor's own order."""
+    """An address of /proc/net/tcp: words of 32 bits, each in the processor's own order."""
     words = [int(digits[at : at + 8], 16) for at in range(0, len(digits), 8)]
     address = ipaddress.ip_address(b"".join(struct.pack("=I", word) for word in words))
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
@@ -28,7 +28,7 @@ def _address(digits: str) -> str:
 
 
 def addresses() -> list[str]:
-    """Return the box's global IPv6 addresses, but for those of bridges to its own containers."""
+    """The box's global IPv6 addresses, but for those of bridges to its own containers."""
     rows = [line.split() for line in text_in("/proc/net/if_inet6").splitlines()]
     kept = [row[0] for row in rows if row[3] == "00" and not _NOT_OUTSIDE.match(row[5])]
     return [socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)) for digits in kept]

@@ -71,7 +71,7 @@ _ILL = (OSError, ValueError, LookupError, TypeError, EngineError, subprocess.Sub
 
 
 def read(asked: Asked, given: Given) -> DoctorFacts:
-    """Return the facts for ``asked``; a part of which something could not be read is among the ``unread``."""
+    """The facts for ``asked``; a part of which something could not be read is among the ``unread``."""
     facts: DoctorFacts = {"unread": {}, "clock": _clock(), "outside": {"doors": [], "why": "not probed from outside"}}
     for part, look in _PARTS.items():
         if given["parts"] and part not in given["parts"]:
@@ -148,7 +148,7 @@ def _runtime(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
 
 
 def _environment(asked: Asked) -> EnvironmentFacts:
-    """Return what is known of the engine's environment of the process runtime; nothing where it runs in an image."""
+    """What is known of the engine's environment of the process runtime; nothing where it runs in an image."""
     found: EnvironmentFacts = {"made": False, "python": False, "error": "", "image": "", "versions": {}}
     home = Path(asked["engine"]["home"])
     if asked["site"]["runtime"] != "process" or not (home / STAMP).is_file():
@@ -167,7 +167,7 @@ def _environment(asked: Asked) -> EnvironmentFacts:
 
 
 def _docker(asked: Asked, prove_it: bool = False, devices: Sequence[str] = ()) -> DockerFacts:
-    """Return what is known of Docker; ``devices``: the GPUs that a container is given to prove it, none means all."""
+    """What is known of Docker; ``devices``: the GPUs that a container is given to prove it, none means all."""
     api = DockerApi(timeout_s=_DOCKER_S)
     try:
         info = api.info()
@@ -244,7 +244,7 @@ def _toolkit() -> str:
 
 
 def _cdi(folders: Sequence[str]) -> dict[str, str]:
-    """Return the specifications of NVIDIA's GPUs, by file, with the driver that each was made of."""
+    """The specifications of NVIDIA's GPUs, by file, with the driver that each was made of."""
     found = {}
     for folder in folders:
         for path in sorted(Path(folder).glob("*")):
@@ -276,7 +276,7 @@ def _of_the_box(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
 
 
 def _space(path: str) -> Space:
-    """Return free bytes and inodes; file systems that count no inodes never run out of them."""
+    """Free bytes and inodes; file systems that count no inodes never run out of them."""
     space = os.statvfs(path)
     return {"free": space.f_bavail * space.f_frsize, "inodes": space.f_favail if space.f_files else 1}
 
@@ -332,7 +332,7 @@ def _server(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
 
 
 def _monitoring(wished: WantedMonitoring) -> MonitoringFacts:
-    """Return what is wrong with it, as a problem or None, and how many rules it has evaluated."""
+    """What is wrong with it, as a problem or None, and how many rules it has evaluated."""
     if not wished["prometheus"]:
         return {}
     try:
@@ -349,7 +349,7 @@ def _monitoring(wished: WantedMonitoring) -> MonitoringFacts:
 
 
 def _watchdog(folder: Path) -> WatchdogFacts:
-    """Return whether its program runs, and when it last wrote down what it knows (unix seconds, None: never)."""
+    """Whether its program runs, and when it last wrote down what it knows (unix seconds, None: never)."""
     try:
         written = (folder / STATE).stat().st_mtime
     except OSError:
@@ -358,7 +358,7 @@ def _watchdog(folder: Path) -> WatchdogFacts:
 
 
 def _served(asked: Asked, facts: DoctorFacts) -> list[ServedFacts]:
-    """Return the arms that are there, of any profile."""
+    """The arms that are there, of any profile."""
     runtime = runtime_of(asked["site"]["runtime"], asked["site"]["home"])
     if asked["site"]["runtime"] == "docker":
         docker = facts.get("docker") or _docker(asked)
@@ -380,7 +380,7 @@ def _served(asked: Asked, facts: DoctorFacts) -> list[ServedFacts]:
 
 
 def _programs(asked: Asked) -> dict[str, str]:
-    """Return the programs of our supervisord's configuration, each with its settings as they are written."""
+    """The programs of our supervisord's configuration, each with its settings as they are written."""
     text = Supervisor(Path(asked["site"]["home"]) / "supervisor").written()
     return {match["name"]: match["body"] for match in _PROGRAM.finditer(text)}
 

@@ -22,7 +22,7 @@ _LINES = 3
 
 
 def read_watch(folder: Path = Path(FOLDER), now: Clocks | None = None) -> DeadlineFacts | None:
-    """Return the watch of the box, None where it has no deadline (or is not ours to look at)."""
+    """The watch of the box, None where it has no deadline (or is not ours to look at)."""
     if not object_in(folder / "arm.json"):
         return None
     state, now = object_in(folder / "clock.json"), now or clocks()
@@ -35,7 +35,7 @@ def read_watch(folder: Path = Path(FOLDER), now: Clocks | None = None) -> Deadli
 
 
 def _last_words(file: Path) -> list[str]:
-    """Return what the journal says last, each thing once."""
+    """What the journal says last, each thing once."""
     try:
         lines = file.read_text("utf-8", errors="replace").splitlines()[-_LINES:]
         return list(dict.fromkeys(str(json_of(line)["what"])[:200] for line in lines))

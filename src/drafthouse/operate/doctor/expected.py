@@ -24,7 +24,7 @@ ASK_TOKENS = 48
 
 
 def asked_of(resolved: Run, own_suite: Suite) -> Asked:
-    """Return what travels to the box in place of the whole profile; ``own_suite``: see `asks_of`."""
+    """What travels to the box in place of the whole profile; ``own_suite``: see `asks_of`."""
     site, gateway = resolved["site"], resolved["gateway"]
     return {
         "profile": resolved["profile"],
@@ -46,7 +46,7 @@ def asked_of(resolved: Run, own_suite: Suite) -> Asked:
 
 
 def monitoring_of(resolved: Run) -> WantedMonitoring:
-    """Return where its programs listen, which ports of them are opened to others, and what Prometheus must read.
+    """Where its programs listen, which ports of them are opened to others, and what Prometheus must read.
 
     ``prometheus`` is its address on the box, '' where there is no monitoring.
     """
@@ -65,7 +65,7 @@ def monitoring_of(resolved: Run) -> WantedMonitoring:
 
 
 def asks_of(resolved: Run, own_suite: Suite) -> list[RequestFields]:
-    """Return the bodies of a few chat requests of the work that the profile is for.
+    """The bodies of a few chat requests of the work that the profile is for.
 
     They are taken out of ``own_suite`` (`tune`), which no experiment has: an engine that looks its drafts up
     remembers what it answered, and a later measurement of the same prompts would look fast. Where it has none of the

@@ -16,7 +16,7 @@ _TOLD = 160
 
 
 def log_signs(signatures: Mapping[str, str], runtime: Runtime, arms: Iterable[str]) -> dict[str, str]:
-    """Return what matched of the logs, by the issue whose signature it is; the last one that stands there.
+    """What matched of the logs, by the issue whose signature it is; the last one that stands there.
 
     Only what a signature matches is told: a log may hold what people asked.
     """

@@ -31,7 +31,7 @@ _PLACE = re.compile(r"\{[^}]*\}")
 
 
 def ask_paths(facts: ResolvedOpenPaths, base: str, key: str) -> PathFacts:
-    """Return what the engine at ``base`` gives; ``key`` is for the list of routes alone, where that is guarded."""
+    """What the engine at ``base`` gives; ``key`` is for the list of routes alone, where that is guarded."""
     gives = {route["path"]: route["gives"] for route in facts["routes"]}
     listed = _listed(base + facts["lists"], key) if facts["lists"] else {}
 
@@ -48,7 +48,7 @@ def ask_paths(facts: ResolvedOpenPaths, base: str, key: str) -> PathFacts:
 
 
 def ask_gateway_paths(facts: ResolvedOpenPaths, health: str, ask: Callable[[str, str], int]) -> PathFacts:
-    """Return the same of the gateway: ``ask`` takes a method and a path. Its own /health is for everybody."""
+    """The same of the gateway: ``ask`` takes a method and a path. Its own /health is for everybody."""
     gives = {route["path"]: route["gives"] for route in facts["routes"]}
     leave = ("/health", health) if facts["ask"] == "GET" else ()
 
@@ -95,7 +95,7 @@ def _status(url: str, method: str) -> int | None:
 
 
 def _listed(url: str, key: str) -> dict[str, Sequence[str]]:
-    """Return the methods, in small letters, of each path that the engine's OpenAPI has; nothing where it has none."""
+    """The methods, in small letters, of each path that the engine's OpenAPI has; nothing where it has none."""
     for given in ("", key):
         status, text = _request(url, "GET", given)
         if status == 200:

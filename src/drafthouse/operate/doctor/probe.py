@@ -40,7 +40,7 @@ _OF_DRAFTING = tuple({word for engine in DIALECTS.values() for word in engine.of
 
 
 def read_served_key(asked: Asked) -> tuple[KeyFacts, str]:
-    """Return what is wrong with the API key's file, as a problem or None, and the key, which stays in this process."""
+    """What is wrong with the API key's file, as a problem or None, and the key, which stays in this process."""
     try:
         return {"problem": None}, read_key(asked["key_file"])
     except DrafthouseError as error:
@@ -48,7 +48,7 @@ def read_served_key(asked: Asked) -> tuple[KeyFacts, str]:
 
 
 def ask(asked: Asked, key: str, timeout_s: float) -> AskedFacts:
-    """Return what the engine answers; requests stop with the first that shows drafts, or gets no answer."""
+    """What the engine answers; requests stop with the first that shows drafts, or gets no answer."""
     base = f"http://{asked['site']['host']}:{asked['site']['port']}"
     health = _got(base + asked["engine"]["health"], "")[0]
     found: AskedFacts = {
@@ -83,7 +83,7 @@ def _drafting(text: str) -> list[str]:
 
 
 def _drafts(text: str) -> list[int | None]:
-    """Return what an engine's lines count of drafts."""
+    """What an engine's lines count of drafts."""
     read = list(samples(text))
     engine = dialect_of(read[0].name) if read else None
     found = engine.drafted(read) if engine else None
@@ -91,7 +91,7 @@ def _drafts(text: str) -> list[int | None]:
 
 
 def _got(url: str, key: str, timeout_s: float | None = None, body: bytes | None = None) -> tuple[Answered, str]:
-    """Return the status of one request, and the text of its answer. The key is in neither."""
+    """The status of one request, and the text of its answer. The key is in neither."""
     timeout_s = _LOOK_S if timeout_s is None else timeout_s
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if body is not None:
@@ -120,7 +120,7 @@ def _models(text: str) -> list[str]:
 
 
 def _counters(url: str, key: str) -> tuple[str, str]:
-    """Return the lines about drafting, and why there are none; first without the key, as `counters` does."""
+    """The lines about drafting, and why there are none; first without the key, as `counters` does."""
     for given in ("", key):
         answer, text = _got(url, given)
         if answer["status"] == 200:
@@ -153,7 +153,7 @@ def _chat(url: str, key: str, body: RequestFields, timeout_s: float) -> Chat:
 
 
 def ask_gateway(asked: Asked, gateway: Gateway, key: str) -> GatewayFacts:
-    """Return what is wrong with the gateway, and when its certificate ends."""
+    """What is wrong with the gateway, and when its certificate ends."""
     site, certificate = asked["site"], asked["certificate"]
     found: GatewayFacts = {"problem": None, "not_after": None, "tls_error": "", "paths": None}
     try:

@@ -16,7 +16,7 @@ HOST = "vast.ai"
 
 
 def checks(ledger: Path, environ: Mapping[str, str], home: Path) -> list[Finding]:
-    """Return what is wrong with what is rented, a finding each; one alone where all of it is well."""
+    """What is wrong with what is rented, a finding each; one alone where all of it is well."""
     return [replace(one, id=ID, name=ID) for one in _found(ledger, environ, home)]
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def read_weights(path: Path) -> WeightFacts:
-    """Return what lies there."""
+    """What lies there."""
     note = read_note(path)
     folder = path.parent if path.is_file() else path
     return {

@@ -24,7 +24,7 @@ MOST_SHOWN = 5
 
 
 def subjects(one: Kept, two: Kept) -> list[Differing]:
-    """Return what the comparison is about: the facts that differ and may."""
+    """What the comparison is about: the facts that differ and may."""
     sides = [_subject(kept) for kept in (one, two)]
     names = [*sides[0], *(name for name in sides[1] if name not in sides[0])]
     return [
@@ -66,7 +66,7 @@ def _flags(flags: Sequence[Flag] | None) -> str | None:
 
 
 def differences(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
-    """Return what forbids the comparison, and what a reader must know beside it, a sentence each."""
+    """What forbids the comparison, and what a reader must know beside it, a sentence each."""
     against = [*_invalid(one, two), *_conditions(one, two)]
     marks: list[str] = []
     for arm in ARMS:
@@ -118,7 +118,7 @@ def _unequal(words: str, sides: Sequence[object]) -> Iterator[str]:
 
 
 def _thinks(result: ArmResult) -> bool | None:
-    """Return whether the answers of a result begin with thinking, None where nothing tells it."""
+    """Whether the answers of a result begin with thinking, None where nothing tells it."""
     requests = [request for request in requests_of(result) if request.get("status") == "ok"]
     if not any("reasoning_text" in request for request in requests):
         return None
@@ -126,7 +126,7 @@ def _thinks(result: ArmResult) -> bool | None:
 
 
 def _prompts(arm: str, one: ArmResult, two: ArmResult) -> tuple[list[str], list[str]]:
-    """Return where the prompts of an arm, or what the servers made of them, are not the same."""
+    """Where the prompts of an arm, or what the servers made of them, are not the same."""
     sides = [_tokens(result) for result in (one, two)]
     both = [key for key in sides[0] if key in sides[1]]
     if not both:
@@ -159,7 +159,7 @@ def _tokens(result: ArmResult) -> dict[Prompt, int]:
 
 
 def _edited(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
-    """Return the prompts of one name that do not ask for the same in both, or that this cannot be seen."""
+    """The prompts of one name that do not ask for the same in both, or that this cannot be seen."""
     sides = [kept.resolved.get("prompts") for kept in (one, two)]
     silent = [name for name, side in zip("AB", sides, strict=True) if not side]
     if silent:

@@ -42,7 +42,7 @@ MEASURES: tuple[tuple[MeasureName, str, str], ...] = (("tpot_ms", "TPOT", "ms"),
 
 
 def compare(one: Kept, two: Kept, threshold: float | None = None) -> Comparison:
-    """Return two reports side by side, as plain data.
+    """Two reports side by side, as plain data.
 
     ``against`` lists why they may not be compared (empty where they may), ``marks`` what weakens it, ``differs``
     what is compared. ``rows`` hold a measure of a kind and arm: medians in ms and ``change``, how many times
@@ -109,7 +109,7 @@ _CLOCKS: dict[MeasureName, Clock] = {"tpot_ms": measured_tpot, "ttft_ms": _ttft}
 
 
 def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
-    """Return a row for each kind and measure of an arm, over the prompts that both reports have."""
+    """A row for each kind and measure of an arm, over the prompts that both reports have."""
     requests = [requests_of(kept.results[arm]) for kept in (one, two)]
     groups = list(dict.fromkeys(str(request.get("group")) for request in requests[0]))
     declared = {*_declared(one), *_declared(two)}
@@ -140,7 +140,7 @@ def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
 
 
 def _declared(kept: Kept) -> list[str]:
-    """Return the groups that the verdict of a report is about."""
+    """The groups that the verdict of a report is about."""
     scope = kept.report["verdict"].get("scope")
     return (scope.get("groups") if scope else None) or []
 
@@ -163,7 +163,7 @@ def _place(arm: Arm, kind: str, measure: MeasureName) -> str:
 
 
 def _speedups(one: Kept, two: Kept) -> list[SpeedupRow]:
-    """Return what speculation gained in each report, by kind."""
+    """What speculation gained in each report, by kind."""
     sides = [{row["group"]: row["speedup"] for row in kept.report.get("kinds") or []} for kept in (one, two)]
     names = [*sides[0], *(name for name in sides[1] if name not in sides[0])]
     return [{"kind": name, "a": sides[0].get(name), "b": sides[1].get(name)} for name in names]
@@ -229,7 +229,7 @@ def _gates(one: Kept, two: Kept) -> list[ComparedGate]:
 
 
 def _cost(one: Kept, two: Kept) -> list[ComparedCost]:
-    """Return the rows of cost that both reports have, for the speculative arm and its baseline."""
+    """The rows of cost that both reports have, for the speculative arm and its baseline."""
     sides = [
         {row["what"]: row for row in (cost.get("rows") if cost else None) or []}
         for cost in (kept.report.get("cost") for kept in (one, two))
@@ -250,7 +250,7 @@ def _cost(one: Kept, two: Kept) -> list[ComparedCost]:
 
 
 def _regressions(found: Facts, judged: Sequence[MeasureRow], one: Kept, two: Kept, threshold: float) -> list[str]:
-    """Return what is worse in B by more than ``threshold``, where the interval leaves no doubt that it is."""
+    """What is worse in B by more than ``threshold``, where the interval leaves no doubt that it is."""
     worse = [
         f"{_name(row)} is {percent(1 / row['change']['gain'] - 1)} longer "
         f"({span(row['change'])} of A's speed, over {row['change']['n']} prompts)"
@@ -286,7 +286,7 @@ def _earlier(kind: ComparedKind, unit: str) -> Iterator[str]:
 
 
 def _ends(kind: LoadKind, levels: Sequence[float]) -> tuple[float, float] | None:
-    """Return between which loads a kind stops paying; an end outside the ladder is 0 or infinite.
+    """Between which loads a kind stops paying; an end outside the ladder is 0 or infinite.
 
     ``levels`` are those that both reports judge. None where a ladder does not tell it.
     """
@@ -308,7 +308,7 @@ def _ends(kind: LoadKind, levels: Sequence[float]) -> tuple[float, float] | None
 
 
 def _unjudged(found: Facts, judged: Sequence[MeasureRow], one: Kept, two: Kept) -> list[str]:
-    """Return what A shows and B does not, so that nobody takes it for "no regression"; a sentence each."""
+    """What A shows and B does not, so that nobody takes it for "no regression"; a sentence each."""
     missing = []
     for row in judged:
         if row["word"] == TOO_FEW:

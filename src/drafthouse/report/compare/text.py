@@ -17,7 +17,7 @@ Rows = list[list[str]]
 
 
 def compared_text(found: Comparison, width: int = 100) -> str:
-    """Return a comparison for a terminal of ``width`` columns."""
+    """A comparison for a terminal of ``width`` columns."""
     lines = [f"A  {printable(found['a']['label'])}", *_wrapped(found["a"]["sentence"], width)]
     lines += [f"B  {printable(found['b']['label'])}", *_wrapped(found["b"]["sentence"], width)]
     for title, sentences in _sentences(found):
@@ -34,7 +34,7 @@ def _wrapped(text: str | None, width: int) -> list[str]:
 
 
 def compared_markdown(found: Comparison) -> str:
-    """Return a comparison as Markdown, for an issue or the summary of a CI run."""
+    """A comparison as Markdown, for an issue or the summary of a CI run."""
     # The page's module brings Jinja along, which a table in a terminal does not need.
     from ...report.writer import cell  # noqa: PLC0415
 
@@ -51,7 +51,7 @@ def compared_markdown(found: Comparison) -> str:
 
 
 def _sentences(found: Comparison) -> list[tuple[str, Sequence[str]]]:
-    """Return the lists of sentences that are not empty, the gravest first."""
+    """The lists of sentences that are not empty, the gravest first."""
     lists = (
         ("Not comparable", found["against"]),
         ("Regressions", found["regressions"]),
@@ -62,7 +62,7 @@ def _sentences(found: Comparison) -> list[tuple[str, Sequence[str]]]:
 
 
 def _tables(found: Comparison) -> list[tuple[str, list[str], Rows]]:
-    """Return the tables that have a row: title, head, rows."""
+    """The tables that have a row: title, head, rows."""
     nothing: ComparedLoad = {"unit": "", "kinds": [], "rows": []}
     load, accepted = found["load"] or nothing, found["acceptance"]
     tables: list[tuple[str, list[str], Rows]] = [

@@ -43,7 +43,7 @@ ARTICLES_ROWS: tuple[tuple[ArticleMetric, str, bool, str], ...] = (
 
 
 def articles_table(results: Mapping[str, ArmResult]) -> Articles:
-    """Return the articles' three rows: from their own suite where it was run, otherwise from all requests."""
+    """The articles' three rows: from their own suite where it was run, otherwise from all requests."""
     whole = {arm: [r for r in requests_of(results[arm]) if r.get("status") == "ok"] for arm in ARMS}
     chosen = {arm: [r for r in whole[arm] if r.get("suite") == "articles"] for arm in ARMS}
     own = all(chosen.values())

@@ -58,7 +58,7 @@ NOTHING_TOLD: Acceptance = {
 
 
 def lasting(resolved: KeptProfile) -> KeptProfile:
-    """Return what a report keeps of a resolved profile: the same for the same results, so nothing of the moment.
+    """What a report keeps of a resolved profile: the same for the same results, so nothing of the moment.
 
     The state of the box is left out, and for how long it is rented still; of the prompts' text, which is long, a hash
     each stands in its place (``prompts``), so that another report can be seen to have sent the same.
@@ -78,7 +78,7 @@ def build_report(
     ladder: Ladder | None = None,
     judged: Judgement | None = None,
 ) -> Report:
-    """Return everything a report shows, JSON-serialisable and the same for the same results.
+    """Everything a report shows, JSON-serialisable and the same for the same results.
 
     ``host`` is the box's name in the inventory; without it the results' machine names itself. ``stock`` is the
     result of the arm that starts the engine as an article does, where it was measured, ``ladder`` the loads that
@@ -136,7 +136,7 @@ def build_report(
 
 
 def exit_code_of(report: Report) -> int:
-    """Return how a program that shows a report ends: by the verdict's word, and by the warnings beside it."""
+    """How a program that shows a report ends: by the verdict's word, and by the warnings beside it."""
     word = report["verdict"]["word"]
     if word in (INVALID, CANNOT_SAY):
         return exit_codes.FAILED if word == INVALID else exit_codes.CANNOT_SAY
@@ -144,7 +144,7 @@ def exit_code_of(report: Report) -> int:
 
 
 def against_stock(stock: ArmResult, results: Mapping[str, ArmResult], groups: Iterable[str]) -> dict[str, Gain | None]:
-    """Return how each arm compares with the engine as an article starts it, on the verdict's groups.
+    """How each arm compares with the engine as an article starts it, on the verdict's groups.
 
     By the verdict's estimator, the TPOT of stock over that of the arm; None without a pair.
     """
@@ -153,7 +153,7 @@ def against_stock(stock: ArmResult, results: Mapping[str, ArmResult], groups: It
 
 
 def host_of(results: Mapping[str, ArmResult]) -> str:
-    """Return the name the measured machine gives itself, or ``box``."""
+    """The name the measured machine gives itself, or ``box``."""
     for result in results.values():
         machine = result.get("machine")
         before = machine and machine.get("before")
@@ -166,7 +166,7 @@ def host_of(results: Mapping[str, ArmResult]) -> str:
 
 
 def failures(results: Mapping[str, ArmResult]) -> list[Failure]:
-    """Return what did not give a whole answer, a row for each arm and sort, with the first ones by name."""
+    """What did not give a whole answer, a row for each arm and sort, with the first ones by name."""
     rows: list[Failure] = []
     for arm in ARMS:
         requests = requests_of(results[arm])
@@ -204,7 +204,7 @@ def _values(result: ArmResult, measure: Clock) -> list[float]:
 def _kind_row(
     group: str, judged: JudgedGroup, results: Mapping[str, ArmResult], accepted: AcceptanceBySource
 ) -> KindRow:
-    """Return one row of our table: every measure of both arms with its interval, over prompts."""
+    """One row of our table: every measure of both arms with its interval, over prompts."""
     requests = {arm: [r for r in requests_of(results[arm]) if r.get("group") == group] for arm in ARMS}
     first = next(iter(requests["baseline"] + requests["speculative"]), None)
     cells = {name: _cell(requests, measure, larger) for name, _, _, larger, measure in MEASURES}
@@ -231,7 +231,7 @@ def _kind_row(
 
 
 def _cell(requests: Mapping[Arm, Sequence[Request]], measure: Clock, larger: bool) -> Measure:
-    """Return a measure of both arms; ``larger``: whether larger is better."""
+    """A measure of both arms; ``larger``: whether larger is better."""
     prompts = {arm: by_prompt(requests[arm], measure) for arm in ARMS}
     middles = {arm: estimate([median(values) for values in prompts[arm].values()]) for arm in ARMS}
     better, worse = (requests[arm] for arm in (reversed(ARMS) if larger else ARMS))
@@ -256,7 +256,7 @@ def _acceptance(block: Drafted) -> Acceptance:
 
 
 def acceptance(speculative: ArmResult) -> AcceptanceBySource:
-    """Return what was accepted of the drafts: overall, per group, by position in the draft; fractions."""
+    """What was accepted of the drafts: overall, per group, by position in the draft; fractions."""
     groups: dict[str, Acceptance] = {}
     requests = requests_of(speculative)
     for group, block in (speculative.get("groups") or {}).items():
@@ -278,7 +278,7 @@ def _totals(result: ArmResult) -> Totals:
 
 
 def temperatures_of(result: ArmResult) -> list[float]:
-    """Return the temperatures that an arm was asked at, in order."""
+    """The temperatures that an arm was asked at, in order."""
     return sorted({r["temperature"] for r in requests_of(result) if r.get("temperature") is not None})
 
 
@@ -292,7 +292,7 @@ def not_measured(
     load: Load | None = None,
     cost: Cost | None = None,
 ) -> list[str]:
-    """Return what a reader might look for and not find, a sentence each."""
+    """What a reader might look for and not find, a sentence each."""
     spec = results["speculative"]
     if load:
         found = [f"Any load above {shown_level(load['levels'][-1])} {load['unit']}."]

@@ -27,7 +27,7 @@ NOT_TRIED = {
 
 
 def gates_of(verdict: Judgement) -> list[GateRow]:
-    """Return a row for each gate of a verdict: its word, what each arm did, the rule, the first failures by name."""
+    """A row for each gate of a verdict: its word, what each arm did, the rule, the first failures by name."""
     return [
         {
             "name": gate["name"],
@@ -44,7 +44,7 @@ def gates_of(verdict: Judgement) -> list[GateRow]:
 
 
 def gates_not_measured(verdict: Judgement) -> list[str]:
-    """Return a sentence for each gate that was not tried; all of them for a result without gates."""
+    """A sentence for each gate that was not tried; all of them for a result without gates."""
     gates = verdict.get("gates") or []
     tried = {gate["name"]: gate["word"] for gate in gates}
     # One whose prompts were sent, and whose answers tell nothing, says why itself.
@@ -65,7 +65,7 @@ def gates_not_measured(verdict: Judgement) -> list[str]:
 
 
 def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | None:
-    """Return cost and limits of both arms: ``arms`` as computed, ``rows`` as shown; None where nothing is known.
+    """Cost and limits of both arms: ``arms`` as computed, ``rows`` as shown; None where nothing is known.
 
     ``saving`` is what speculation saves at the site's price, by bytes of text where the token counts are in doubt.
 
@@ -83,7 +83,7 @@ def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | N
 
 
 def cost_not_measured(cost: Cost | None) -> list[str]:
-    """Return what of the cost is not known, and why where that was told."""
+    """What of the cost is not known, and why where that was told."""
     arms = list(cost["arms"].values()) if cost else []
     lacking = [
         *([] if any(arm["energy"] for arm in arms) else ["energy per token"]),

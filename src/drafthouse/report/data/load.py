@@ -51,7 +51,7 @@ MOST_KINDS = 3
 
 
 def load_of(ladder: Ladder | None, declared: Sequence[str] = ()) -> Load | None:
-    """Return what a report shows of a ladder; None for none, one it cannot read, or one never begun.
+    """What a report shows of a ladder; None for none, one it cannot read, or one never begun.
 
     ``declared`` are the verdict's kinds, which come first. In ``rows`` speeds are in tokens per second,
     ``goodput`` in requests per second within the limits, latencies in ms, rates fractions; ``speedup`` and
@@ -78,7 +78,7 @@ def load_of(ladder: Ladder | None, declared: Sequence[str] = ()) -> Load | None:
 
 
 def load_warnings(ladder: Ladder | None, resolved: KeptProfile) -> list[str]:
-    """Return what a reader must know before the loads: a ladder that is lacking, or that cannot be read."""
+    """What a reader must know before the loads: a ladder that is lacking, or that cannot be read."""
     if ladder and ladder.get("schema") != SCHEMA:
         return [
             f"the ladder has the schema {ladder.get('schema')!r} but this program reads {SCHEMA!r}: it is not shown"
@@ -140,13 +140,13 @@ def _rows(name: str, levels: Sequence[float], steps: Sequence[LadderStep], found
 
 
 def _ended(arms: Sequence[LoadedArm]) -> str:
-    """Return what ended the steps, of either arm where it was not the same: ``narrow``, ``narrow / time``."""
+    """What ended the steps, of either arm where it was not the same: ``narrow``, ``narrow / time``."""
     words = [listing([ENDED_BY.get(code, code) for code in arm["ended_by"]]) or NOTHING for arm in arms]
     return " / ".join(dict.fromkeys(words))
 
 
 def _arm(steps: Sequence[LadderStep]) -> LoadedArm | None:
-    """Return what an arm's steps at one level gave, the median over its rounds; None where none was begun."""
+    """What an arm's steps at one level gave, the median over its rounds; None where none was begun."""
     if not steps:
         return None
     whole = [step for step in steps if step.get("status") == OK]
@@ -175,7 +175,7 @@ def _arm(steps: Sequence[LadderStep]) -> LoadedArm | None:
 
 
 def _percentiles(steps: Sequence[Spread | None]) -> Spread:
-    """Return the median over the rounds of each percentile."""
+    """The median over the rounds of each percentile."""
     known = [step for step in steps if step]
     return {
         "median": _middle(step.get("median") for step in known),
@@ -185,7 +185,7 @@ def _percentiles(steps: Sequence[Spread | None]) -> Spread:
 
 
 def _power(steps: Sequence[LadderStep]) -> LoadPower:
-    """Return mean power in W and the energy of an output token in J: of the whole GPU, and above its idling.
+    """Mean power in W and the energy of an output token in J: of the whole GPU, and above its idling.
 
     Energy and tokens are of the same time, from the first request to the last answer, so not those of full load alone.
     """
@@ -217,7 +217,7 @@ def _middle(values: Iterable[float | None]) -> float | None:
 
 
 def troubles(steps: Iterable[LadderStep]) -> list[str]:
-    """Return a sentence for each step that was disturbed, restarted or not answered in full."""
+    """A sentence for each step that was disturbed, restarted or not answered in full."""
     found: list[str] = []
     for step in steps:
         where = f"{step.get('arm')}, {step.get('kind')} at {shown_level(step['level'])}, round {step.get('round')}"
@@ -234,14 +234,14 @@ def troubles(steps: Iterable[LadderStep]) -> list[str]:
 
 
 def remarks(ladder: Ladder) -> list[str]:
-    """Return what is to be known of steps that count: the ladder's own notes, and each step's with how often."""
+    """What is to be known of steps that count: the ladder's own notes, and each step's with how often."""
     told = [str(note) for step in ladder["steps"] if step.get("status") == OK for note in step.get("notes") or []]
     own = [str(note) for note in ladder.get("notes") or []]
     return own + [f"{note} ({count(times, 'step')})" for note, times in Counter(told).items()]
 
 
 def with_load(verdict: Judgement, load: Load | None) -> Verdict:
-    """Return a verdict whose sentence also says until which load speculation pays; that part alone is ``load``.
+    """A verdict whose sentence also says until which load speculation pays; that part alone is ``load``.
 
     The word stays what the experiment says. An invalid comparison, one that was too noisy, and wrong output claim
     nothing about loads.
@@ -262,7 +262,7 @@ def with_load(verdict: Judgement, load: Load | None) -> Verdict:
 
 
 def without_claims(load: Load) -> Load:
-    """Return a load with its speeds and without saying where it pays: for an arm whose output is wrong."""
+    """A load with its speeds and without saying where it pays: for an arm whose output is wrong."""
     return {
         **load,
         "kinds": [_kind(kind["kind"], None, kind["declared"]) for kind in load["kinds"]],

@@ -13,7 +13,7 @@ Clock = Callable[[Request], float | None]
 
 
 def field(name: Literal["ttft_ms", "ttfat_ms", "e2el_ms"]) -> Clock:
-    """Return what reads one latency of a whole answer, in ms."""
+    """What reads one latency of a whole answer, in ms."""
 
     def read(request: Request) -> float | None:
         value = request.get(name)
@@ -24,7 +24,7 @@ def field(name: Literal["ttft_ms", "ttfat_ms", "e2el_ms"]) -> Clock:
 
 
 def tokens_per_second(request: Request) -> float | None:
-    """Return an answer's output speed after its first token."""
+    """An answer's output speed after its first token."""
     tpot = measured_tpot(request)
     return 1000.0 / tpot if tpot else None
 
@@ -40,7 +40,7 @@ MEASURES: tuple[tuple[str, str, str, bool, Clock], ...] = (
 
 
 def by_prompt(requests: Iterable[Request], measure: Clock) -> dict[Prompt, list[float]]:
-    """Return the values of every prompt that has some."""
+    """The values of every prompt that has some."""
     found: dict[Prompt, list[float]] = {}
     for request in requests:
         value = measure(request)

@@ -14,7 +14,7 @@ _QUANTISED = re.compile(r"(?i)nvfp4|mxfp4|fp8|awq|gptq|int[48]|w\d+a\d+|\bq\d")
 
 
 def published_beside(resolved: KeptProfile, told: AcceptanceBySource) -> list[PublishedBeside]:
-    """Return what was published of the target beside the length here: of the same data set, else of all prompts.
+    """What was published of the target beside the length here: of the same data set, else of all prompts.
 
     ``well_below`` is said of the same draft at the same K alone; against other prompts only where ours is well below
     all of the published lengths.
@@ -54,7 +54,7 @@ def _well_below(here: float | None, published: float | None) -> bool:
 
 
 def usual_causes(resolved: KeptProfile, temperatures: Sequence[float]) -> list[str]:
-    """Return what usually makes an acceptance lower than the published, the likeliest first."""
+    """What usually makes an acceptance lower than the published, the likeliest first."""
     target = str((resolved.get("target") or {}).get("name") or "the target")
     sampled = [temperature for temperature in temperatures if temperature > 0]
     return [
@@ -68,7 +68,7 @@ def usual_causes(resolved: KeptProfile, temperatures: Sequence[float]) -> list[s
 
 
 def published_warnings(beside: Sequence[PublishedBeside], causes: Sequence[str]) -> list[str]:
-    """Return a sentence where ours is well below what was published: the largest difference, and the usual causes."""
+    """A sentence where ours is well below what was published: the largest difference, and the usual causes."""
     below = [one for one in beside if one["well_below"] and one["here"] and one["length"]]
     if not below:
         return []
@@ -80,5 +80,5 @@ def published_warnings(beside: Sequence[PublishedBeside], causes: Sequence[str])
 
 
 def conditions(one: PublishedBeside) -> str:
-    """Return of what a published figure is, in a few words."""
+    """Of what a published figure is, in a few words."""
     return ", ".join([one["dataset"], *([f"K={one['tokens']}"] if one["tokens"] else []), one["source"]])

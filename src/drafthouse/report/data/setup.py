@@ -40,7 +40,7 @@ MADE_WITH = ("numpy", "matplotlib", "jinja2")
 
 
 def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
-    """Return what was compared, in a few lines: what, and which; ``rounds`` were measured (0: as many as planned)."""
+    """What was compared, in a few lines: what, and which; ``rounds`` were measured (0: as many as planned)."""
     site, engine = resolved.get("site") or {}, resolved.get("engine") or {}
     method, experiment = resolved.get("method") or {}, resolved.get("experiment") or {}
     tokens = method.get("num_speculative_tokens")
@@ -64,31 +64,31 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
 
 
 def _host_of(managed: bool | None, kind: object) -> str:
-    """Return whose the host is to manage; in older results, what kind of box it was."""
+    """Whose the host is to manage; in older results, what kind of box it was."""
     return str(kind or "") if managed is None else "host managed" if managed else "host not managed"
 
 
 def _image(resolved: KeptProfile) -> str:
-    """Return the image that the engine ran in, with the digest that was pinned; '' without one, or in old results."""
+    """The image that the engine ran in, with the digest that was pinned; '' without one, or in old results."""
     name = image_of(resolved) if resolved.get("site") and resolved.get("engine") else None
     digest = resolved.get("image_digest")
     return f"{name}, {digest}" if name and digest else name or ""
 
 
 def _weights(resolved: KeptProfile) -> list[str]:
-    """Return repository and commit of the weights that came from the hub."""
+    """Repository and commit of the weights that came from the hub."""
     items = [item for item in resolved.get("weights") or [] if item.get("source") == "hub"]
     return [f"{item['details']['repo']} at {commit_words(item)}" for item in items]
 
 
 def _remote_code(resolved: KeptProfile) -> list[str]:
-    """Return whose code the engine ran (trust_remote_code)."""
+    """Whose code the engine ran (trust_remote_code)."""
     rows = resolved.get("remote_code") or []
     return [f"{row['repo']} at {row['commit']}" if row["commit"] else row["repo"] for row in rows]
 
 
 def _hardware(resolved: KeptProfile) -> str:
-    """Return what it ran on; of one model over several hosts, how many there are with how many devices each."""
+    """What it ran on; of one model over several hosts, how many there are with how many devices each."""
     entry, span = resolved.get("hardware") or {}, (resolved.get("site") or {}).get("span")
     if not span:
         return _named(entry)
@@ -103,7 +103,7 @@ def _named(entry: object) -> str:
 
 
 def commands(resolved: KeptProfile) -> Commands:
-    """Return the rendered files of both arms and their difference, as ``diff -u`` shows it."""
+    """The rendered files of both arms and their difference, as ``diff -u`` shows it."""
     files = {arm: _files(resolved, arm) for arm in ARMS}
     texts = {arm: {f["path"]: f["content"] for f in files[arm]} for arm in ARMS}
     diff: list[str] = []
@@ -120,7 +120,7 @@ def _files(resolved: KeptProfile, arm: str) -> list[CommandFile]:
 
 
 def flatten(data: object, path: str = "") -> dict[str, Leaf]:
-    """Return nested data as ``{"cpu.model": …, "gpus[0].name": …}``: a leaf for each row of a table."""
+    """Nested data as ``{"cpu.model": …, "gpus[0].name": …}``: a leaf for each row of a table."""
     if isinstance(data, Mapping):
         parts = [(f"{path}.{key}" if path else str(key), value) for key, value in data.items()]
     elif isinstance(data, list) and any(isinstance(item, Mapping | list) for item in data):
@@ -142,7 +142,7 @@ def _side_by_side(one: object, two: object) -> list[SideBySide]:
 
 
 def versions(results: Mapping[str, ArmResult]) -> list[SideBySide]:
-    """Return what the engine says of itself and what made this report, side by side for the two arms."""
+    """What the engine says of itself and what made this report, side by side for the two arms."""
     sides = [{"engine": results[arm].get("engine")} if results[arm].get("engine") else {} for arm in ARMS]
     rows = _side_by_side(*sides)
     for name in MADE_WITH:
@@ -159,13 +159,13 @@ NEVER_EQUAL = ("ready_s", "ready_at_most")
 
 
 def engine_changes(results: Mapping[str, ArmResult]) -> list[SideBySide]:
-    """Return what the engine itself set differently in the two arms, as far as it says (model runner, …)."""
+    """What the engine itself set differently in the two arms, as far as it says (model runner, …)."""
     rows = _side_by_side(*(results[arm].get("engine") for arm in ARMS))
     return [row for row in rows if row["baseline"] != row["speculative"] and row["what"] not in NEVER_EQUAL]
 
 
 def machine_table(results: Mapping[str, ArmResult]) -> list[MachineRow]:
-    """Return machine and state of both arms, a row a fact: before and after the arm, and while it ran."""
+    """Machine and state of both arms, a row a fact: before and after the arm, and while it ran."""
     rows: dict[str, MachineRow] = {}
 
     def of_arm(path: str, arm: Arm) -> Moments:
@@ -185,13 +185,13 @@ def machine_table(results: Mapping[str, ArmResult]) -> list[MachineRow]:
 
 
 def _gpus(result: ArmResult) -> dict[str, Leaf]:
-    """Return what the GPUs did while an arm answered, over all of its groups."""
+    """What the GPUs did while an arm answered, over all of its groups."""
     named = {f"GPU {gpu['index']}": {**gpu} for gpu in over_groups(result.get("gpus") or [])}
     return {f"while measuring: {path}": value for path, value in flatten(named).items() if value is not None}
 
 
 def _while_measuring(machine: StepMachine) -> dict[str, Leaf]:
-    """Return what the machine did while the groups of an arm ran: medians, and who else was busy."""
+    """What the machine did while the groups of an arm ran: medians, and who else was busy."""
     between = [group.get("between") or {} for group in machine.get("groups") or []]
     found: dict[str, Leaf] = {}
     for name in BUSY:

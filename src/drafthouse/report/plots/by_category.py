@@ -28,12 +28,12 @@ class Drawing(TypedDict):
 
 
 def can_draw() -> bool:
-    """Return whether matplotlib is there; the light wheel comes without."""
+    """Whether matplotlib is there; the light wheel comes without."""
     return find_spec("matplotlib") is not None
 
 
 def draw(report: Report) -> dict[str, Drawing]:
-    """Return the plots of a report by name: ``{"speed": {"title", "text", "svg"}, …}``.
+    """The plots of a report by name: ``{"speed": {"title", "text", "svg"}, …}``.
 
     ``text`` says in words what the drawing shows; it is also the SVG's own description. A plot whose data
     was not measured is left out. ``load-0``, ``load-1``, … are those of the report's kinds under load.

@@ -26,7 +26,7 @@ PANELS: tuple[tuple[Speed, str], ...] = (
 
 
 def load_plots(report: Report) -> dict[str, Plot | None]:
-    """Return a plot for each kind under load: ``load-0``, ``load-1``, … in the order of the report's kinds."""
+    """A plot for each kind under load: ``load-0``, ``load-1``, … in the order of the report's kinds."""
     found = report.get("load")
     if not found:
         return {}

@@ -69,20 +69,20 @@ STYLE: dict[Any, Any] = {
 
 
 def new_figure(height: float) -> Figure:
-    """Return an empty figure as wide as the page's column and ``height`` inches high."""
+    """An empty figure as wide as the page's column and ``height`` inches high."""
     from matplotlib.figure import Figure as MakeFigure  # noqa: PLC0415
 
     return MakeFigure(figsize=(WIDTH, height), layout="constrained")
 
 
 def new_axes(height: float) -> tuple[Figure, Axes]:
-    """Return a figure of ``height`` inches with one pair of axes."""
+    """A figure of ``height`` inches with one pair of axes."""
     figure = new_figure(height)
     return figure, figure.add_subplot()
 
 
 def to_svg(figure: Figure, name: str, title: str, text: str) -> str:
-    """Return a figure as SVG for the inside of a page: no prolog, own ids, the page's colours and font.
+    """A figure as SVG for the inside of a page: no prolog, own ids, the page's colours and font.
 
     ``name`` begins every id and must be another one for every drawing of a page; ``title`` and ``text`` are what
     is read aloud.
@@ -111,11 +111,11 @@ def to_svg(figure: Figure, name: str, title: str, text: str) -> str:
 
 
 def plain(text: object) -> str:
-    """Return text that matplotlib shows as it stands: ``$`` would start mathematics."""
+    """Text that matplotlib shows as it stands: ``$`` would start mathematics."""
     return str(text).replace("$", r"\$")
 
 
 def short(name: object, most: int = 22) -> str:
-    """Return a name that fits beside a plot."""
+    """A name that fits beside a plot."""
     text = plain(name)
     return text if len(text) <= most else text[: most - 1] + "…"

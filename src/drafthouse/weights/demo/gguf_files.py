@@ -42,7 +42,7 @@ class Written:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the hex SHA-256 of a file, read in chunks of 1 MiB."""
+    """The hex SHA-256 of a file, read in chunks of 1 MiB."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
@@ -61,7 +61,7 @@ class Tensor:
 
 
 def libraries() -> tuple[Any, Any]:
-    """Return gguf and numpy. Not imported above: the controller reads this file for recipe_key alone."""
+    """Gguf and numpy. Not imported above: the controller reads this file for recipe_key alone."""
     try:
         return importlib.import_module("gguf"), importlib.import_module("numpy")
     except ImportError as error:
@@ -217,18 +217,18 @@ def write_gguf(
 
 
 def _value_type(gguf: Any, value: object) -> Any:
-    """Return the GGUF type of a value that the source file has no key for."""
+    """The GGUF type of a value that the source file has no key for."""
     return gguf.GGUFValueType.STRING if isinstance(value, str) else gguf.GGUFValueType.UINT32
 
 
 def _stored_bytes(gguf: Any, elements: int, kind: Any) -> int:
-    """Return the bytes that ``elements`` values take in a tensor of ``kind``."""
+    """The bytes that ``elements`` values take in a tensor of ``kind``."""
     block, size = gguf.GGML_QUANT_SIZES[kind]
     return int(elements) // int(block) * int(size)
 
 
 def _values(gguf: Any, np: Any, item: Tensor, where: str) -> Any:
-    """Return the tensor as the array of bytes or numbers that goes into the file."""
+    """The tensor as the array of bytes or numbers that goes into the file."""
     source = item.source
     if item.zero:
         # All bytes zero is the value zero in every type: the scales of a quantised block are zero too.
@@ -269,7 +269,7 @@ def _replacing(final: Path) -> Iterator[Path]:
 
 
 def cannot_write(path: Path, error: OSError) -> DrafthouseError:
-    """Return what is said when a derived file cannot be written."""
+    """What is said when a derived file cannot be written."""
     return one_problem(
         code="file-unwritable",
         where=str(path),

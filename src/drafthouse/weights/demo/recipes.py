@@ -37,7 +37,7 @@ FILE_TYPES: dict[str, int] = {"F32": 0, "BF16": 32}
 
 
 def recipe_key(recipe: str, params: Mapping[str, object], input_sha256s: Sequence[str]) -> str:
-    """Return the hex key under which a derived file is kept: the recipe, its version, parameters, inputs.
+    """The hex key under which a derived file is kept: the recipe, its version, parameters, inputs.
 
     Raises DrafthouseError for a recipe that does not exist.
     """
@@ -59,7 +59,7 @@ def recipe_key(recipe: str, params: Mapping[str, object], input_sha256s: Sequenc
 
 
 def folder_sha256(path: Path) -> str:
-    """Return the hex SHA-256 over the sorted relative names and hashes of a folder's files."""
+    """The hex SHA-256 over the sorted relative names and hashes of a folder's files."""
     digest = hashlib.sha256()
     for file in sorted(item for item in path.rglob("*") if item.is_file()):
         digest.update(f"{file.relative_to(path).as_posix()}\0{file_sha256(file)}\n".encode())

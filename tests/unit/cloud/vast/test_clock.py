@@ -100,7 +100,7 @@ class Desk:
         end(self.client(), self.ledger, tell=self.told.append, clock=up, sleep=self.sleep, **options)
 
     def inventory(self) -> Any:
-        """Return the host's variables, as the inventory reads them."""
+        """The host's variables, as the inventory reads them."""
         client = self.client()
         (row,) = [row for row in client.instances() if row["id"] == self.number]
         host = host_of(row)
@@ -111,7 +111,7 @@ class Desk:
         return {**host, "drafthouse_lease": lease}
 
     def left(self, host: Any, **extra: Any) -> float:
-        """Return what a playbook tells the box that is left, by what the inventory said."""
+        """What a playbook tells the box that is left, by what the inventory said."""
         variables = host | extra
         deadline = resolve_action._deadline(variables)
         lease: Any = resolve_action._lease(variables, deadline)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.processes
 
 
 def let_in(known_hosts: Path, port: int, user: str, key: Path) -> str:
-    """Return what ssh says where it accepts no key but a kept one."""
+    """What ssh says where it accepts no key but a kept one."""
     options = [f"UserKnownHostsFile={known_hosts}", "HostKeyAlias=vast-7", "StrictHostKeyChecking=yes", "BatchMode=yes"]
     words = ["ssh", "-v", "-F", "none", "-i", str(key), "-p", str(port), *(f"-o{one}" for one in options)]
     done = subprocess.run(

@@ -24,7 +24,7 @@ REACHED = {"public_ipaddr": "198.51.100.10\n", "ssh_host": "ssh7.vast.ai", "ssh_
 
 
 def instance(**values: Any) -> Any:
-    """Return an instance as the server of the tests shows it, with ``values`` changed."""
+    """An instance as the server of the tests shows it, with ``values`` changed."""
     market = Market()
     body = {"image": "vllm/vllm-openai:v0.32.0", "label": LABEL, "disk": 100, "runtype": "ssh_direc ssh_proxy"}
     body["env"] = {"HF_TOKEN": "hf_secret", "-p 8000:8000": "1"}

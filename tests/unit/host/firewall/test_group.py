@@ -43,7 +43,7 @@ def wished(**more: object) -> firewall.Wishes:
 
 
 def reached(host: Host, address: str) -> list[int]:
-    """Return which of the ports a host reaches at an address."""
+    """Which of the ports a host reaches at an address."""
     ports = [str(port) for port in (*ENGINE, API, OTHER)]
     return [int(port) for port in host.run(sys.executable, "-c", KNOCKS, address, *ports).stdout.split()]
 

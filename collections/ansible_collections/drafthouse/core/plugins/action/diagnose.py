@@ -23,7 +23,7 @@ class ActionModule(Action):
     _NEEDED = ("resolved", "look")
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Return the checks, what they come to, and the names of those that fail."""
+        """The checks, what they come to, and the names of those that fail."""
         look, outside = self._task.args["look"], self._task.args.get("outside") or {}
         facts: DoctorFacts = look["facts"].copy()
         facts["outside"] = _outside(outside, facts.get("client", ""))
@@ -39,7 +39,7 @@ class ActionModule(Action):
 
 
 def _outside(given: dict[str, Any], client: str) -> OutsideFacts:
-    """Return what the other machine found; this one's address is the one under which the box sees it."""
+    """What the other machine found; this one's address is the one under which the box sees it."""
     knocked = given.get("knocked") or {}
     found: list[Knocked] = [door.copy() for door in knocked.get("doors") or []]
     if given.get("from") == "localhost":

@@ -21,7 +21,7 @@ class ActionModule(Action):
     """
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Return the facts, with the time that passed here while they were read."""
+        """The facts, with the time that passed here while they were read."""
         given = dict(self._task.args)
         resolved = given.pop("resolved")
         check_parts(given.get("parts") or [])

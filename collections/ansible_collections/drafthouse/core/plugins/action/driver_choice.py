@@ -28,7 +28,7 @@ class ActionModule(Action):
     _NEEDED = ("step",)
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Return the plan, the packages or what is left; or every problem."""
+        """The plan, the packages or what is left; or every problem."""
         given = self._task.args
         if given["step"] == "pick":
             self._need("plan", "versions")

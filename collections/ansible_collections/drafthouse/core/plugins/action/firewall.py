@@ -43,7 +43,7 @@ class ActionModule(Action):
             self._connection.reset()
 
     def _confirm(self, variables: TaskVars, token: str, until: float) -> dict[str, Any] | str:
-        """Return the module's answer over a new connection, or the last reason why there was none in time."""
+        """The module's answer over a new connection, or the last reason why there was none in time."""
         why = "no time left"
         while time.monotonic() < until:
             try:
@@ -73,7 +73,7 @@ class ActionModule(Action):
         )
 
     def _back_after(self, began: float, until: float) -> float:
-        """Return after how many seconds since ``began`` the box answers again, 0 where it does not."""
+        """After how many seconds since ``began`` the box answers again, 0 where it does not."""
         while time.monotonic() < until:
             try:
                 self._new_connection()

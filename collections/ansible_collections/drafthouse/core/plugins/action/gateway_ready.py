@@ -24,7 +24,7 @@ class ActionModule(Action):
     """
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Return the module's answer, with the lines for the end of the run."""
+        """The module's answer, with the lines for the end of the run."""
         given = {key: value for key, value in self._task.args.items() if key not in _SAID}
         answer = dict(self._execute_module(module_name=self._task.action, module_args=given, task_vars=variables))
         if answer.get("failed") or self._task.check_mode:

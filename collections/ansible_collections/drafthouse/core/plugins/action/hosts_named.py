@@ -29,7 +29,7 @@ class ActionModule(Action):
     """`drafthouse.core.hosts_named`: no arguments."""
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Return a failure unless this Ansible can play, and there is a host to work on."""
+        """A failure unless this Ansible can play, and there is a host to work on."""
         _played_by_this_ansible(variables)
         if variables.get("groups", {}).get("all"):
             return {"changed": False}

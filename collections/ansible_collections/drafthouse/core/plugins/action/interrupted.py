@@ -25,7 +25,7 @@ class ActionModule(Action):
     _VALID_ARGS = frozenset({"servers", "pid"})
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Return the module's result."""
+        """The module's result."""
         arguments = dict(self._task.args)
         _await(int(arguments.pop("pid", 0)))
         # Not by profiles/workspace.py, whose imports take a good part of what Ctrl-C waits for.

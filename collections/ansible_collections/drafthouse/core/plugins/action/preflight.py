@@ -33,7 +33,7 @@ class ActionModule(Action):
     _NEEDED = ("resolved",)
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Return every problem of the box."""
+        """Every problem of the box."""
         resolved = self._task.args["resolved"]
         box: BoxFacts = resolved["box"]
         tell_remote_code(resolved["remote_code"], box["hostname"])

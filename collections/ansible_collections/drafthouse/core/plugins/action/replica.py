@@ -35,7 +35,7 @@ class ActionModule(Action):
         return self._places(variables) if self._task.args["part"] == "places" else self._engine(variables)
 
     def _places(self, variables: TaskVars) -> Answer:
-        """Return the host's place as a fact."""
+        """The host's place as a fact."""
         hostvars, mine = variables["hostvars"], str(variables["inventory_hostname"])
         names = [str(name) for name in variables["ansible_play_hosts_all"]]
         # A host that could not be looked at is no member: its replica is then incomplete, and says so.
@@ -57,7 +57,7 @@ class ActionModule(Action):
         return {"changed": False, "ansible_facts": {"drafthouse_span": spans[mine]}}
 
     def _engine(self, variables: TaskVars) -> Answer:
-        """Return the files for the host, once all of them have the same engine and weights."""
+        """The files for the host, once all of them have the same engine and weights."""
         resolved: ResolvedProfile = variables["drafthouse_profile"]
         span, word = resolved["site"]["span"], str(self._task.args["facts"])
         hostvars = variables["hostvars"]
@@ -77,7 +77,7 @@ def _site(variables: TaskVars) -> Site:
 
 
 def _of_box(variables: TaskVars) -> dict[str, str]:
-    """Return what of a box, and of what is to be served there, must be the same on all hosts."""
+    """What of a box, and of what is to be served there, must be the same on all hosts."""
     box: BoxFacts = variables["drafthouse_box"]
     resolved: ResolvedProfile = variables["drafthouse_profile"]
     cards = Counter(f"{gpu['name']} ({gpu['memory_mib']:,} MiB)" for gpu in box["gpus"])
@@ -94,7 +94,7 @@ def _of_box(variables: TaskVars) -> dict[str, str]:
 
 
 def _entries(resolved: ResolvedProfile, span: Span) -> list[dict[str, str]]:
-    """Return the program that keeps the hosts together, and of a follower also its scripts of all arms."""
+    """The program that keeps the hosts together, and of a follower also its scripts of all arms."""
     site, folder = resolved["site"], f"{resolved['site']['home']}/serve/{resolved['profile']}"
     text = (CODE / "serving" / "together.py").read_text("utf-8")
     entries = [{"path": several_hosts.program(site), "mode": "0755", "content": text}]

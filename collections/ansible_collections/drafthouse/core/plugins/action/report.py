@@ -29,7 +29,7 @@ from ..plugin_utils.words import Answer, TaskVars
 
 
 def arm_to_serve(word: str, served: Mapping[str, Any] | None) -> str:
-    """Return the arm that a verdict leaves serving; ``served`` is what the box says of what serves, if anything does.
+    """The arm that a verdict leaves serving; ``served`` is what the box says of what serves, if anything does.
 
     Where nobody can say which is better nothing is switched: the arm of this very profile that serves goes on.
     """
@@ -39,7 +39,7 @@ def arm_to_serve(word: str, served: Mapping[str, Any] | None) -> str:
 
 
 def _inventory(variables: TaskVars) -> str:
-    """Return the inventory as make takes it: a name below inventory/, or a path."""
+    """The inventory as make takes it: a name below inventory/, or a path."""
     folder, file = Path(str(variables.get("inventory_dir") or "")), str(variables.get("inventory_file") or "local")
     return folder.name if folder.parent == ROOT / "inventory" else file
 
@@ -103,7 +103,7 @@ class ActionModule(KeptResultsAction):
         }
 
     def _reached(self, resolved: Run, host: str, inventory: str) -> Connection | None:
-        """Return how what serves is reached; None where nothing goes on, or where the gateway's own lines say it."""
+        """How what serves is reached; None where nothing goes on, or where the gateway's own lines say it."""
         if CLOSING_FILE in os.environ or RUN_FILE in os.environ or resolved.get("gateway"):
             return None
         site, far = resolved["site"], self._connection.transport != "local"

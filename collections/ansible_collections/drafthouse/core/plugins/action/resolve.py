@@ -56,7 +56,7 @@ class ActionModule(Action):
     _VALID_ARGS = frozenset({"again", "profile"})
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Return the fact, or every problem of the profile."""
+        """The fact, or every problem of the profile."""
         there, command_line = variables.get("drafthouse_profile"), load_extra_vars(self._loader)
         if "drafthouse_profile" in command_line:
             return failure(DrafthouseError(_fact_given(str(there))))
@@ -196,14 +196,14 @@ class ActionModule(Action):
 
 
 def _programs(resolved: ResolvedProfile) -> list[str]:
-    """Return the paths of the programs that lie beside the engine."""
+    """The paths of the programs that lie beside the engine."""
     install = resolved["engine"]["install"]
     names = [install.get("launcher"), *(install.get("tools") or [])] if install else []
     return [f"{resolved['engine']['home']}/bin/{name}" for name in names if name]
 
 
 def _fact_given(value: str) -> Problem:
-    """Return why a variable of the command line may not have the name of our fact: it would stand over it."""
+    """Why a variable of the command line may not have the name of our fact: it would stand over it."""
     name = short(printable(value))
     do = f"name the profile with -e profile={name}, and leave drafthouse_profile unset"
     found = f"the variable drafthouse_profile, which is '{name}'"

@@ -23,7 +23,7 @@ class ActionModule(Action):
     _VALID_ARGS = frozenset({"resolved", "checks", "folder", "reports"})
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Return the path of the bundle; in check mode nothing is written."""
+        """The path of the bundle; in check mode nothing is written."""
         given = self._task.args
         resolved: Run = given["resolved"]
         arguments = {"home": resolved["site"]["home"], "engine_home": resolved["engine"]["home"]}

@@ -19,7 +19,7 @@ class ActionModule(Action):
     _NEEDED = ("report",)
 
     def answer(self, variables: TaskVars) -> Answer:
-        """Return every reason against it."""
+        """Every reason against it."""
         given = self._task.args
         serve_arm = str(given.get("serve_arm", "auto")) if given.get("replaces") else "baseline"
         problems = gate_problems(given["report"], str(given.get("profile", "")), serve_arm)

@@ -56,7 +56,7 @@ class ActionModule(FollowingAction):
 
 
 def without_engine(items: list[WeightItem]) -> list[WeightItem]:
-    """Return the items that can be put in place, and be verified, before there is an engine's environment."""
+    """The items that can be put in place, and be verified, before there is an engine's environment."""
     chosen: dict[str, WeightItem] = {}
     for item in items:
         details = item["details"]
@@ -67,7 +67,7 @@ def without_engine(items: list[WeightItem]) -> list[WeightItem]:
 
 
 def together(early: dict[str, Any], late: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of both parts of a fetch: ``late`` has looked at all that ``early`` has placed."""
+    """The result of both parts of a fetch: ``late`` has looked at all that ``early`` has placed."""
     if early.get("failed") or not early or late.get("failed"):
         return late
     before = {placed["id"]: placed for placed in early["placed"] if placed["changed"]}

@@ -220,7 +220,7 @@ class CallbackModule(CallbackBase):
 
 
 def _fate(variables: dict[str, Any]) -> str:
-    """Return what vast.ai says of the box."""
+    """What vast.ai says of the box."""
     try:
         key = key_of_environment(os.environ, Path.home(), variables.get("drafthouse_vast_key_env") or "VAST_API_KEY")
         client = VastClient(key, variables.get("drafthouse_vast_url") or DEFAULT_URL)

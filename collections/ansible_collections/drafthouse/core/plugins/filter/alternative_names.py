@@ -12,5 +12,5 @@ class FilterModule:
     """`drafthouse.core.alternative_names`: names and addresses as a certificate's SubjectAltName says them."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        """Return the filters by their names."""
+        """The filters by their names."""
         return {"alternative_names": alternative_names}

@@ -16,10 +16,10 @@ class FilterModule:
     """`drafthouse.core.arm_containers`: the containers of a resolved profile's arms, for the module `containers`."""
 
     def filters(self) -> dict[str, Callable[..., list[Container]]]:
-        """Return the filters by their names."""
+        """The filters by their names."""
         return {"arm_containers": arm_containers}
 
 
 def arm_containers(resolved: ResolvedProfile, arms: Mapping[str, int], ready_timeout_s: int = 0) -> list[Container]:
-    """Return the containers of ``arms``, each at its port."""
+    """The containers of ``arms``, each at its port."""
     return [arm_container(resolved, arm, int(port), int(ready_timeout_s)) for arm, port in arms.items()]

@@ -207,7 +207,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         return [{name: str(value) for name, value in account.items()} for account in accounts]
 
     def _ledger(self) -> tuple[Path | None, Mapping[str, Rental]]:
-        """Return the folder of what is rented from here, None where there cannot be one, and what its ledger knows."""
+        """The folder of what is rented from here, None where there cannot be one, and what its ledger knows."""
         try:
             folder = state_folder()
             book = read(folder / FILE)
@@ -226,7 +226,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         path: str,
         cache: bool,
     ) -> list[HostVariables]:
-        """Return the variables of all instances, kept ones where they are young and nothing happened since."""
+        """The variables of all instances, kept ones where they are young and nothing happened since."""
         clients = {account["name"]: client for account in accounts if (client := self._client(account))}
         stamp: Stamp = {
             "ledger": _changed(folder / FILE) if folder else 0,
@@ -287,7 +287,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             self.set_option("cache", False)
 
     def _kept(self, path: str) -> Kept:
-        """Return what was kept, nothing where it is too old or was damaged."""
+        """What was kept, nothing where it is too old or was damaged."""
         try:
             kept: Any = dict(self._cache[self.get_cache_key(path)])
         except (KeyError, AnsibleError, TypeError, ValueError):

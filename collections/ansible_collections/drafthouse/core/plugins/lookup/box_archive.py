@@ -36,7 +36,7 @@ class LookupModule(LookupBase):
     """`drafthouse.core.box_archive`."""
 
     def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[str]:
-        """Return the one path."""
+        """The one path."""
         name, data = archive()
         file = Path(constants.DEFAULT_LOCAL_TMP, name)
         if not file.exists():

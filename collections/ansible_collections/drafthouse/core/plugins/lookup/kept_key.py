@@ -37,7 +37,7 @@ class LookupModule(LookupBase):
     """`drafthouse.core.kept_key`."""
 
     def run(self, terms: list[str], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[str]:
-        """Return a key for each profile."""
+        """A key for each profile."""
         try:
             return [kept_key(str(term)) for term in terms]
         except DrafthouseError as error:

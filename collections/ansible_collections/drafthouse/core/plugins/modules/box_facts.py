@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def _served(home: str | None) -> ServedNow | None:
-    """Return what should serve, None where nothing should.
+    """What should serve, None where nothing should.
 
     ``drift``: why something else does, '' where not. ``identity``: what is put on a box for it, as a hash. ``keys``: of
     the results of what served, the newest first.

@@ -143,7 +143,7 @@ def _present(module: AnsibleModule) -> dict[str, Any]:
 def _wished(
     module: AnsibleModule, running: firewall.Session | None, answers: Mapping[int, box.Said]
 ) -> firewall.Wishes:
-    """Return the checked wishes; raises DrafthouseError with all that is in their way."""
+    """The checked wishes; raises DrafthouseError with all that is in their way."""
     given = module.params
     means = box.means(answers)
     if module.check_mode and means.missing and not means.own_nftables:
@@ -171,7 +171,7 @@ def _wished(
 
 
 def _files(given: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, int]]:
-    """Return our files on the box beside the rules, by path: content and mode."""
+    """Our files on the box beside the rules, by path: content and mode."""
     files = {box.PROGRAM: str(given["program"])}
     if box.has_systemd():
         files |= {f"{box.UNITS}/{name}": str(text) for name, text in given["units"].items()}
@@ -207,7 +207,7 @@ def _diff(
     files: Mapping[str, str],
     stale: Sequence[str],
 ) -> list[dict[str, str]]:
-    """Return what changes, as Ansible shows it: our rules of each family, then our files."""
+    """What changes, as Ansible shows it: our rules of each family, then our files."""
     texts = []
     for family, one in found.items():
         after = "" if wanted is None else firewall.shown(firewall.would_be(one, wanted[family]))

@@ -157,7 +157,7 @@ def _wish(given: dict[str, Any]) -> Wish:
 
 
 def _token(file: str | None) -> str | None:
-    """Return the token that a file of the box holds."""
+    """The token that a file of the box holds."""
     if not file:
         return None
     path = Path(file)

@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def _would(home: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """Return what would change."""
+    """What would change."""
     if given["state"] == "accepted":
         return {"changed": would_accept(home, given["resolved"], given["arm"])}
     if given["state"] == "put_back":

@@ -58,7 +58,7 @@ _KEY_BYTES = 1_000_000
 
 
 def fetch(address: str) -> bytes:
-    """Return what lies at ``address``; OSError where nothing does."""
+    """What lies at ``address``; OSError where nothing does."""
     try:
         with open_url(address, timeout=30) as answer:
             return bytes(answer.read(_KEY_BYTES))

@@ -18,7 +18,7 @@ class Action(ActionBase):
     _NEEDED: tuple[str, ...] = ()
 
     def run(self, tmp: str | None = None, task_vars: TaskVars | None = None) -> Answer:
-        """Return what `answer` returns, or the problems that it raises."""
+        """What `answer` returns, or the problems that it raises."""
         super().run(tmp, task_vars)
         try:
             self._need(*self._NEEDED)

@@ -69,12 +69,12 @@ class FollowingAction(Action):
         return self.follow(started["job"], variables) if "job" in started else started
 
     def _unchanged(self, arguments: Arguments, variables: TaskVars) -> dict[str, Any] | None:
-        """Return the module's answer where it says that there is nothing to do, otherwise None."""
+        """The module's answer where it says that there is nothing to do, otherwise None."""
         looked = self.look(arguments, variables)
         return None if looked.get("failed") or looked.get("changed", True) else looked
 
     def look(self, arguments: Arguments, variables: TaskVars) -> dict[str, Any]:
-        """Return what the module says in check mode."""
+        """What the module says in check mode."""
         self._task.check_mode = True
         try:
             return dict(self._execute_module(module_name=self.module, module_args=arguments, task_vars=variables))
@@ -127,7 +127,7 @@ class FollowingAction(Action):
         return {"job": {"name": name, "results_file": started["results_file"], "folder": folder}}
 
     def _found_on_path(self, variables: TaskVars) -> dict[str, Any]:
-        """Return the variables with an interpreter for async_wrapper, which takes a path apart at its spaces."""
+        """The variables with an interpreter for async_wrapper, which takes a path apart at its spaces."""
         folder, name = os.path.split(str(self._templar.template(variables.get("ansible_python_interpreter") or "")))
         if " " not in folder or not _FORGETS_QUOTES:
             return variables
@@ -175,7 +175,7 @@ class FollowingAction(Action):
             pause = min(_LOOK_EVERY_S, 2 * pause)
 
     def _said(self, command: str) -> str:
-        """Return what a shell command on the box prints; its status does not matter.
+        """What a shell command on the box prints; its status does not matter.
 
         The job runs apart from the connection, so one that breaks is made again. Raises AnsibleConnectionFailure
         when that takes longer than _PATIENCE_S. While this machine itself stands (a laptop's lid), nobody waits.
@@ -209,7 +209,7 @@ class FollowingAction(Action):
         return bool(self._said(f"grep -lsz '[{job[0]}]{job[1:]}' /proc/[0-9]*/cmdline"))
 
     def _result(self, results_file: str) -> dict[str, Any] | None:
-        """Return the finished job's result, or None while it runs."""
+        """The finished job's result, or None while it runs."""
         try:
             result = json.loads(self._said(f"cat {shlex.quote(results_file)}"))
         except ValueError:
@@ -222,7 +222,7 @@ class FollowingAction(Action):
 
 
 def told(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a job's result, in our words where the job ended without one (killed, or out of memory).
+    """A job's result, in our words where the job ended without one (killed, or out of memory).
 
     Ansible's wrapper then leaves the traceback of its own parser, beside ``cmd`` and what it could not parse. Of a
     module that raised, ansible-core 2.19 keeps the error in a form that it reads from modules alone: it would say
@@ -240,5 +240,5 @@ def told(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def lost(problem: Problem) -> dict[str, Any]:
-    """Return the failure of a job that ended without a result of its own."""
+    """The failure of a job that ended without a result of its own."""
     return {**failure(DrafthouseError(problem)), "lost": True}

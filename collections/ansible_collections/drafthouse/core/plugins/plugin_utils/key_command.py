@@ -10,7 +10,7 @@ from ..module_utils.operate.tunnel import Way
 
 
 def key_command_of(connection: Any, key_file: str, host: str) -> str:
-    """Return the command, which gets there in the way that Ansible's ``connection`` does."""
+    """The command, which gets there in the way that Ansible's ``connection`` does."""
     by_sudo = connection.become is not None
     if connection.transport == "local":
         return key_command(key_file, sudo=by_sudo)

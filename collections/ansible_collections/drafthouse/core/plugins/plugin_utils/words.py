@@ -15,5 +15,5 @@ Arguments = dict[str, Any]
 
 
 def failure(error: DrafthouseError) -> Answer:
-    """Return the result of a task that found ``error``."""
+    """The result of a task that found ``error``."""
     return {"failed": True, "changed": False, **error.result}
