@@ -34,11 +34,11 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 94_225,
-    "Python tokens": 522_016,
-    "Python test lines": 85_726,
+    "product lines": 94_257,
+    "Python tokens": 522_223,
+    "Python test lines": 85_749,
     "untyped mappings": 161,
-    "comprehensions": 2_628,
+    "comprehensions": 2_630,
     "conditional expressions": 1_956,
     "statements holding three or more of the two": 58,
     "functions of more than 15 branches": 55,

@@ -20,7 +20,7 @@ from ..core.procfs import command_of, first_environment, listeners, open_files, 
 from ..core.redact import redactor
 from ..serving.containers import published_ports
 from .box_types import BoxFacts, Gpu, Listener
-from .driver.facts import is_gpu, os_release, pci_devices
+from .driver.facts import is_gpu, os_release, pci_devices, translated
 from .gpu_choice import choose_gpus
 from .nvidia_smi import query, rows
 
@@ -49,6 +49,7 @@ def read_box(
     published = published_ports()
     listed = listed_gpus()
     chosen, choice = choose_gpus({index: gpu["uuid"] for index, gpu in listed.items()}, gpus)
+    cards = [device["address"] for device in pci_devices() if is_gpu(device)]
     box: BoxFacts = {
         "hostname": platform.node(),
         "system": platform.system(),
@@ -70,7 +71,8 @@ def read_box(
         "memory_total": _memory("MemTotal"),
         "memory_available": _memory("MemAvailable"),
         "gpus": [listed[index] for index in chosen],
-        "nvidia_pci_devices": [device["address"] for device in pci_devices() if is_gpu(device)],
+        "nvidia_pci_devices": cards,
+        "translated_pci_devices": translated(cards),
         "disk": {path: _free_bytes(path) for path in (*paths, _docker_root())},
         "file_systems": {path: Path(_existing(path)).stat().st_dev for path in (*paths, _docker_root())},
         "docker_root": _docker_root(),

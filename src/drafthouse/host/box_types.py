@@ -87,6 +87,8 @@ class BoxFacts(TypedDict):
     gpus: list[Gpu]
     gpu_choice: NotRequired[GpuChoice]
     nvidia_pci_devices: list[str]
+    # Those of them whose memory accesses an IOMMU translates.
+    translated_pci_devices: NotRequired[list[str]]
     disk: dict[str, int]
     # The file system (st_dev) of each of the same paths.
     file_systems: dict[str, int]

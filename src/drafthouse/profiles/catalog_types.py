@@ -33,6 +33,7 @@ class HardwareEntry(TypedDict):
     vast_names: NotRequired[list[str]]
     memory_mib: Count
     sold_gb: NotRequired[Count]
+    nvlink: NotRequired[bool]
     system_mib: NotRequired[Count]
     bandwidth_gb_s: Annotated[float, {"low": 0.1}]
     tflops: NotRequired[Annotated[float, {"low": 0.01}]]

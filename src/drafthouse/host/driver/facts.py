@@ -10,6 +10,7 @@ import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
 
@@ -165,6 +166,12 @@ def pci_devices(sys: Path = Path("/sys")) -> list[PciDevice]:
             held_by = driver.readlink().name if driver.is_symlink() else ""
             found.append({"address": folder.name, "id": number, "class": kind[:4], "name": "", "driver": held_by})
     return found
+
+
+def translated(addresses: Iterable[str], sys: Path = Path("/sys")) -> list[str]:
+    """Those PCI devices whose reads of each other an IOMMU translates, which sends them through the processor."""
+    places = [(address, sys / "bus/pci/devices" / address / "iommu_group" / "type") for address in addresses]
+    return [address for address, place in places if text_in(place).startswith("DMA")]
 
 
 def is_gpu(device: PciDevice) -> bool:

@@ -93,6 +93,22 @@ def gpu_of_driver(resolved: Run, facts: DoctorFacts) -> Finding | None:
     return gpu(resolved, facts)
 
 
+def peer_access(resolved: Run, facts: DoctorFacts) -> Finding | None:
+    """Whether several GPUs on PCIe read each other's memory directly."""
+    hardware, box = resolved["hardware"], facts["box"]
+    if hardware["devices"] == 1:
+        return not_here(f"the profile uses one GPU: {hardware['name']}")
+    if hardware.get("nvlink"):
+        return not_here(f"the GPUs are connected by NVLink: {hardware['name']}")
+    if ways := box.get("translated_pci_devices"):
+        return warn(
+            f"an IOMMU translates what the GPUs read of each other ({', '.join(ways)})",
+            "direct reads over PCIe (P2P): others measured prompts half as fast again with them",
+            "boot with iommu=pt if no virtual machine needs it (nvidia-smi topo -p2p r shows it); not on a rented box",
+        )
+    return ok(f"no IOMMU between the {hardware['devices']} GPUs")
+
+
 def _running(driver: DriverFacts, smi: Smi) -> str:
     return smi.version or driver["loaded"].get("version", "")
 

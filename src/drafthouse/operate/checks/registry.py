@@ -73,6 +73,7 @@ CHECKS = (
         reads=("driver", "unattended_upgrades"),
         applies=has_gpu,
     ),
+    Check("gpu", "peer-access", "GPUs together", after=gpu.peer_access, reads=("box",), applies=has_gpu),
     Check("gpu", "kernel-log", "kernel's log", after=gpu.kernel_log, reads=("kernel_log",), applies=has_gpu),
     Check("box", "memory", "memory", before=box.memory, applies=in_system_memory, code="memory-too-small"),
     Check(

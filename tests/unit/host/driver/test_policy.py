@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from drafthouse.core.errors import DrafthouseError, Problem
-from drafthouse.host.driver.facts import os_release, read_driver, read_lspci
+from drafthouse.host.driver.facts import os_release, read_driver, read_lspci, translated
 from drafthouse.host.driver.packages import RELEASES, leaving, pick, to_hold
 from drafthouse.host.driver.plan import Plan, Wishes, branch_of, recognise
 from drafthouse.host.driver.policy import choose, settle
@@ -784,3 +784,13 @@ def test_fingerprints_end_as_the_key_files_are_named() -> None:
     for release in RELEASES.values():
         assert re.fullmatch(r"[0-9A-F]{40}", release.fingerprint)
         assert release.fingerprint.endswith(release.key.removesuffix(".pub").upper())
+
+
+def test_a_card_behind_an_iommu_that_translates_is_named(tmp_path: Path) -> None:
+    for address, kind in (("0000:01:00.0", "DMA-FQ"), ("0000:02:00.0", "identity"), ("0000:03:00.0", None)):
+        folder = tmp_path / "bus/pci/devices" / address / "iommu_group"
+        folder.mkdir(parents=True)
+        if kind:
+            (folder / "type").write_text(f"{kind}\n")
+    cards = ["0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0"]
+    assert translated(cards, tmp_path) == ["0000:01:00.0"]

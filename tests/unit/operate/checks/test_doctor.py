@@ -36,6 +36,7 @@ pytestmark = pytest.mark.processes
 GPU_BOX = wanted()
 CPU_BOX = wanted(CPU_PROFILE, "local")
 BEHIND_GATEWAY = wanted(gateway=True, gateway_name="llm.example.org")
+TWO_CARDS = wanted("rtx5090x2-muse-dflash")
 OPENED = wanted(allow_cidrs=["192.0.2.0/24"])
 WATCHED = wanted(
     allow_cidrs=["192.0.2.0/24"], monitoring={"enabled": True, "listen": "0.0.0.0"}, watchdog={"mode": "restart"}
@@ -82,11 +83,21 @@ def watched(facts: Any) -> Any:
     )  # fmt: skip
 
 
+def on_two_cards(facts: Any) -> Any:
+    """The same box with two GPUs, of which each container sees both."""
+    gpu = {"name": "NVIDIA GeForce RTX 5090", "memory_mib": 32607, "driver": DRIVER, "compute_capability": "12.0"}
+    gpus = [{**gpu, "uuid": f"GPU-{number}"} for number in (1, 2)]
+    seen = "".join(f"GPU {place}: NVIDIA GeForce RTX 5090 (UUID: {one['uuid']})\n" for place, one in enumerate(gpus))
+    smi = f"{gpu['name']}, {DRIVER}\n" * 2
+    return ill(facts, {"box/gpus": gpus, "docker/inside/output": seen, "driver/smi/output": smi})
+
+
 WELL = {
     "workstation": (GPU_BOX, well(GPU_BOX)),
     "this machine": (CPU_BOX, ill(well(CPU_BOX), {"firewall/not_here": "a rental is its provider's to filter"})),
     "gateway": (BEHIND_GATEWAY, with_gateway(well(BEHIND_GATEWAY))),
     "watched": (WATCHED, watched(well(WATCHED))),
+    "two cards": (TWO_CARDS, on_two_cards(well(TWO_CARDS))),
 }
 
 
@@ -130,6 +141,8 @@ GPU, CPU, GATE, OPEN, WATCH = "workstation", "this machine", "gateway", "opened"
 FAULTS: list[tuple[str, dict[str, Any], str, str, str, str]] = [
     (GPU, {"box/gpus": [], "driver/smi": NO_SMI}, "GPU", FAIL, "no working driver", "nvidia-smi"),
     (GPU, {"box/gpus": [], "box/nvidia_pci_devices": []}, "GPU", FAIL, "no NVIDIA GPU", "make profiles"),
+    ("two cards", {"box/translated_pci_devices": ["0000:01:00.0", "0000:02:00.0"]}, "GPUs together", WARN,
+     "an IOMMU translates", "iommu=pt"),
     (GPU, {"driver/smi": NO_SMI, "driver/loaded": {}}, "driver", FAIL, "the driver does not respond",
      "site.yml --tags host"),
     (GPU, {"driver/smi/output": "NVIDIA made, 570.211.01\n", "driver/loaded/version": "570.211.01"},
