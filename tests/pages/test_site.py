@@ -92,7 +92,7 @@ def test_the_site_asks_nobody_elsewhere_for_a_file(site: Path) -> None:
 def test_its_navigation_is_the_path_then_the_reference() -> None:
     navigation = loaded().navigation((ROOT / "docs" / "README.md").read_text("utf-8"))
     sections = [one if isinstance(one, str) else next(iter(one)) for one in navigation]
-    path = ["Start", "My GPU", "My model", "Read the report", "Keep it running", "When it breaks"]
+    path = ["Start", "My GPU", "My model", "My report", "Keep it running", "When it breaks"]
     assert [name for name in sections if name in path] == path
     assert sections.index("Reference") > sections.index(path[-1])
     assert navigation[sections.index("Start")] == {"Start": ["docs/getting-started.md"]}
