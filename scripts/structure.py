@@ -36,7 +36,7 @@ MOST_LINES = 600
 LIMITS = {
     "product lines": 94_257,
     "Python tokens": 522_223,
-    "Python test lines": 85_749,
+    "Python test lines": 85_756,
     "untyped mappings": 161,
     "comprehensions": 2_630,
     "conditional expressions": 1_956,

@@ -136,3 +136,10 @@ def test_the_workflow_calls_ci_run_and_pins_what_it_uses() -> None:
     assert ".ci/run" in [step.get("run") for step in workflow["jobs"]["all"]["steps"]]
     commands = [step.get("run", "") for job in workflow["jobs"].values() for step in job["steps"]]
     assert {command.removeprefix("make ") for command in commands if command.startswith("make ")} <= TARGETS
+
+
+def test_the_pages_that_everybody_reads_stay_short() -> None:
+    """The README, and the path of docs/README.md: an hour at 150 words a minute."""
+    assert len(read("README.md").split()) <= 900
+    path = read("docs/README.md").partition("## Reference")[0]
+    assert sum(len(read(f"docs/{page}").split()) for page in re.findall(r"\]\(([a-z-]+\.md)\)", path)) <= 9000
