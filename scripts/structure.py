@@ -34,12 +34,12 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 94_257,
-    "Python tokens": 522_223,
+    "product lines": 94_264,
+    "Python tokens": 522_243,
     "Python test lines": 85_756,
     "untyped mappings": 161,
     "comprehensions": 2_630,
-    "conditional expressions": 1_956,
+    "conditional expressions": 1_957,
     "statements holding three or more of the two": 58,
     "functions of more than 15 branches": 55,
     "functions of more than 60 lines": 11,

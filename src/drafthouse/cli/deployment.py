@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..core.errors import NotHere, Problem
@@ -13,9 +13,9 @@ from ..core.places import CODE, INSTALLED, PLAYS, ROOT, STATE
 
 def need_ansible(verb: str) -> None:
     """Raise NotHere where a wheel was installed without what its verbs that play need."""
-    if INSTALLED and not Path(sys.executable).with_name("ansible-playbook").exists():
+    if INSTALLED and find_spec("ansible") is None:
         needed, do = "Ansible: the extra 'deploy' of the package", "pip install 'drafthouse[deploy]'"
-        raise NotHere(Problem("ansible-missing", f"drafthouse {verb} without ansible-playbook", needed, do))
+        raise NotHere(Problem("ansible-missing", f"drafthouse {verb} without Ansible", needed, do))
 
 
 def ansible_config() -> Path:

@@ -12,7 +12,7 @@ MEANINGS: Final[dict[str, str]] = {
     "already-running": "Another process is doing this work; only one may at a time.",
     "ambiguous-report": "Several reports begin with what was typed.",
     "another-server-answers": "Another server than the engine of this arm answers on its port.",
-    "ansible-missing": "A verb that runs playbooks finds no ansible-playbook: the extra `deploy` is not installed.",
+    "ansible-missing": "A verb that runs playbooks finds no Ansible: the extra `deploy` is not installed.",
     "ansible-unfit": "This Ansible, its Python or its strategy cannot play the playbooks to their end.",
     "api-key-exposed": "Other users can read the file with the key.",
     "api-key-invalid": "The key is empty, too short, or has characters that an HTTP header cannot carry.",

@@ -6,6 +6,13 @@ import hashlib
 import os
 from pathlib import Path
 
+
+def _state_home() -> Path:
+    """Where programs keep what lasts (XDG Base Directory); a relative XDG_STATE_HOME counts for nothing, as it says."""
+    named = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return named if named.is_absolute() else Path("~/.local/state").expanduser()
+
+
 #: The library itself.
 CODE = Path(__file__).resolve().parents[1]
 
@@ -16,7 +23,7 @@ ROOT = CODE / "data" if INSTALLED else CODE.parents[1]
 #: Where reports/, build/ and relative paths of a site lie: the clone, or the folder that the command is typed in.
 WORK = Path.cwd() if INSTALLED else ROOT
 #: What must be found again from any folder (ledger, keys, pins): the clone, or for a wheel a folder in the home.
-STATE = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "drafthouse" if INSTALLED else ROOT
+STATE = _state_home() / "drafthouse" if INSTALLED else ROOT
 #: The folder with site.yml. For a wheel a folder of links (cli/deployment.py), one for each place of installation:
 #: modules work in it, and what they start must outlive uvx's cache.
 PLAYS = STATE / "ansible" / hashlib.sha256(str(CODE).encode()).hexdigest()[:12] if INSTALLED else ROOT

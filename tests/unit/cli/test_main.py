@@ -92,9 +92,9 @@ def test_a_wrong_word_is_answered_with_the_nearest(words: list[str], do: str) ->
     assert do in error.value.problems[0].do
 
 
-def test_a_wheel_without_ansible_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_wheel_without_ansible_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drafthouse.cli.deployment.INSTALLED", True)
-    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setattr("drafthouse.cli.deployment.find_spec", lambda name: None)
     with pytest.raises(NotHere, match=r"drafthouse\[deploy\]"):
         main(["tune", "x"])
 
