@@ -27,18 +27,22 @@ def closing_lines(
     destroyed: bool = False,
     connection: Connection | None = None,
     kept: bool = False,
+    table_above: bool = False,
 ) -> str:
     """The lines; ``inventory`` is a name below inventory/ or a path, ``page`` the report's, if it is written.
 
     ``destroyed``: whoever started the run ends the rented box behind it. ``connection``: how what serves is reached,
-    where something does. ``kept``: this run measured nothing, the report was there.
+    where something does. ``kept``: this run measured nothing, the report was there. ``table_above``: the verdict
+    stands a few lines above these, and is not said again.
     """
     command = _next(report, resolved, inventory, destroyed=destroyed)
     reached = [*map(printable, connection_lines(connection)), ""] if connection else []
-    verdict = f"verdict: {printable(headline_of(report['verdict']))}"
-    if kept:
-        verdict += f"   (measured {clock(report['date'])}; ARGS='-e remeasure=true' measures again)"
-    lines = [*reached, verdict, f"next: {command}"]
+    measured = f"measured {clock(report['date'])}; ARGS='-e remeasure=true' measures again" if kept else ""
+    if table_above:
+        verdict = [f"kept: {measured}"] if kept else []
+    else:
+        verdict = [f"verdict: {printable(headline_of(report['verdict']))}" + (f"   ({measured})" if kept else "")]
+    lines = [*reached, *verdict, f"next: {command}"]
     # With three slashes and in ASCII, so that terminals make a link of it whatever the clone's folder is called.
     return typed("\n".join(lines)) + (f"\nreport: {page.resolve().as_uri()}" if page else "")
 

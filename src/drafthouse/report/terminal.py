@@ -6,19 +6,20 @@ No library: a dozen aligned lines do not need one, and the text stands the same 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
+from ..analysis.gates import NOT_MEASURED, OUTPUTS, PASSED
 from ..analysis.verdict_types import EqualOutputs
 from ..analysis.words import CANNOT_SAY, DOES_NOT_PAY, INVALID, PAYS
-from ..bench.stats import Estimated, Gain
+from ..bench.stats import CONFIDENCE, Estimated, Gain
 from ..core.format import NOTHING, accepted, clock, listing, number, percent, shown_level, times, times_span
 from ..core.plain_text import printable
 from ..core.table import aligned
 from ..profiles.expected_speed import expected_words
 from .data.published import conditions
 from .headline import below, headline_of
-from .report_types import ARMS, GateRow, Load, LoadedArm, Report
+from .report_types import ARMS, GateRow, KindRow, Load, LoadedArm, Report
 
 COLOURS = {PAYS: "\033[1;32m", DOES_NOT_PAY: "\033[1;33m", CANNOT_SAY: "\033[1;36m", INVALID: "\033[1;31m"}
 #: Columns that the table needs, and that it makes use of.
@@ -43,7 +44,7 @@ def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
 
 
 def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> str:
-    """The verdict, the warnings, the numbers per kind and the articles' rows, as lines of text.
+    """The verdict, the warnings and the numbers per kind, as lines of text.
 
     ``width`` is the columns of the terminal (80 or more); ``colour`` adds ANSI colours.
     """
@@ -73,26 +74,7 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
         for warning in report["warnings"]:
             lines += _wrap(warning, width)
 
-    if report["kinds"]:
-        head = ["kind of prompt", "baseline", "speculative", "speed-up", "accepted", "A/A"]
-        rows = [
-            [
-                row["group"] + (" *" if row["declared"] else ""),
-                number(_middle(row["tok_s"]["baseline"])),
-                number(_middle(row["tok_s"]["speculative"])),
-                times_span(row["speedup"]) + (" ?" if row["speedup"] and row["speedup"]["reach"] < 0.95 else ""),
-                ("!" if row["acceptance"].get("repeats") else "") + percent(row["acceptance"]["rate"]),
-                times(_gain(row["control"])),
-            ]
-            for row in report["kinds"]
-        ]
-        lines += ["", *_table(head, rows, width - 62)]
-        if any(row["acceptance"].get("repeats") for row in report["kinds"]):
-            lines.append(paint("! repeats itself: such answers draft easily", DIM))
-        lines.append(paint("tok/s for one request; * kinds of the verdict; A/A baseline against itself", DIM))
-        if any(row["speedup"] and row["speedup"]["reach"] < 0.95 for row in report["kinds"]):
-            lines.append(paint("? too few prompts for a verdict", DIM))
-
+    lines += _kind_lines(report["kinds"], width, paint)
     lines += _load_lines(report.get("load"), width)
     lines += _gate_lines(report.get("gates") or [], width)
 
@@ -100,35 +82,64 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
         told = "; ".join(f"{arm} {times_span(ratio)}" for arm, ratio in report["stock"].items())
         lines += ["", *textwrap.wrap(f"against the engine started without our settings (stock): {told}", width)]
 
-    outputs = verdict["outputs"]
-    if outputs["speculative"]:
-        told = _equal(outputs["speculative"])
+    lines += _output_lines(report, width)
+    if "files" in report:
+        lines += _file_lines(report, width)
+    return "\n".join([*lines, paint(rule, DIM)]) + "\n"
+
+
+def _kind_lines(kinds: Sequence[KindRow], width: int, paint: Callable[[str, str], str]) -> list[str]:
+    """The speed of one request for each kind of prompt, in both arms, as a table with its marks explained."""
+    if not kinds:
+        return []
+    head = ["kind of prompt", "baseline", "speculative", "speed-up", "accepted", "A/A"]
+    rows, repeats, too_few = [], False, False
+    for row in kinds:
+        speedup = times_span(row["speedup"])
+        if row["speedup"] and row["speedup"]["reach"] < CONFIDENCE:
+            too_few = True
+            speedup += " ?"
+        acceptance = percent(row["acceptance"]["rate"])
+        if row["acceptance"].get("repeats"):
+            repeats = True
+            acceptance = f"!{acceptance}"
+        rows.append(
+            [
+                f"{row['group']} *" if row["declared"] else row["group"],
+                number(_middle(row["tok_s"]["baseline"])),
+                number(_middle(row["tok_s"]["speculative"])),
+                speedup,
+                acceptance,
+                times(_gain(row["control"])),
+            ]
+        )
+    lines = ["", *_table(head, rows, width - 62)]
+    if repeats:
+        lines.append(paint("! repeats itself: such answers draft easily", DIM))
+    lines.append(paint("tok/s for one request; * kinds of the verdict; A/A baseline against itself", DIM))
+    if too_few:
+        lines.append(paint("? too few prompts for a verdict", DIM))
+    return lines
+
+
+def _output_lines(report: Report, width: int) -> list[str]:
+    """Equality of the answers, what was drafted and accepted, and what was expected and published of it."""
+    lines: list[str] = []
+    outputs = report["verdict"]["outputs"]
+    passed = any(gate["name"] == OUTPUTS and gate["word"] == PASSED for gate in report["gates"] or [])
+    if outputs["speculative"] and not passed:
         again = _equal(outputs["control"]) if outputs["control"] else NOTHING
-        lines += ["", f"equal outputs at temperature 0: {told}; baseline against itself: {again}"]
+        equal = _equal(outputs["speculative"])
+        lines += [f"equal outputs at temperature 0: {equal}; baseline against itself: {again}"]
     overall = report["acceptance"]["overall"]
     if overall["draft_tokens"] is not None:
         drafted = f"drafted {overall['draft_tokens']:,.0f} tokens, accepted {accepted(overall)}"
         lines += textwrap.wrap(f"{drafted}, mean acceptance length {number(overall['length'])}", width)
     if (before := report.get("expectation")) and (words := expected_words(before)):
         lines += textwrap.wrap(f"expected before: {words}", width)
-    lines += [line for text in _published(report) for line in textwrap.wrap(printable(text), width)]
-    if "files" in report:
-        lines += _file_lines(report, width)
-        return "\n".join([*lines, paint(rule, DIM)]) + "\n"
-    articles = report["articles"]
-    head = ["as in the articles", "baseline", "speculative", "speed-up"]
-    lines += [
-        "",
-        *_table(
-            head,
-            [
-                [row["metric"], number(row["normal"]), number(row["speculative"]), times(row["speedup"])]
-                for row in articles["rows"]
-            ],
-            width - 40,
-        ),
-    ]
-    return "\n".join([*lines, paint(rule, DIM)]) + "\n"
+    for published in _published(report):
+        lines += textwrap.wrap(printable(published), width)
+    return ["", *lines] if lines else []
 
 
 def _file_lines(report: Report, width: int) -> list[str]:
@@ -197,7 +208,7 @@ def _load_lines(load: Load | None, width: int) -> list[str]:
 
 def _gate_lines(gates: Sequence[GateRow], width: int) -> list[str]:
     """A line for each gate that was tried."""
-    tried = [gate for gate in gates if gate["word"] != "not measured"]
+    tried = [gate for gate in gates if gate["word"] != NOT_MEASURED]
     if not tried:
         return []
     lines = ["", "gates"]

@@ -32,16 +32,16 @@ PLAY = """
 """
 
 
-def played(folder: Path, *words: str, **environment: str) -> str:
-    """What a run of PLAY says."""
-    (folder / "play.yml").write_text(PLAY)
+def played(folder: Path, *words: str, play: str = PLAY, status: int = 2, **environment: str) -> str:
+    """What a run of `play` says, which ends with this status."""
+    (folder / "play.yml").write_text(play)
     command = [str(Path(sys.executable).parent / "ansible-playbook"), str(folder / "play.yml"), "-i", "localhost,"]
     given = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
     given |= {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "LC_ALL": "C.UTF-8", "NO_COLOR": "1", **environment}
     done = subprocess.run(
         [*command, *words], cwd=ROOT, env=given, capture_output=True, text=True, timeout=240, check=False
     )
-    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.returncode == status, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
@@ -69,6 +69,42 @@ def test_with_v_ansible_says_it_too_and_colour_is_for_who_asks_for_it(tmp_path: 
     assert "[ERROR]: Task failed: Action failed: no profile 'cpu-smollm2-ngrm'" in said
     assert "code: no-such-profile" in said
     assert "\033[0;31mfound: no profile" in said
+
+
+BRIEF = """
+- hosts: localhost
+  connection: local
+  vars: {ansible_python_interpreter: "{{ ansible_playbook_python }}"}
+  gather_facts: false
+  tasks:
+    - name: Find all well
+      ansible.builtin.command: "true"
+      changed_when: false
+    - name: Change something
+      ansible.builtin.command: echo {{ item }}
+      changed_when: true
+      loop: [1, 2]
+    - name: Change something
+      ansible.builtin.command: "true"
+      changed_when: true
+"""
+
+
+@pytest.mark.processes
+def test_a_brief_run_has_a_line_for_each_name_that_changed_something(tmp_path: Path) -> None:
+    said = played(tmp_path, play=BRIEF, status=0, ANSIBLE_STDOUT_CALLBACK="drafthouse.core.brief")
+    assert said == "changed: Change something\n"
+
+
+@pytest.mark.processes
+def test_a_brief_run_says_a_failure_whole_and_with_v_all(tmp_path: Path) -> None:
+    said = played(tmp_path, ANSIBLE_STDOUT_CALLBACK="drafthouse.core.brief")
+    assert "TASK [Resolve a typo]" in said
+    assert said.count("code: no-such-profile") == 3
+    assert "PLAY RECAP" in said
+    said = played(tmp_path, "-v", play=BRIEF, status=0, ANSIBLE_STDOUT_CALLBACK="drafthouse.core.brief")
+    assert "TASK [Find all well]" in said
+    assert "PLAY RECAP" in said
 
 
 def test_nothing_is_kept_back_where_the_callback_with_our_lines_is_off(monkeypatch: pytest.MonkeyPatch) -> None:

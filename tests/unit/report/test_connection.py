@@ -93,6 +93,9 @@ def test_a_run_that_measured_nothing_says_of_when_its_verdict_is() -> None:
     run: Any = {"profile": "p", "overrides": {}, "deadline": None, "hardware": {"kind": "gpu"}}
     (verdict, *_) = closing_lines(report, run, "box", None, kept=True).splitlines()
     assert verdict.endswith("   (measured 2026-11-20 14:37; ARGS='-e remeasure=true' measures again)")
+    (kept, *_) = closing_lines(report, run, "box", None, kept=True, table_above=True).splitlines()
+    assert kept == "kept: measured 2026-11-20 14:37; ARGS='-e remeasure=true' measures again"
+    assert closing_lines(report, run, "box", None, table_above=True).startswith("next: ")
 
 
 def test_verdict_next_command_and_link_in_a_line_each(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ class ActionModule(KeptResultsAction):
                 destroyed=RUN_FILE in os.environ,
                 connection=self._reached(resolved, host, _inventory(variables)),
                 kept=not changed and not self._task.check_mode,
+                # Whoever says these lines behind what follows has the table just above them.
+                table_above=CLOSING_FILE in os.environ,
             ),
         }
 
