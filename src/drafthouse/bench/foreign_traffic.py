@@ -153,13 +153,15 @@ def _own(requests: Sequence[Cost], most_tokens: int) -> dict[_Counter, float | N
     inputs = [request.get("input_tokens") for request in requests]
     longest = max((value for value in inputs if value), default=None)
     unknown = sum(not value for value in inputs)
+    output_tokens = sum(max(most_tokens, 0) if value is None else value for value in outputs)
+    input_tokens = None
+    if longest is not None or not unknown:
+        # An unknown prompt counts as the longest of the others.
+        input_tokens = float(sum(value or 0 for value in inputs) + unknown * (longest or 0))
     return {
         "requests": float(len(requests)),
-        "output_tokens": float(sum(max(most_tokens, 0) if value is None else value for value in outputs)),
-        # An unknown prompt counts as the longest of the others.
-        "input_tokens": None
-        if unknown and longest is None
-        else float(sum(value or 0 for value in inputs) + unknown * (longest or 0)),
+        "output_tokens": float(output_tokens),
+        "input_tokens": input_tokens,
     }
 
 

@@ -246,13 +246,15 @@ def _score(endpoint: Endpoint, prompt: str, answer: str, tokens: int) -> Logprob
     )
     with opener().open(request, timeout=SECONDS) as reply:
         told = json.load(reply)["choices"][0]["prompt_logprobs"][len(ids) :]
-    own = [entry[str(token)] for token, entry in zip(asked, told, strict=True)]
-    return {
-        "own": [float(one["logprob"]) for one in own],
-        "best": [max(float(one["logprob"]) for one in entry.values()) for entry in told],
-        "decoded": "".join(str(one.get("decoded_token") or "") for one in own),
-        "whole": len(asked) == len(answer.split()),
-    }
+    own: list[float] = []
+    best: list[float] = []
+    decoded = ""
+    for token, entry in zip(asked, told, strict=True):
+        chosen = entry[str(token)]
+        own.append(float(chosen["logprob"]))
+        best.append(max(float(one["logprob"]) for one in entry.values()))
+        decoded += str(chosen.get("decoded_token") or "")
+    return {"own": own, "best": best, "decoded": decoded, "whole": len(asked) == len(answer.split())}
 
 
 def score_row(scored: Logprobs, texts: Sequence[str]) -> Score:
@@ -263,12 +265,17 @@ def score_row(scored: Logprobs, texts: Sequence[str]) -> Score:
     ``texts`` say, thoughts and answer (None where that was not compared: an answer longer than what was scored).
     """
     gaps = [best - own for own, best in zip(scored["own"], scored["best"], strict=True)]
+    misses = sum(gap > 0 for gap in gaps)
+    same_text = None
+    if scored["whole"]:
+        decoded = _plain(scored["decoded"])
+        same_text = all(_plain(text) in decoded for text in texts)
     return {
         "tokens": len(gaps),
-        "misses": sum(gap > 0 for gap in gaps),
+        "misses": misses,
         "worst": round(max(gaps), 4),
         "mean_logprob": round(sum(scored["own"]) / len(gaps), 5),
-        "same_text": all(_plain(text) in _plain(scored["decoded"]) for text in texts) if scored["whole"] else None,
+        "same_text": same_text,
     }
 
 
@@ -286,13 +293,11 @@ def scoring_of(steps: Iterable[StepResult]) -> ScoringTotal | None:
     told = [step["scoring"] for step in steps if step.get("scoring")]
     if not told:
         return None
-    return {
-        "answers": sum(len(one["answers"]) for one in told),
-        # What one step leaves the next one takes up.
-        "left": told[-1]["left"],
-        "seconds": round(sum(one["seconds"] for one in told), 1),
-        "why": next((one["why"] for one in reversed(told) if one["why"]), None),
-    }
+    answers = sum(len(one["answers"]) for one in told)
+    seconds = sum(one["seconds"] for one in told)
+    last_why = next((one["why"] for one in reversed(told) if one["why"]), None)
+    # What one step leaves the next one takes up.
+    return {"answers": answers, "left": told[-1]["left"], "seconds": round(seconds, 1), "why": last_why}
 
 
 def _plain(text: str) -> str:

@@ -158,12 +158,11 @@ class Tally:
         """All spans as one; None where one of them could not be read: half a sum is no sum."""
         if not self.spans or self.lost:
             return None
+        seconds = math.fsum(span["seconds"] for span in self.spans)
+        energy = math.fsum(span["energy_j"] for span in self.spans)
         idle = [span["idle_j"] for span in self.spans if span["idle_j"] is not None]
-        return {
-            "seconds": round(math.fsum(span["seconds"] for span in self.spans), 6),
-            "energy_j": math.fsum(span["energy_j"] for span in self.spans),
-            "idle_j": math.fsum(idle) if len(idle) == len(self.spans) else None,
-        }
+        all_idle = math.fsum(idle) if len(idle) == len(self.spans) else None
+        return {"seconds": round(seconds, 6), "energy_j": energy, "idle_j": all_idle}
 
 
 def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, output_tokens: int | None = None) -> Power:
@@ -183,6 +182,13 @@ def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, outpu
     why = facts["why"]
     if not whole and not why:
         why = "some readings are missing" if spans else "nothing was read"
+    mean_w, idle_w, above_idle_j = None, facts["idle_w"], None
+    if energy is not None and seconds:
+        mean_w = energy / seconds
+    if idle_j is not None and seconds:
+        idle_w = idle_j / seconds
+    if energy is not None and idle_j is not None:
+        above_idle_j = energy - idle_j
     return {
         "source": facts["source"],
         "why": why,
@@ -190,9 +196,9 @@ def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, outpu
         "gpus": len(facts["devices"]),
         "seconds": seconds,
         "energy_j": energy,
-        "mean_w": energy / seconds if energy is not None and seconds else None,
-        "idle_w": idle_j / seconds if idle_j is not None and seconds else facts["idle_w"],
-        "energy_above_idle_j": energy - idle_j if energy is not None and idle_j is not None else None,
+        "mean_w": mean_w,
+        "idle_w": idle_w,
+        "energy_above_idle_j": above_idle_j,
         "j_per_output_token": energy / output_tokens if energy is not None and output_tokens else None,
     }
 

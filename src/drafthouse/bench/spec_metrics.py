@@ -212,15 +212,20 @@ def acceptance(source: str | None, counts: Counts) -> Acceptance:
     """The acceptance fields of a result from counts; None where the counts do not say it."""
     drafts, drafted, accepted = counts["num_drafts"], counts["draft_tokens"], counts["accepted_tokens"]
     positions = counts["per_position"]
+    rate = length = by_position = None
+    if accepted is not None and drafted:
+        rate = 100 * accepted / drafted
+    if accepted is not None and drafts:
+        length = 1 + accepted / drafts
+    if drafts and positions:
+        by_position = [count / drafts for count in positions]
     return {
-        "spec_decode_acceptance_rate": 100 * accepted / drafted if drafted and accepted is not None else None,
-        "spec_decode_acceptance_length": 1 + accepted / drafts if drafts and accepted is not None else None,
+        "spec_decode_acceptance_rate": rate,
+        "spec_decode_acceptance_length": length,
         "spec_decode_num_drafts": drafts,
         "spec_decode_draft_tokens": drafted,
         "spec_decode_accepted_tokens": accepted,
-        "spec_decode_per_position_acceptance_rates": (
-            [count / drafts for count in positions] if drafts and positions else None
-        ),
+        "spec_decode_per_position_acceptance_rates": by_position,
         "spec_decode_source": source,
     }
 
@@ -280,10 +285,12 @@ def acceptance_from_log(text: str) -> Acceptance | None:
     if len(lengths) == len(lines):
         return acceptance("log", _nothing(None)) | {"spec_decode_acceptance_length": math.fsum(lengths) / len(lengths)}
     drafts = [line.num_drafts for line in lines if line.num_drafts is not None]
+    drafted = sum(line.draft_tokens for line in lines)
+    accepted = sum(line.accepted_tokens for line in lines)
     counts: Counts = {
         "num_drafts": round(sum(drafts)) if len(drafts) == len(lines) else None,
-        "draft_tokens": sum(line.draft_tokens for line in lines),
-        "accepted_tokens": sum(line.accepted_tokens for line in lines),
+        "draft_tokens": drafted,
+        "accepted_tokens": accepted,
         "per_position": [],
     }
     for line in lines:

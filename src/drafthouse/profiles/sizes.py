@@ -100,6 +100,8 @@ class Sizes:
         on_gpu = self.hardware["kind"] == "gpu"
         share = float(self.served("share_option", engine.get("share_default", 1)))
         devices = max(1, self.devices)
+        speculates = arm == "speculative"
+        draft, builtin, drafted = (self.draft, self.builtin, self.tokens) if speculates else (None, None, 0)
         fit_with = partial(
             fit_arm,
             memory=self.hardware["memory_mib"] * MIB,
@@ -108,12 +110,12 @@ class Sizes:
             devices=devices,
             draft_devices=max(1, int(self.method_options.get("draft_tensor_parallel_size", devices))),
             target=self.target,
-            draft=self.draft if arm == "speculative" else None,
-            builtin=self.builtin if arm == "speculative" else None,
+            draft=draft,
+            builtin=builtin,
             overhead=engine["overhead_mib"] * MIB,
             bytes_per_value=kv_value_bytes(engine, self.serve),
             sequences=int(self.served("sequences_option", 1)),
-            drafted=self.tokens if arm == "speculative" else 0,
+            drafted=drafted,
             context_is_shared=engine["context_is_shared"],
             reserves_share=engine["reserves"] != "needed" and on_gpu,
         )

@@ -114,16 +114,17 @@ class Release:
 def identity(resolved: ResolvedProfile) -> str:
     """A hash of all that is put on a box to serve a resolved profile, and of nothing else."""
     engine, site = resolved["engine"], resolved["site"]
+    weights = [[item.get("path"), item.get("details")] for item in resolved.get("weights") or []]
+    arms: dict[str, list[object]] = {}
+    for arm, data in resolved["arms"].items():
+        arms[arm] = [data.get("files"), data.get("container"), data.get("environment")]
     parts = {
         "profile": resolved["profile"],
         "engine": [engine.get(name) for name in ("id", "version", "runtime", "home", "image")],
         "site": [site.get(name) for name in ("host", "port", "home", "runtime")],
         "name": resolved["target"]["served_name"],
-        "weights": [[item.get("path"), item.get("details")] for item in resolved.get("weights") or []],
-        "arms": {
-            arm: [data.get(name) for name in ("files", "container", "environment")]
-            for arm, data in resolved["arms"].items()
-        },
+        "weights": weights,
+        "arms": arms,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 

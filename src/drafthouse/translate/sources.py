@@ -62,12 +62,16 @@ def commands_of(text: str) -> tuple[list[Words], Paste]:
 
 def _without_secrets(words: Words) -> Words:
     """Take out what looks like a secret; what the name of a flag or variable says of its value is told later."""
+    assignments = {name: without_shapes(value) for name, value in words.assignments.items()}
+    container: list[tuple[str, str]] = []
+    for name, value in words.container:
+        container.append((name, GONE if is_secret_name(name) else without_shapes(value)))
     return replace(
         words,
-        words=[without_shapes(word) for word in words.words],
-        assignments={name: without_shapes(value) for name, value in words.assignments.items()},
-        container=[(name, GONE if is_secret_name(name) else without_shapes(value)) for name, value in words.container],
-        launchers=[without_shapes(launcher) for launcher in words.launchers],
+        words=list(map(without_shapes, words.words)),
+        assignments=assignments,
+        container=container,
+        launchers=list(map(without_shapes, words.launchers)),
         prose=without_shapes(words.prose),
     )
 

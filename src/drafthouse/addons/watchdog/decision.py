@@ -210,17 +210,22 @@ def _taken_in(rules: Rules, memory: Memory, window: Window) -> Memory:
 
 def _together(windows: Sequence[Window], tokens: int) -> tuple[Counts, float | None]:
     """What some windows counted, and the mean load of those in which something ran."""
-    drafts = [one.drafts for one in windows]
-    answered = [one.tokens for one in windows]
-    counts = counts_of(
-        math.fsum(one.drafted for one in windows),
-        math.fsum(one.accepted for one in windows),
-        tokens,
-        None if None in drafts else math.fsum(value or 0 for value in drafts),
-        None if None in answered else math.fsum(value or 0 for value in answered),
-    )
-    loads = [one.load for one in windows if one.load]
-    return counts, math.fsum(loads) / len(loads) if loads else None
+    drafted = math.fsum(window.drafted for window in windows)
+    accepted = math.fsum(window.accepted for window in windows)
+    drafts = _sum_if_all_known([window.drafts for window in windows])
+    answered = _sum_if_all_known([window.tokens for window in windows])
+    loads = [window.load for window in windows if window.load]
+    mean_load = math.fsum(loads) / len(loads) if loads else None
+    return counts_of(drafted, accepted, tokens, drafts, answered), mean_load
+
+
+def _sum_if_all_known(values: Sequence[float | None]) -> float | None:
+    total = 0.0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
 
 
 def _weighed(rules: Rules, memory: Memory, window: Window, counts: Counts, gain: float) -> Memory:

@@ -143,6 +143,9 @@ def step_numbers(
         if limits:
             goodput = kept / seconds
     gaps = [gap for request in counted for gap in request["itls_ms"]]
+    first_tokens = [request["ttft_ms"] or 0.0 for request in good]
+    ended = [request["e2el_ms"] or 0.0 for request in counted]
+    without_tpot = sum(measured_tpot(request) is None for request in good)
     return {
         "duration_s": seconds,
         "short": short,
@@ -150,16 +153,16 @@ def step_numbers(
         "completed": len(good),
         "failed": len(requests) - len(good),
         "tail": len(good) - len(counted),
-        "without_tpot": sum(measured_tpot(request) is None for request in good),
+        "without_tpot": without_tpot,
         "mean_output_tokens": math.fsum(made) / len(good) if good else None,
         "output_throughput": output_throughput,
         "per_user_tok_s": 1000 / median_tpot if median_tpot else None,
         "request_throughput": request_throughput,
         "goodput": goodput,
-        "ttft_ms": spread([request["ttft_ms"] or 0.0 for request in good]),
+        "ttft_ms": spread(first_tokens),
         "tpot_ms": spread(tpots),
         "itl_ms": spread(gaps),
-        "e2el_ms": spread([request["e2el_ms"] or 0.0 for request in counted]),
+        "e2el_ms": spread(ended),
         "tpot_by_prompt": by_prompt,
         "tpot_interval": noise_interval(by_prompt),
     }

@@ -44,20 +44,26 @@ def _subject(kept: Kept) -> dict[str, str | int | None]:
     drivers = {driver for gpu in gpus if (driver := gpu.get("driver_version"))}
     arms = resolved.get("arms") or {}
     one, two = arms.get("baseline"), arms.get("speculative")
+    model = cpu.get("model") if cpu else None
+    draft_id = draft.get("id") if draft else None
+    method_id = method.get("id") if method else None
+    flags = one.get("flags") if one else None
+    speculation = two.get("speculation_flags") if two else None
+    draft_tokens = method.get("num_speculative_tokens") if method else None
     return {
         "profile": kept.report.get("profile"),
         "box": kept.report.get("host"),
-        "CPU": cpu.get("model") if cpu else None,
+        "CPU": model,
         "GPU": listing(names) or None,
         "GPU driver": listing(sorted(drivers)) or None,
         "engine": engine.get("id"),
         "engine version": engine.get("version_answered") or engine.get("version"),
         "runtime": engine.get("runtime"),
-        "draft": draft.get("id") if draft else None,
-        "method": method.get("id") if method else None,
-        "draft tokens": method.get("num_speculative_tokens") if method else None,
-        "flags": _flags(one.get("flags") if one else None),
-        "flags of speculation": _flags(two.get("speculation_flags") if two else None),
+        "draft": draft_id,
+        "method": method_id,
+        "draft tokens": draft_tokens,
+        "flags": _flags(flags),
+        "flags of speculation": _flags(speculation),
     }
 
 

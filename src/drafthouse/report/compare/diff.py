@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from ...analysis.crossover_text import load as about
 from ...analysis.gates import NOT_MEASURED, PASSED
 from ...analysis.measured import paired
+from ...analysis.verdict_types import CostRow
 from ...analysis.words import CANNOT_SAY, DOES_NOT_PAY, EARLIER, PAYS, RULE
 from ...bench.result_types import Request
 from ...bench.samples import measured_tpot, requests_of
@@ -24,6 +25,7 @@ from .compared_types import (
     ComparedCost,
     ComparedGate,
     ComparedKind,
+    ComparedLevel,
     ComparedLoad,
     Comparison,
     Facts,
@@ -68,13 +70,12 @@ def compare(one: Kept, two: Kept, threshold: float | None = None) -> Comparison:
         "cost": _cost(one, two),
         "threshold": threshold,
     }
-    judged = [row for row in rows if row["declared"]]
-    return {
-        **found,
-        "regressions": _regressions(found, judged, one, two, threshold) if threshold is not None else [],
-        "unjudged": _unjudged(found, judged, one, two) if threshold is not None else [],
-        "judged": sum(row["word"] != TOO_FEW for row in judged),
-    }
+    declared = [row for row in rows if row["declared"]]
+    judged = sum(row["word"] != TOO_FEW for row in declared)
+    if threshold is None:
+        return {**found, "regressions": [], "unjudged": [], "judged": judged}
+    regressions = _regressions(found, declared, one, two, threshold)
+    return {**found, "regressions": regressions, "unjudged": _unjudged(found, declared, one, two), "judged": judged}
 
 
 def _same_rule(one: Kept, two: Kept) -> bool:
@@ -185,28 +186,17 @@ def _load(one: Kept, two: Kept) -> ComparedLoad | None:
     both = [key for key in levels[0] if key in levels[1]]
     # Those of which both can say whether speculation pays there.
     told = [key for key in both if all(side[key].get("speedup") for side in levels)]
-    return {
-        "unit": loads[0]["unit"],
-        "kinds": [
-            {
-                "kind": name,
-                "a": kind,
-                "b": kinds[1][name],
-                "levels": [level for own, level in told if own == name],
-            }
-            for name, kind in kinds[0].items()
-            if name in kinds[1]
-        ],
-        "rows": [
-            {
-                "kind": kind,
-                "level": level,
-                "baseline": _speeds(levels[0][kind, level], levels[1][kind, level], "baseline"),
-                "speculative": _speeds(levels[0][kind, level], levels[1][kind, level], "speculative"),
-            }
-            for kind, level in both
-        ],
-    }
+    common: list[ComparedKind] = []
+    for name, kind in kinds[0].items():
+        if name in kinds[1]:
+            own = [level for of, level in told if of == name]
+            common.append({"kind": name, "a": kind, "b": kinds[1][name], "levels": own})
+    rows: list[ComparedLevel] = []
+    for name, level in both:
+        a, b = levels[0][name, level], levels[1][name, level]
+        baseline, speculative = _speeds(a, b, "baseline"), _speeds(a, b, "speculative")
+        rows.append({"kind": name, "level": level, "baseline": baseline, "speculative": speculative})
+    return {"unit": loads[0]["unit"], "kinds": common, "rows": rows}
 
 
 def _speeds(one: LoadRow, two: LoadRow, arm: Arm) -> Numbers:
@@ -216,34 +206,44 @@ def _speeds(one: LoadRow, two: LoadRow, arm: Arm) -> Numbers:
 
 def _gates(one: Kept, two: Kept) -> list[ComparedGate]:
     sides = [{gate["name"]: gate for gate in kept.report.get("gates") or []} for kept in (one, two)]
-    names = [*sides[0], *(name for name in sides[1] if name not in sides[0])]
-    return [
-        {
-            "name": name,
-            "title": (sides[0].get(name) or sides[1][name])["title"],
-            "a": sides[0][name].get("word") if name in sides[0] else None,
-            "b": sides[1][name].get("word") if name in sides[1] else None,
-        }
-        for name in names
-    ]
+    rows: list[ComparedGate] = []
+    for name in dict.fromkeys([*sides[0], *sides[1]]):
+        a, b = (side.get(name) for side in sides)
+        titled = a or b
+        assert titled is not None
+        rows.append(
+            {
+                "name": name,
+                "title": titled["title"],
+                "a": a.get("word") if a else None,
+                "b": b.get("word") if b else None,
+            }
+        )
+    return rows
 
 
 def _cost(one: Kept, two: Kept) -> list[ComparedCost]:
     """The rows of cost that both reports have, for the speculative arm and its baseline."""
-    sides = [
-        {row["what"]: row for row in (cost.get("rows") if cost else None) or []}
-        for cost in (kept.report.get("cost") for kept in (one, two))
-    ]
-    return [
-        {
-            "what": name,
-            "unit": row["unit"],
-            "baseline": {"a": row["baseline"], "b": sides[1][name]["baseline"]},
-            "speculative": {"a": row["speculative"], "b": sides[1][name]["speculative"]},
-        }
-        for name, row in sides[0].items()
-        if name in sides[1] and all(isinstance(side[name][arm], int | float) for side in sides for arm in ARMS)
-    ]
+    sides = [_cost_rows(kept) for kept in (one, two)]
+    rows: list[ComparedCost] = []
+    for name, a in sides[0].items():
+        b = sides[1].get(name)
+        if b is None or not all(isinstance(row[arm], int | float) for row in (a, b) for arm in ARMS):
+            continue
+        rows.append(
+            {
+                "what": name,
+                "unit": a["unit"],
+                "baseline": {"a": a["baseline"], "b": b["baseline"]},
+                "speculative": {"a": a["speculative"], "b": b["speculative"]},
+            }
+        )
+    return rows
+
+
+def _cost_rows(kept: Kept) -> dict[str, CostRow]:
+    cost = kept.report.get("cost")
+    return {row["what"]: row for row in (cost.get("rows") if cost else None) or []}
 
 
 # --- regressions ----------------------------------------------------------------------------------------

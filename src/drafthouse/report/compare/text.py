@@ -64,68 +64,45 @@ def _sentences(found: Comparison) -> list[tuple[str, Sequence[str]]]:
 def _tables(found: Comparison) -> list[tuple[str, list[str], Rows]]:
     """The tables that have a row: title, head, rows."""
     nothing: ComparedLoad = {"unit": "", "kinds": [], "rows": []}
-    load, accepted = found["load"] or nothing, found["acceptance"]
+    load = found["load"] or nothing
+    each_arm = [f"{arm} {side}" for arm in ARMS for side in ("A", "B")]
+    differs = [[fact["what"], _text(fact["a"]), _text(fact["b"])] for fact in found["differs"]]
+    loads = [
+        [kind["kind"], kind["a"]["sentence"] or NOTHING, kind["b"]["sentence"] or NOTHING] for kind in load["kinds"]
+    ]
+    speeds = [[row["kind"], shown_level(row["level"]), *_numbers(row)] for row in load["rows"]]
+    gates = [[gate["title"], gate["a"] or NOTHING, gate["b"] or NOTHING] for gate in found["gates"]]
+    costs = [[row["what"], row["unit"] or "", *_numbers(row), _ratio(row["speculative"])] for row in found["cost"]]
+    title = "B against A (above 1: B is faster; with the interval of prompts and starts; * kinds of the verdict)"
     tables: list[tuple[str, list[str], Rows]] = [
-        (
-            "What differs",
-            ["what", "A", "B"],
-            [[fact["what"], _text(fact["a"]), _text(fact["b"])] for fact in found["differs"]],
-        ),
-        (
-            "B against A (above 1: B is faster; with the interval of prompts and starts; * kinds of the verdict)",
-            ["arm", "kind", "measure", "A", "B", "change", "says"],
-            [
-                [
-                    row["arm"],
-                    row["kind"] + (" *" if row["declared"] else ""),
-                    TITLES[row["measure"]],
-                    number(row["a"]),
-                    number(row["b"]),
-                    times_span(row["change"]),
-                    row["word"],
-                ]
-                for row in found["rows"]
-            ],
-        ),
-        (
-            "What speculation gains",
-            ["kind", "A", "B"],
-            [[row["kind"], times_span(row["a"]), times_span(row["b"])] for row in found["speedups"]]
-            + ([["drafts accepted", percent(accepted["a"]), percent(accepted["b"])]] if any(accepted.values()) else []),
-        ),
-        (
-            "Until which load it pays",
-            ["kind", "A", "B"],
-            [
-                [kind["kind"], kind["a"]["sentence"] or NOTHING, kind["b"]["sentence"] or NOTHING]
-                for kind in load["kinds"]
-            ],
-        ),
-        (
-            "Speed of the server under load, tok/s",
-            ["kind", load["unit"] or "load", *(f"{arm} {side}" for arm in ARMS for side in ("A", "B"))],
-            [[row["kind"], shown_level(row["level"]), *_numbers(row)] for row in load["rows"]],
-        ),
-        (
-            "Gates",
-            ["gate", "A", "B"],
-            [[gate["title"], gate["a"] or NOTHING, gate["b"] or NOTHING] for gate in found["gates"]],
-        ),
-        (
-            "Cost",
-            ["what", "unit", *(f"{arm} {side}" for arm in ARMS for side in ("A", "B")), "B/A"],
-            [
-                [
-                    row["what"],
-                    row["unit"] or "",
-                    *_numbers(row),
-                    _ratio(row["speculative"]),
-                ]
-                for row in found["cost"]
-            ],
-        ),
+        ("What differs", ["what", "A", "B"], differs),
+        (title, ["arm", "kind", "measure", "A", "B", "change", "says"], _changes(found)),
+        ("What speculation gains", ["kind", "A", "B"], _gains(found)),
+        ("Until which load it pays", ["kind", "A", "B"], loads),
+        ("Speed of the server under load, tok/s", ["kind", load["unit"] or "load", *each_arm], speeds),
+        ("Gates", ["gate", "A", "B"], gates),
+        ("Cost", ["what", "unit", *each_arm, "B/A"], costs),
     ]
     return [entry for entry in tables if entry[2]]
+
+
+def _changes(found: Comparison) -> Rows:
+    """A row for each arm, kind and measure."""
+    rows: Rows = []
+    for row in found["rows"]:
+        kind = f"{row['kind']} *" if row["declared"] else row["kind"]
+        measured = [number(row["a"]), number(row["b"]), times_span(row["change"])]
+        rows.append([row["arm"], kind, TITLES[row["measure"]], *measured, row["word"]])
+    return rows
+
+
+def _gains(found: Comparison) -> Rows:
+    """The speed-up of each kind, and the share of the drafts that was accepted."""
+    rows = [[row["kind"], times_span(row["a"]), times_span(row["b"])] for row in found["speedups"]]
+    accepted = found["acceptance"]
+    if any(accepted.values()):
+        rows.append(["drafts accepted", percent(accepted["a"]), percent(accepted["b"])])
+    return rows
 
 
 def _numbers(row: ComparedLevel | ComparedCost) -> list[str]:

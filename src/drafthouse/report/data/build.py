@@ -95,6 +95,9 @@ def build_report(
     accepted = acceptance(speculative)
     beside = published_beside(resolved, accepted)
     marks = {"synthetic": resolved.get("synthetic"), "unpinned": resolved.get("unpinned")}
+    kinds = [_kind_row(group, verdict["groups"][group], results, accepted) for group in verdict["groups"]]
+    tpot_ms = {arm: _values(results[arm], measured_tpot) for arm in ARMS}
+    ttft_ms = {arm: _values(results[arm], field("ttft_ms")) for arm in ARMS}
     date = max(str(baseline.get("date") or ""), str(speculative.get("date") or ""))
     return {
         "schema": SCHEMA,
@@ -110,13 +113,10 @@ def build_report(
         "articles": articles_table(results),
         "other_tools": other_tools(results),
         "load": load,
-        "kinds": [_kind_row(group, verdict["groups"][group], results, accepted) for group in verdict["groups"]],
+        "kinds": kinds,
         "acceptance": {**accepted, "published": beside},
         "stock": against_stock(stock, results, verdict["scope"]["groups"]) if stock else None,
-        "distributions": {
-            "tpot_ms": {arm: _values(results[arm], measured_tpot) for arm in ARMS},
-            "ttft_ms": {arm: _values(results[arm], field("ttft_ms")) for arm in ARMS},
-        },
+        "distributions": {"tpot_ms": tpot_ms, "ttft_ms": ttft_ms},
         "gates": gates_of(verdict),
         "cost": cost,
         "totals": {arm: _totals(results[arm]) for arm in ARMS},
@@ -205,8 +205,13 @@ def _kind_row(
     group: str, judged: JudgedGroup, results: Mapping[str, ArmResult], accepted: AcceptanceBySource
 ) -> KindRow:
     """One row of our table: every measure of both arms with its interval, over prompts."""
-    requests = {arm: [r for r in requests_of(results[arm]) if r.get("group") == group] for arm in ARMS}
+    requests: dict[Arm, list[Request]] = {}
+    output_tokens: dict[Arm, int] = {}
+    for arm in ARMS:
+        requests[arm] = [request for request in requests_of(results[arm]) if request.get("group") == group]
+        output_tokens[arm] = sum(request.get("output_tokens") or 0 for request in requests[arm])
     first = next(iter(requests["baseline"] + requests["speculative"]), None)
+    prompts = {request.get("prompt_id") for request in requests["speculative"]}
     cells = {name: _cell(requests, measure, larger) for name, _, _, larger, measure in MEASURES}
     return {
         "group": group,
@@ -214,9 +219,9 @@ def _kind_row(
         "temperature": first.get("temperature") if first else None,
         "concurrency": results["speculative"].get("max_concurrency"),
         "declared": judged["declared"],
-        "prompts": len({r.get("prompt_id") for r in requests["speculative"]}),
+        "prompts": len(prompts),
         "requests": {arm: len(requests[arm]) for arm in ARMS},
-        "output_tokens": {arm: sum(r.get("output_tokens") or 0 for r in requests[arm]) for arm in ARMS},
+        "output_tokens": output_tokens,
         "speedup": judged["speedup"],
         "control": judged["control"],
         "outputs": judged["outputs"],

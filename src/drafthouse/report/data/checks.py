@@ -85,10 +85,11 @@ def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | N
 def cost_not_measured(cost: Cost | None) -> list[str]:
     """What of the cost is not known, and why where that was told."""
     arms = list(cost["arms"].values()) if cost else []
-    lacking = [
-        *([] if any(arm["energy"] for arm in arms) else ["energy per token"]),
-        *([] if any(arm["money"] for arm in arms) else ["money per token"]),
-    ]
+    lacking = []
+    if not any(arm["energy"] for arm in arms):
+        lacking.append("energy per token")
+    if not any(arm["money"] for arm in arms):
+        lacking.append("money per token")
     if not lacking:
         return []
     why = "; ".join(cost["why"] if cost else [])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from ...analysis.verdict_types import Judgement
 from ...analysis.words import CANNOT_SAY, INVALID
@@ -145,31 +145,52 @@ def _ended(arms: Sequence[LoadedArm]) -> str:
     return " / ".join(dict.fromkeys(words))
 
 
+_Measured = Literal[
+    "output_throughput",
+    "per_user_tok_s",
+    "request_throughput",
+    "goodput",
+    "spec_decode_acceptance_rate",
+    "spec_decode_acceptance_length",
+]
+
+
 def _arm(steps: Sequence[LadderStep]) -> LoadedArm | None:
     """What an arm's steps at one level gave, the median over its rounds; None where none was begun."""
     if not steps:
         return None
     whole = [step for step in steps if step.get("status") == OK]
-    acceptance = _middle(step.get("spec_decode_acceptance_rate") for step in whole)
+    ended_by = {str(step["ended_by"]) for step in whole if step.get("ended_by")}
+    seconds = math.fsum(step.get("duration_s") or 0.0 for step in whole)
+    completed = sum(step.get("completed") or 0 for step in whole)
+    failed = sum(step.get("failed") or 0 for step in steps)
+
+    def middle(name: _Measured) -> float | None:
+        return _middle(step.get(name) for step in whole)
+
+    def percentiles(name: Literal["ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"]) -> Spread:
+        return _percentiles([step.get(name) for step in whole])
+
+    acceptance = middle("spec_decode_acceptance_rate")
     return {
         "status": OK if whole else steps[-1]["status"],
         "steps": len(steps),
         "kept": len(whole),
-        "ended_by": sorted({str(step["ended_by"]) for step in whole if step.get("ended_by")}),
-        "seconds": math.fsum(step.get("duration_s") or 0.0 for step in whole),
-        "completed": sum(step.get("completed") or 0 for step in whole),
-        "failed": sum(step.get("failed") or 0 for step in steps),
-        "output_throughput": _middle(step.get("output_throughput") for step in whole),
-        "per_user_tok_s": _middle(step.get("per_user_tok_s") for step in whole),
-        "request_throughput": _middle(step.get("request_throughput") for step in whole),
-        "goodput": _middle(step.get("goodput") for step in whole),
-        "ttft_ms": _percentiles([step.get("ttft_ms") for step in whole]),
-        "tpot_ms": _percentiles([step.get("tpot_ms") for step in whole]),
-        "itl_ms": _percentiles([step.get("itl_ms") for step in whole]),
-        "e2el_ms": _percentiles([step.get("e2el_ms") for step in whole]),
+        "ended_by": sorted(ended_by),
+        "seconds": seconds,
+        "completed": completed,
+        "failed": failed,
+        "output_throughput": middle("output_throughput"),
+        "per_user_tok_s": middle("per_user_tok_s"),
+        "request_throughput": middle("request_throughput"),
+        "goodput": middle("goodput"),
+        "ttft_ms": percentiles("ttft_ms"),
+        "tpot_ms": percentiles("tpot_ms"),
+        "itl_ms": percentiles("itl_ms"),
+        "e2el_ms": percentiles("e2el_ms"),
         # As in a result: percent there, a fraction here.
         "acceptance_rate": acceptance / 100.0 if acceptance is not None else None,
-        "acceptance_length": _middle(step.get("spec_decode_acceptance_length") for step in whole),
+        "acceptance_length": middle("spec_decode_acceptance_length"),
         **_power(whole),
     }
 

@@ -44,10 +44,12 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
     site, engine = resolved.get("site") or {}, resolved.get("engine") or {}
     method, experiment = resolved.get("method") or {}, resolved.get("experiment") or {}
     tokens = method.get("num_speculative_tokens")
-    host = _host_of(site.get("manage_host"), site.get("box_kind"))
+    box = (_host_of(site.get("manage_host"), site.get("box_kind")), site.get("runtime"))
+    engine_words = (_named(engine), engine.get("version"))
+    suites = [str(suite) for suite in experiment.get("suites") or []]
     rows = {
         "Hardware": _hardware(resolved),
-        "Engine": " ".join(str(part) for part in (_named(engine), engine.get("version")) if part),
+        "Engine": " ".join(str(part) for part in engine_words if part),
         "Engine's program": str(engine.get("program") or ""),
         "Target": _named(resolved.get("target")),
         "Draft": _named(resolved.get("draft")) or _NO_DRAFT[method.get("kind") == "builtin"],
@@ -55,8 +57,8 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
         "Weights": "; ".join(_weights(resolved)),
         "Runs code of": "; ".join(_remote_code(resolved)),
         "Method": _named(method) + (f", up to {tokens} tokens per draft" if tokens else ""),
-        "Box": ", ".join(part for part in (host, site.get("runtime")) if part),
-        "Suites": listing([str(suite) for suite in experiment.get("suites") or []]),
+        "Box": ", ".join(part for part in box if part),
+        "Suites": listing(suites),
         "Rounds": f"{rounds or experiment.get('rounds', '?')}, {experiment.get('schedule', 'order unknown')}",
         "Load": at_a_time(experiment.get("concurrency", "?")),
     }
