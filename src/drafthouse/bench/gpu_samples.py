@@ -104,6 +104,7 @@ def measured(gpu: Gpu, readings: Sequence[GpuReading]) -> GpuMeasured:
 
     known = [reasons for one in readings if (reasons := one.get("clock_reasons")) is not None]
     names = dict.fromkeys(name for reasons in known for name in reasons)
+    errors = [error for reading in readings if (error := reading.get("error"))]
     return {
         "index": gpu.index,
         "uuid": gpu.uuid,
@@ -118,7 +119,7 @@ def measured(gpu: Gpu, readings: Sequence[GpuReading]) -> GpuMeasured:
         "memory_used_max_bytes": max(told("memory_used_bytes"), default=None),
         "throttled_share": _share(known, SLOWED_BY) if known else None,
         "reasons": {name: _share(known, [name]) for name in names},
-        "error": next((error for one in readings if (error := one.get("error"))), None),
+        "error": errors[0] if errors else None,
     }
 
 

@@ -71,6 +71,7 @@ class Nvml:
         for gpu, reading in zip(self.gpus, self.readings(), strict=True):
             reasons, state = reading["clock_reasons"], self._ask(gpu, "nvmlDeviceGetPerformanceState")
             limit_mw = self._ask(gpu, "nvmlDeviceGetPowerManagementLimit")
+            slowed_by = None if reasons is None else [reason for reason in reasons if reason in SLOWED_BY]
             found.append(
                 {
                     "index": gpu.index,
@@ -80,7 +81,7 @@ class Nvml:
                     "performance_state": None if state in (None, _NO_STATE) else f"P{state}",
                     "power_limit_w": None if limit_mw is None else limit_mw / 1000,
                     "sm_clock_max_mhz": self._ask(gpu, "nvmlDeviceGetMaxClockInfo", self._library.NVML_CLOCK_SM),
-                    "throttled_by": None if reasons is None else [one for one in reasons if one in SLOWED_BY],
+                    "throttled_by": slowed_by,
                     **reading,
                 }
             )
@@ -115,6 +116,7 @@ class Nvml:
         bits = self._ask(gpu, "nvmlDeviceGetCurrentClocksEventReasons")
         if bits is None:  # its name before branch 535
             bits = self._ask(gpu, "nvmlDeviceGetCurrentClocksThrottleReasons")
+        clock_reasons = None if bits is None else [name for bit, name in _REASONS.items() if bits & bit]
         reading: GpuReading = {
             "temperature_c": self._ask(gpu, "nvmlDeviceGetTemperature", library.NVML_TEMPERATURE_GPU),
             "power_w": None if milliwatts is None else milliwatts / 1000,
@@ -123,7 +125,7 @@ class Nvml:
             "memory_used_bytes": memory and memory.used,
             "memory_total_bytes": memory and memory.total,
             "utilization_percent": busy and busy.gpu,
-            "clock_reasons": None if bits is None else [name for bit, name in _REASONS.items() if bits & bit],
+            "clock_reasons": clock_reasons,
         }
         if gpu.index in self._lost:
             reading["error"] = self._lost[gpu.index]

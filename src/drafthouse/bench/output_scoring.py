@@ -118,10 +118,11 @@ def asking_token_ids(groups: Sequence[Sequence[Ask]], most: int) -> list[tuple[A
     chosen: set[int] = set()
     for turn in range(max(map(len, queues), default=0)):
         chosen |= {id(queue[turn]) for queue in queues[: max(0, most - len(chosen))] if turn < len(queue)}
-    return [
-        tuple(replace(ask, extra={**(ask.extra or {}), _ASKING: True}) if id(ask) in chosen else ask for ask in group)
-        for group in groups
-    ]
+
+    def marked(ask: Ask) -> Ask:
+        return replace(ask, extra={**(ask.extra or {}), _ASKING: True}) if id(ask) in chosen else ask
+
+    return [tuple(map(marked, group)) for group in groups]
 
 
 def token_ids_of(record: Recording) -> TokenIds | None:

@@ -199,6 +199,10 @@ def _numbers(
     duration = math.fsum(span["duration_s"] for span in spans)
     tokens_in = sum(request["input_tokens"] or 0 for request in good)
     tokens_out = _output_tokens(requests)
+    cached = sum(request["cached_tokens"] or 0 for request in good)
+    throttled = sum(bool(request.get("throttled")) for request in requests)
+    # One that was asked for as a whole came in no pieces at all.
+    without_tpot = sum(measured_tpot(request) is None and request["chunks"] != 0 for request in good)
     request_throughput = output_throughput = total_throughput = None
     if duration:
         request_throughput = len(good) / duration
@@ -212,12 +216,11 @@ def _numbers(
         "cut_off": ended[CUT_OFF],
         "empty": ended[EMPTY],
         "no_usage": ended[NO_USAGE],
-        # One that was asked for as a whole came in no pieces at all.
-        "without_tpot": sum(measured_tpot(request) is None and request["chunks"] != 0 for request in good),
-        "throttled": sum(bool(request.get("throttled")) for request in requests),
+        "without_tpot": without_tpot,
+        "throttled": throttled,
         "total_input_tokens": tokens_in,
         "total_output_tokens": tokens_out,
-        "total_cached_tokens": sum(request["cached_tokens"] or 0 for request in good),
+        "total_cached_tokens": cached,
         "request_throughput": request_throughput,
         "output_throughput": output_throughput,
         "total_token_throughput": total_throughput,

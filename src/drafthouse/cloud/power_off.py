@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 # A supervisor gives each of its programs 30 s to end.
@@ -51,13 +51,15 @@ def keepers(table: Table, home: str) -> set[int]:
     """The processes that hold a server running, or would bring one back: they run out of ``home``."""
     own = f"{home.rstrip('/')}/"
     program = re.compile(rf"{re.escape(own)}drafthouse-[0-9a-f]+\.pyz")
-    return {
-        pid
-        for pid, (words, _) in table.items()
-        if any(word.startswith(f"{own}served/") for word in words)
-        or (words[2:3] in (("restore",), ("guard",)) and program.fullmatch(words[1]))
-        or (any(Path(word).name == "supervisord" for word in words[:2]) and words[-1].startswith(own))
-    }
+
+    def keeps(words: Sequence[str]) -> bool:
+        if any(word.startswith(f"{own}served/") for word in words):
+            return True
+        if words[2:3] in (("restore",), ("guard",)) and program.fullmatch(words[1]):
+            return True
+        return any(Path(word).name == "supervisord" for word in words[:2]) and words[-1].startswith(own)
+
+    return {pid for pid, (words, _) in table.items() if keeps(words)}
 
 
 def with_children(table: Table, pids: Collection[int]) -> set[int]:

@@ -69,11 +69,8 @@ def _room_for(path: Path) -> Path:
 def _unwritten(path: Path, size: int, error: OSError) -> Problem:
     place = next((folder for folder in path.parents if folder.exists()), Path("/"))
     free = shutil.disk_usage(place).free
-    full = error.errno in _FULL
-    return Problem(
-        "disk-full" if full else "file-unwritable",
-        f"{error.strerror or error}: {free / MIB:,.1f} MiB free at {place}",
-        f"room for {max(size / MIB, 0.1):,.1f} MiB" if full else "a folder that can be written",
-        f"{'free some space there' if full else 'fix that'}, then run again: it continues with what is kept",
-        str(path),
-    )
+    code, needed, do = "file-unwritable", "a folder that can be written", "fix that"
+    if error.errno in _FULL:
+        code, needed, do = "disk-full", f"room for {max(size / MIB, 0.1):,.1f} MiB", "free some space there"
+    found = f"{error.strerror or error}: {free / MIB:,.1f} MiB free at {place}"
+    return Problem(code, found, needed, f"{do}, then run again: it continues with what is kept", str(path))

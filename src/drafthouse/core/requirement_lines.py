@@ -46,12 +46,11 @@ def hashes_by_pin(entries: Iterable[str]) -> dict[str, list[str]]:
 
 def with_hashes(entries: Iterable[str], known: Mapping[str, Sequence[str]]) -> list[str]:
     """Entries with the hashes that are known of them; those that carry some already stay as they are."""
-    return [
-        " ".join([entry, *(f"{_HASH}{digest}" for digest in known.get(pin_of(entry), ()))])
-        if _HASH not in entry
-        else entry
-        for entry in entries
-    ]
+    found = []
+    for entry in entries:
+        digests = () if _HASH in entry else known.get(pin_of(entry), ())
+        found.append(" ".join([entry, *(f"{_HASH}{digest}" for digest in digests)]))
+    return found
 
 
 def all_have_hashes(entries: Sequence[str]) -> bool:

@@ -191,20 +191,21 @@ def engine_words(container: Container) -> EngineWords:
     for address, outside, inside in ports:
         bound.setdefault(f"{inside}/tcp", []).append({"HostIp": address.strip("[]"), "HostPort": outside})
     health = container.get("health")
-    config: dict[str, Json] = {
-        "Entrypoint": container.get("entrypoint"),
-        "Cmd": container.get("command"),
-        "Env": [f"{name}={value}" for name, value in container.get("environment", {}).items()],
-        "ExposedPorts": {port: {} for port in bound},
-        "Healthcheck": {
+    healthcheck: dict[str, Json] | None = None
+    if health:
+        healthcheck = {
             "Test": ["CMD", *health["command"]],
             "Interval": health["interval_s"] * _SECOND,
             "Timeout": health["timeout_s"] * _SECOND,
             "Retries": health["retries"],
             "StartPeriod": health["start_period_s"] * _SECOND,
         }
-        if health
-        else None,
+    config: dict[str, Json] = {
+        "Entrypoint": container.get("entrypoint"),
+        "Cmd": container.get("command"),
+        "Env": [f"{name}={value}" for name, value in container.get("environment", {}).items()],
+        "ExposedPorts": {port: {} for port in bound},
+        "Healthcheck": healthcheck,
     }
     gpus = container.get("gpus")
     # A count of 0 is what Docker tells of a container that was given devices by name.

@@ -11,7 +11,7 @@ from .heads import check_builtin, draft_kind, head_kind, made_for
 from .model_check import loads
 
 if TYPE_CHECKING:
-    from drafthouse.engines.entry_types import CatalogMethod, EngineEntry, Options
+    from drafthouse.engines.entry_types import CatalogMethod, EngineEntry, Method, Options
     from drafthouse.profiles.catalog_types import CatalogModel, ModelEntry
     from drafthouse.profiles.profile_types import Speculation
 
@@ -36,67 +36,83 @@ def check_method(
     ``spec`` is the profile's `speculation`, ``serve`` its options that were checked, ``target`` and ``draft`` the
     models that it names, ``models`` all of the catalogue. What is wrong is added to the findings of ``check``.
     """
+    method = engine["methods"].get(spec["method"])
+    if method is None:
+        _refuse_method(check, spec["method"], engine)
+        return None, {}
+    check.version_has("speculation.method", f"'{spec['method']}'", method, method.get("reason", ""))
+    _check_serve(check, spec["method"], method, engine, serve)
+    options = check.options("speculation.options", spec.get("options") or {}, method.get("options", {}))
+    named: CatalogMethod = {"id": spec["method"], **method}
+    if draft_kind(method, draft) == "builtin" and not draft:
+        check_builtin(check.findings, target, named, engine, models)
+    else:
+        _check_kind_of_draft(check, named, engine, target, draft, models)
+    return named, options
+
+
+def _refuse_method(check: OptionCheck, asked: str, engine: EngineEntry) -> None:
+    """Add that ``asked`` is no method of the engine, or more than one."""
     methods = engine["methods"]
-    method = methods.get(spec["method"])
-    if method is None and ("," in spec["method"] or "+" in spec["method"]):
+    listed = ", ".join(sorted(methods))
+    if "," in asked or "+" in asked:
         check.findings.add(
             "several-methods",
             "speculation.method",
-            f"'{spec['method']}', more than one method",
-            f"one of: {', '.join(sorted(methods))}: a report must say which one paid",
+            f"'{asked}', more than one method",
+            f"one of: {listed}: a report must say which one paid",
             "keep one, and make a second profile for the other",
         )
-        return None, {}
-    if method is None:
-        check.findings.add(
-            "method-unsupported",
-            "speculation.method",
-            f"'{spec['method']}', which {engine['name']} does not support",
-            f"one of its methods: {', '.join(sorted(methods))}",
-            did_you_mean(spec["method"], methods),
-        )
-        return None, {}
-    check.version_has("speculation.method", f"'{spec['method']}'", method, method.get("reason", ""))
+        return
+    check.findings.add(
+        "method-unsupported",
+        "speculation.method",
+        f"'{asked}', which {engine['name']} does not support",
+        f"one of its methods: {listed}",
+        did_you_mean(asked, methods),
+    )
+
+
+def _check_serve(check: OptionCheck, name: str, method: Method, engine: EngineEntry, serve: Options) -> None:
+    """Add options of the server that this method needs otherwise, or that no speculation takes."""
     required = method.get("requires")
+    reason = required["reason"] if required else ""
     for key, needed in ((required.get("serve") if required else None) or {}).items():
         if serve.get(key, needed) != needed:
-            check.findings.add(
-                "method-needs-option",
-                f"serve.{key}",
-                f"{serve[key]}",
-                f"{needed}: {spec['method']} needs it ({required['reason'] if required else ''})",
-                "remove the key",
-            )
+            wanted = f"{needed}: {name} needs it ({reason})"
+            check.findings.add("method-needs-option", f"serve.{key}", f"{serve[key]}", wanted, "remove the key")
     for key, limit in engine["speculation"].get("at_most", {}).items():
         if serve.get(key, limit["most"]) > limit["most"]:
-            check.findings.add(
-                "method-needs-option",
-                f"serve.{key}",
-                f"{serve[key]}",
-                f"{limit['most']} with speculation: {limit['reason']}",
-                "remove the key",
-            )
-    options = check.options("speculation.options", spec.get("options") or {}, method.get("options", {}))
-    kind = draft_kind(method, draft)
-    named: CatalogMethod = {"id": spec["method"], **method}
-    if kind == "builtin" and not draft:
-        check_builtin(check.findings, target, named, engine, models)
-    elif kind in _WITHOUT and draft:
+            wanted = f"{limit['most']} with speculation: {limit['reason']}"
+            check.findings.add("method-needs-option", f"serve.{key}", f"{serve[key]}", wanted, "remove the key")
+
+
+def _check_kind_of_draft(
+    check: OptionCheck,
+    method: CatalogMethod,
+    engine: EngineEntry,
+    target: CatalogModel,
+    draft: CatalogModel | None,
+    models: Mapping[str, ModelEntry],
+) -> None:
+    """Add a draft that the method has no use for, lacks, or wants of another kind."""
+    name, kind = method["id"], draft_kind(method, draft)
+    if kind in _WITHOUT and draft:
         check.findings.add(
             "draft-of-another-method",
             "speculation.draft",
             f"'{draft['id']}'",
-            f"no draft: '{spec['method']}' {_WITHOUT[kind]}",
+            f"no draft: '{name}' {_WITHOUT[kind]}",
             "remove the key, or choose a method with a draft",
         )
     elif kind not in _WITHOUT and not draft:
         loaded = [key for key, model in models.items() if model["kind"] == kind and loads(engine, model)]
-        own = [key for key in loaded if made_for(models[key], target["id"], head_kind(spec["method"], method))]
+        own = [key for key in loaded if made_for(models[key], target["id"], head_kind(name, method))]
         check.findings.add(
             "draft-missing",
             "speculation.draft",
             "nothing",
-            f"a {kind} for '{spec['method']}'",
+            f"a {kind} for '{name}'",
             f"add one of: {', '.join(own or loaded)}",
         )
     elif draft and draft["kind"] != kind:
@@ -104,7 +120,6 @@ def check_method(
             "draft-of-another-method",
             "speculation.draft",
             f"'{draft['id']}', which is a {draft['kind']}",
-            f"a {kind}: that is what '{spec['method']}' drafts with",
+            f"a {kind}: that is what '{name}' drafts with",
             "choose another draft or another method",
         )
-    return named, options

@@ -45,12 +45,17 @@ def monitoring_of(
     grafana = bool(wished.get("grafana", docker))
     # A rental's node exporter would show the memory and processors of the machine that others use too.
     node = site["manage_host"]
-    opened = ["prometheus", *(["grafana"] if grafana else [])] if not _is_loopback(listen) else []
+    programs = ["prometheus", "blackbox"]
+    if node:
+        programs.append("node")
+    opened: list[str] = []
+    if not _is_loopback(listen):
+        opened = ["prometheus", "grafana"] if grafana else ["prometheus"]
     return {
         "ports": ports,
         "listen": listen,
         # What a keeper holds running; the others are containers.
-        "programs": ["prometheus", "blackbox", *(["node"] if node else [])],
+        "programs": programs,
         "open_ports": [ports[name] for name in opened],
         "retention_days": int(wished.get("retention_days", 15)),
         "retention_gb": int(wished.get("retention_gb", 2)),

@@ -22,14 +22,15 @@ _NAMES_MOST = 6  # in an error
 
 
 def pickles(names: Iterable[str], allowed: Sequence[str] = ()) -> list[str]:
-    """Return those of ``names`` (paths in a repository) that are pickled weights and match none of ``allowed``."""
-    return sorted(
-        name
-        for name in names
-        if name.lower().endswith(SUFFIXES)
-        and not any(fnmatch(PurePosixPath(name).name, one) for one in _UNLOADED)
-        and not any(fnmatch(name, pattern) for pattern in allowed)
-    )
+    """Those of ``names`` (paths in a repository) that are pickled weights and match none of ``allowed``."""
+    found = []
+    for name in names:
+        if not name.lower().endswith(SUFFIXES):
+            continue
+        unloaded = any(fnmatch(PurePosixPath(name).name, pattern) for pattern in _UNLOADED)
+        if not unloaded and not any(fnmatch(name, pattern) for pattern in allowed):
+            found.append(name)
+    return sorted(found)
 
 
 def refuse_pickles(names: Sequence[str], allowed: Sequence[str], where: str) -> None:

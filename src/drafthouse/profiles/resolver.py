@@ -53,7 +53,9 @@ from .resolved_types import (
     Fit,
     Gateway,
     Hardware,
+    Model,
     Pair,
+    ResolvedArm,
     ResolvedProfile,
     ScoresBy,
 )
@@ -114,6 +116,32 @@ class _Join:
     findings: Findings
 
     def run(self) -> ResolvedProfile:
+        """The resolved profile. Raises DrafthouseError with all that is wrong at the step that finds something.
+
+        The steps: what the catalogue lacks, then what cannot go together, then what the engine's files refuse.
+        """
+        served = self._choose_from_catalogue()
+        self._check_site()
+        self._choose_version()
+        method, told = self._check_options()
+        self._check_experiment()
+        self.warnings = [*([self.chosen.note] if self.chosen.note else []), *served]
+        self.warnings += told + (self._check_draft(method) if method else [])
+        self._check_what_runs(method)
+        self.arms = (*ARMS, STOCK) if self.profile["experiment"].get("stock") else ARMS
+        fits = {arm: self.sizes.fit(arm) for arm in self.arms}
+        self.sizes.check_fits(self.findings, fits)
+        self._stop_if_wrong()
+        assert method  # its absence is one of the findings
+        self.method = method
+        self.parts = self._parts()
+        self.built = {arm: build_arm(self.parts, arm) for arm in (*ARMS, STOCK)}
+        self._check_configs()
+        self._stop_if_wrong()
+        return self._result(fits)
+
+    def _choose_from_catalogue(self) -> list[str]:
+        """Hardware, engine, target and draft by the names in the profile; what is to be said of a head as target."""
         house, profile, spec = self.house, self.profile, self.profile["speculation"]
         self._look_up("hardware", house.hardware, profile["hardware"], house.broken_hardware)
         self._look_up("engine", house.engines, profile["engine"], house.broken_engines)
@@ -129,6 +157,10 @@ class _Join:
         if name := (self.site.get("fleet") or {}).get("served_name"):
             self.target["served_name"] = name
         self.draft = self._model(draft) if draft else None
+        return list(served)
+
+    def _check_site(self) -> None:
+        """Addresses and ports of the server, its gateway, the fleet's front and the monitoring: none taken twice."""
         # Side by side the arms take the next port too.
         ports = {self.site["port"], self.site["port"] + 1}
         self.findings.problems += site_problems(self.site, ports)
@@ -137,6 +169,9 @@ class _Join:
         self.findings.problems += fleet.site_problems(self.site, ports)
         ports |= fleet.ports_of(front) if (front := fleet.fleet_of(self.site)) else set()
         self.findings.problems += monitoring.site_problems(self.site, ports)
+
+    def _choose_version(self) -> None:
+        """The engine's version, and whether it runs in a container or as a process."""
         self.chosen = choose_engine(
             self.findings, self.profile, self.engine, self.hardware, self.site, self.house.hashes
         )
@@ -144,6 +179,10 @@ class _Join:
         # From here on the site says what is so.
         self.site.pop("runtime_asked", None)
         self.site["runtime"] = self.chosen.runtime
+
+    def _check_options(self) -> tuple[CatalogMethod | None, list[str]]:
+        """Options of the server, of speculation and extra flags; the method (None: a finding) and the flags' notes."""
+        spec = self.profile["speculation"]
         self.check = OptionCheck(
             self.findings,
             self.engine["name"],
@@ -152,7 +191,7 @@ class _Join:
             self.hardware,
             spec["num_speculative_tokens"],
         )
-        check_models(self.check, self.engine, self.target, self.draft, house.models)
+        check_models(self.check, self.engine, self.target, self.draft, self.house.models)
         given = self.profile.get("serve") or {}
         named = {key: value for key, value in given.items() if key != "extra"} if isinstance(given, Mapping) else given
         self.serve = self.check.options("serve", named, self.engine["options"])
@@ -163,6 +202,11 @@ class _Join:
             self.check, spec, self.engine, self.serve, self.target, self.draft, self.house.models
         )
         self.builtin = None if self.draft else builtin_head(self.target, spec["method"], method)
+        return method, told
+
+    def _check_experiment(self) -> None:
+        """Sizes on this hardware, and whether the experiment can be measured with them."""
+        asks = self.profile["experiment"]
         self.sizes = Sizes(
             engine=self.engine,
             hardware=self.hardware,
@@ -171,18 +215,18 @@ class _Join:
             builtin=self.builtin,
             serve=self.serve,
             method_options=self.method_options,
-            tokens=spec["num_speculative_tokens"],
+            tokens=self.profile["speculation"]["num_speculative_tokens"],
             hosts=several_hosts.hosts_of(self.site),
         )
-        asks = self.profile["experiment"]
         several_hosts.check(self.findings, self.site, self.sizes, self.engine, self.version, asks)
-        check_experiment(self.findings, self.profile["experiment"], self.suites)
+        check_experiment(self.findings, asks, self.suites)
         check_accepted(self.findings, self.profile.get("accept_known_issues", {}), self.house.issues)
         room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
-        check_room(self.findings, self.profile["experiment"].get("ladder"), self.engine["sequences_option"], room)
+        check_room(self.findings, asks.get("ladder"), self.engine["sequences_option"], room)
         self.room = int(room or 1)
-        self.warnings = [*([self.chosen.note] if self.chosen.note else []), *served]
-        self.warnings += told + (self._check_draft(method) if method else [])
+
+    def _check_what_runs(self, method: CatalogMethod | None) -> None:
+        """The engine's environment, and other people's code that it is to run."""
         required = method.get("requires") if method else None
         self.environment = check_environment(
             self.findings,
@@ -193,17 +237,6 @@ class _Join:
         asked = {"target": self.target, "speculation.draft": self.draft} if self.serve.get("trust_remote_code") else {}
         self.remote_code = remote_code(self.findings, asked)
         self.warnings += supply_notes(self.remote_code, self._models())
-        self.arms = (*ARMS, STOCK) if self.profile["experiment"].get("stock") else ARMS
-        fits = {arm: self.sizes.fit(arm) for arm in self.arms}
-        self.sizes.check_fits(self.findings, fits)
-        self._stop_if_wrong()
-        assert method  # its absence is one of the findings
-        self.method = method
-        self.parts = self._parts()
-        self.built = {arm: build_arm(self.parts, arm) for arm in (*ARMS, STOCK)}
-        self._check_configs()
-        self._stop_if_wrong()
-        return self._result(fits)
 
     def _stop_if_wrong(self) -> None:
         if self.findings.problems:
@@ -322,12 +355,17 @@ class _Join:
             room=self.room,
         )
         heads = {self.target["id"]: self.builtin} if self.builtin else {}
+        config = engine["launch"].get("config")
+        synthetic = " ".join(model["synthetic"] for model in self._models() if "synthetic" in model)
+        draft: Model | None = {**self.draft, "path": parts.model_path(self.draft)} if self.draft else None
+        ports = {port for turn in experiment["turns"] for port in turn.values()}
+        arms: dict[str, ResolvedArm] = {arm: {**self.built[arm], "fit": fits[arm], "files": []} for arm in self.arms}
         weights = weight_items(self.house.models, [model["id"] for model in self._models()], parts.model_path, heads)
         return {
             "profile": self.name,
             "title": self.profile["title"],
             "article": self.profile.get("article"),
-            "synthetic": " ".join(model["synthetic"] for model in self._models() if "synthetic" in model) or None,
+            "synthetic": synthetic or None,
             "unpinned": engine["nightly"]["reason"] if self.version == NIGHTLY else None,
             "verified": self.profile.get("verified", []),
             "warnings": [*_overridden(self.house.files.get(self.name, [])), *self.warnings],
@@ -341,11 +379,11 @@ class _Join:
             "hardware": self.hardware,
             "engine": resolved_engine(self.parts, chosen, self.method),
             # Not below "engine", all of which decides whether a kept result is this profile's.
-            "config_template": config["template"] if (config := engine["launch"].get("config")) else None,
+            "config_template": config["template"] if config else None,
             # Its name is there.
             "derived_image": chosen.derived.as_dict() if chosen.derived else None,
             "target": {**self.target, "served_name": parts.served_name, "path": parts.model_path(self.target)},
-            "draft": {**self.draft, "path": parts.model_path(self.draft)} if self.draft else None,
+            "draft": draft,
             "method": {
                 "id": self.method["id"],
                 "name": self.method["id"],
@@ -372,8 +410,8 @@ class _Join:
             ),
             "experiment": experiment,
             "group_ports": several_hosts.group_ports(self.site),
-            "ports": sorted({port for turn in experiment["turns"] for port in turn.values()}),
-            "arms": {arm: {**self.built[arm], "fit": fits[arm], "files": []} for arm in self.arms},
+            "ports": sorted(ports),
+            "arms": arms,
             # Shown by `make render` where it is something of its own; measured when the profile asks for it.
             "stock": self.built[STOCK] if self.method.get("requires") else None,
             "offline": self._offline(),

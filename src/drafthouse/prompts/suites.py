@@ -215,6 +215,10 @@ def _turns(entry: Kind) -> list[tuple[PromptEntry, int]]:
 
 def _prompt(suite: str, kind: str, entry: Kind, prompt: PromptEntry, turn: int) -> Prompt:
     asked, again = asked_of(entry, prompt), entry.get("again")
+    at_once = 0
+    if again:
+        # One after the other, whatever the experiment asks at once: else there is no prefix to find yet.
+        at_once = entry.get("repeat", AGAIN[SLOTS]) if again == SLOTS else 1
     return Prompt(
         suite,
         kind,
@@ -226,8 +230,7 @@ def _prompt(suite: str, kind: str, entry: Kind, prompt: PromptEntry, turn: int) 
         extra=asked.get("request"),
         gate=_gate(asked, again),
         temperatures=tuple(float(one) for one in entry.get("temperatures") or ()),
-        # One after the other, whatever the experiment asks at once: else there is no prefix to find yet.
-        at_once=(entry.get("repeat", AGAIN[SLOTS]) if again == SLOTS else 1) if again else 0,
+        at_once=at_once,
         stream=not (again == STREAMS and turn and turn % 2 == 0),
     )
 

@@ -189,17 +189,12 @@ def _load_lines(load: Load | None, width: int) -> list[str]:
     if not load:
         return []
     head = ["under load", "at", "server", "with", "user", "with", "speed-up", "says"]
-    rows = [
-        [
-            row["kind"],
-            shown_level(row["level"]),
-            *(_of_arm(row[arm], "output_throughput") for arm in ARMS),
-            *(_of_arm(row[arm], "per_user_tok_s") for arm in ARMS),
-            times(_gain(row["speedup"])),
-            row["word"] or NOTHING,
-        ]
-        for row in load["rows"]
-    ]
+    rows = []
+    for row in load["rows"]:
+        server = [_of_arm(row[arm], "output_throughput") for arm in ARMS]
+        user = [_of_arm(row[arm], "per_user_tok_s") for arm in ARMS]
+        gain = times(_gain(row["speedup"]))
+        rows.append([row["kind"], shown_level(row["level"]), *server, *user, gain, row["word"] or NOTHING])
     lines = ["", *_table(head, rows, width - 60)]
     told = f"at: {load['unit']}; tok/s of the whole server and per user, without and with speculation"
     lines += textwrap.wrap(printable(told), width)

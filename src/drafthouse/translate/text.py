@@ -126,8 +126,12 @@ def _changes(translation: Translation) -> str:
 
 def _columns(rows: Sequence[Sequence[str]]) -> str:
     """A table without the columns that are empty in every row."""
-    wanted = [place for place in range(len(_CHANGES)) if any(row[place] not in ("", "-") for row in rows)]
-    return table([_CHANGES[place] for place in wanted], [[row[place] for place in wanted] for row in rows])
+    columns = [
+        (title, cells)
+        for title, *cells in zip(_CHANGES, *rows, strict=True)
+        if any(cell not in ("", "-") for cell in cells)
+    ]
+    return table([title for title, _ in columns], list(zip(*(cells for _, cells in columns), strict=True)))
 
 
 def _indented(text: str) -> str:

@@ -139,13 +139,9 @@ def look_up(
     entries = asking.pages(f"/api/models/{repo}/tree/{commit}?recursive=true&expand=false")
     listed = [_file(entry, repo, commit, root) for entry in entries if entry.get("type") == "file"]
     _check_names([file.path for file in listed], f"{repo} at {commit}")
-    kept = set(
-        filter_repo_objects(
-            [file.path for file in listed],
-            allow_patterns=list(allow) if allow else None,
-            ignore_patterns=list(ignore) if ignore else None,
-        )
-    )
+    names = [file.path for file in listed]
+    # huggingface_hub takes None for no pattern at all, and an empty list for none that matches.
+    kept = set(filter_repo_objects(names, allow_patterns=allow or None, ignore_patterns=ignore or None))
     if not kept:
         raise one_problem(
             "no-weights",

@@ -130,11 +130,7 @@ def step_numbers(
     made = [request["output_tokens"] or 0 for request in good]
     tokens = math.fsum(number * share for number, share in zip(made, shares, strict=True))
     kept = math.fsum(life for request, life in zip(good, lives, strict=True) if keeps(request, limits))
-    by_prompt: dict[str, list[float]] = {}
-    for request in counted:
-        if (tpot := measured_tpot(request)) is not None:
-            by_prompt.setdefault(request["prompt_id"], []).append(tpot)
-    tpots = [value for values in by_prompt.values() for value in values]
+    by_prompt, tpots = _tpot_by_prompt(counted)
     median_tpot = percentile(tpots, 50)
     output_throughput = request_throughput = goodput = None
     if good and seconds > 0:
@@ -166,6 +162,18 @@ def step_numbers(
         "tpot_by_prompt": by_prompt,
         "tpot_interval": noise_interval(by_prompt),
     }
+
+
+def _tpot_by_prompt(requests: Sequence[Request]) -> tuple[dict[str, list[float]], list[float]]:
+    """TPOT in ms of the requests that have one, for each prompt, and of all in one list."""
+    by_prompt: dict[str, list[float]] = {}
+    tpots: list[float] = []
+    for request in requests:
+        tpot = measured_tpot(request)
+        if tpot is not None:
+            by_prompt.setdefault(request["prompt_id"], []).append(tpot)
+            tpots.append(tpot)
+    return by_prompt, tpots
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -93,7 +93,8 @@ def _table(ladder: Ladder, steps: Sequence[LadderStep]) -> list[str]:
             left_out.add(name)
     names = [name for name in rows[0] if name not in left_out]
     left = [place for place, name in enumerate(names) if name in ("kind", "arm", "ended")]
-    return aligned([[name.strip() for name in names], *([row[name] for name in names] for row in rows)], left)
+    head = [name.strip() for name in names]
+    return aligned([head, *([row[name] for name in names] for row in rows)], left)
 
 
 def _cells(ladder: Ladder, step: LadderStep) -> dict[str, str]:

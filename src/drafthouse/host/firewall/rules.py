@@ -206,16 +206,17 @@ def rules(wished: Wishes, family: int) -> list[str]:
     """The rules of one family, as iptables-save prints them: Docker's path first, then the box's own."""
     sources = [_source(network) for network in wished.allow if network.version == family]
     allowed = {port: [] if port in wished.closed else sources for port in wished.ports}
-    return [
-        *(rule for port in wished.ports for rule in _docker_rules(wished, allowed[port], port)),
-        *(f"-A {INPUT} -s {mate} -p tcp -j ACCEPT" for mate in wished.group if mate.version == family),
-        *(rule for port in wished.ports for rule in _input_rules(wished, allowed[port], port, family)),
+    found: list[str] = []
+    for port in wished.ports:
+        found += _docker_rules(wished, allowed[port], port)
+    found += [f"-A {INPUT} -s {mate} -p tcp -j ACCEPT" for mate in wished.group if mate.version == family]
+    for port in wished.ports:
+        found += _input_rules(wished, allowed[port], port, family)
+    for ports in wished.group_ports:
         # New connections alone: what this host began itself may well come from such a port.
-        *(
-            f"-A {INPUT} ! -i lo -p tcp -m tcp --dport {ports} --tcp-flags FIN,SYN,RST,ACK SYN -j DROP"
-            for ports in wished.group_ports
-        ),
-    ]
+        new = "--tcp-flags FIN,SYN,RST,ACK SYN"
+        found.append(f"-A {INPUT} ! -i lo -p tcp -m tcp --dport {ports} {new} -j DROP")
+    return found
 
 
 def _source(network: Network) -> str:
@@ -243,12 +244,11 @@ def _docker_rules(wished: Wishes, sources: Sequence[str], port: int) -> list[str
 def _input_rules(wished: Wishes, sources: Sequence[str], port: int, family: int) -> list[str]:
     to_port = f"-p tcp -m tcp --dport {port}"
     near = ["-i lo ", *(f"-i {name} " for name in wished.docker_interfaces)]
-    return [
-        *(f"-A {INPUT} {who}{to_port} -j ACCEPT" for who in near),
-        *(_client_rules(wished, to_port, port, family) if sources else ()),
-        *(f"-A {INPUT} {who}{to_port} -j ACCEPT" for who in sources),
-        f"-A {INPUT} {to_port} -j DROP",
-    ]
+    found = [f"-A {INPUT} {who}{to_port} -j ACCEPT" for who in near]
+    if sources:
+        found += _client_rules(wished, to_port, port, family)
+    found += [f"-A {INPUT} {who}{to_port} -j ACCEPT" for who in sources]
+    return [*found, f"-A {INPUT} {to_port} -j DROP"]
 
 
 def _client_rules(wished: Wishes, to_port: str, port: int, family: int) -> list[str]:

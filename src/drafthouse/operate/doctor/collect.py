@@ -318,6 +318,7 @@ def _server(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
     if is_measured(Path(asked["site"]["home"])):
         return {"measured": True, "key": trouble}
     served, runtime = _served(asked, facts), runtime_of(asked["site"]["runtime"], asked["site"]["home"])
+    watchdog = _watchdog(Path(asked["site"]["home"]) / WATCHDOG) if "watchdog" in asked["site"] else {}
     return {
         "measured": False,
         "served": served,
@@ -327,7 +328,7 @@ def _server(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
         "asked": ask(asked, key, given["timeout_s"]),
         "gateway": ask_gateway(asked, asked["gateway"], key) if asked["gateway"] else {},
         "monitoring": _monitoring(asked["monitoring"]),
-        "watchdog": _watchdog(Path(asked["site"]["home"]) / WATCHDOG) if "watchdog" in asked["site"] else {},
+        "watchdog": watchdog,
     }
 
 

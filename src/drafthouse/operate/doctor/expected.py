@@ -26,6 +26,7 @@ ASK_TOKENS = 48
 def asked_of(resolved: Run, own_suite: Suite) -> Asked:
     """What travels to the box in place of the whole profile; ``own_suite``: see `asks_of`."""
     site, gateway = resolved["site"], resolved["gateway"]
+    signatures = {issue["id"]: issue["signature"] for issue in resolved["known_issues"] if issue["signature"]}
     return {
         "profile": resolved["profile"],
         "gpu": resolved["hardware"]["kind"] == "gpu",
@@ -34,7 +35,7 @@ def asked_of(resolved: Run, own_suite: Suite) -> Asked:
         "engine": resolved["engine"],
         "weights": {item["id"]: item["path"] for item in resolved["weights"]},
         "open_paths": resolved["open_paths"],
-        "signatures": {one["id"]: sign for one in resolved["known_issues"] if (sign := one["signature"])},
+        "signatures": signatures,
         "gateway": gateway,
         # The one that was made on the box; an authority's is trusted as any other.
         "certificate": certificate_file(site["home"]) if gateway and not gateway["name"] else "",

@@ -92,35 +92,42 @@ def _invalid(one: Kept, two: Kept) -> Iterator[str]:
 
 
 def _conditions(one: Kept, two: Kept) -> Iterator[str]:
-    targets = [(kept.resolved.get("target") or {}) for kept in (one, two)]
-    names = [target.get("name") or target.get("id") for target in targets]
-    for what in ("id", "revision", "sha256"):
-        if targets[0].get(what) != targets[1].get(what):
-            suffix = "" if what == "id" else f" ({what})"
-            values = names if what == "id" and names[0] != names[1] else [target.get(what) for target in targets]
-            yield f"the target{suffix} is {values[0]} in A and {values[1]} in B"
-    results = [kept.results["speculative"] for kept in (one, two)]
-    settings = [result.get("settings") or {} for result in results]
-    experiments = [kept.resolved.get("experiment") or {} for kept in (one, two)]
-    yield from _unequal("the kind of request", [result.get("backend") for result in results])
-    yield from _unequal("the request rate", [result.get("request_rate") for result in results])
-    yield from _unequal("requests at a time", [side.get("concurrency") for side in settings])
-    yield from _unequal("the seed", [side.get("seed") for side in settings])
-    yield from _unequal("ignoring the end of sequence (ignore_eos)", [side.get("ignore_eos") for side in settings])
-    yield from _unequal("the temperatures", [side.get("temperatures") for side in settings])
-    yield from _unequal("the output length limit", [side.get("max_output_tokens") for side in experiments])
-    thought = [_thinks(result) for result in results]
-    if None not in thought and thought[0] != thought[1]:
-        yield f"the model reasons before it answers in {'A' if thought[0] else 'B'} only"
-    loads = [load for kept in (one, two) if (load := kept.report.get("load"))]
-    if len(loads) == 2:
-        yield from _unequal("the kind of load", [load.get("load") for load in loads])
-        yield from _unequal("the limits of goodput", [load.get("limits") for load in loads])
+    yield from _targets(one, two)
+    a, b = one.results["speculative"], two.results["speculative"]
+    yield from _unequal("the kind of request", a.get("backend"), b.get("backend"))
+    yield from _unequal("the request rate", a.get("request_rate"), b.get("request_rate"))
+    set_a, set_b = a.get("settings") or {}, b.get("settings") or {}
+    yield from _unequal("requests at a time", set_a.get("concurrency"), set_b.get("concurrency"))
+    yield from _unequal("the seed", set_a.get("seed"), set_b.get("seed"))
+    yield from _unequal("ignoring the end of sequence (ignore_eos)", set_a.get("ignore_eos"), set_b.get("ignore_eos"))
+    yield from _unequal("the temperatures", set_a.get("temperatures"), set_b.get("temperatures"))
+    asked_a, asked_b = one.resolved.get("experiment") or {}, two.resolved.get("experiment") or {}
+    yield from _unequal("the output length limit", asked_a.get("max_output_tokens"), asked_b.get("max_output_tokens"))
+    thinks_a, thinks_b = _thinks(a), _thinks(b)
+    if None not in (thinks_a, thinks_b) and thinks_a != thinks_b:
+        yield f"the model reasons before it answers in {'A' if thinks_a else 'B'} only"
+    load_a, load_b = one.report.get("load"), two.report.get("load")
+    if load_a and load_b:
+        yield from _unequal("the kind of load", load_a.get("load"), load_b.get("load"))
+        yield from _unequal("the limits of goodput", load_a.get("limits"), load_b.get("limits"))
 
 
-def _unequal(words: str, sides: Sequence[object]) -> Iterator[str]:
-    if sides[0] != sides[1]:
-        yield f"{words}: {sides[0]!r} in A and {sides[1]!r} in B"
+def _targets(one: Kept, two: Kept) -> Iterator[str]:
+    """In what the two targets differ: the model, its revision, its files."""
+    a, b = (kept.resolved.get("target") or {} for kept in (one, two))
+    names = [target.get("name") or target.get("id") for target in (a, b)]
+    if a.get("id") != b.get("id"):
+        # Two entries of one model may well have the same name.
+        values = names if names[0] != names[1] else [a.get("id"), b.get("id")]
+        yield f"the target is {values[0]} in A and {values[1]} in B"
+    for what in ("revision", "sha256"):
+        if a.get(what) != b.get(what):
+            yield f"the target ({what}) is {a.get(what)} in A and {b.get(what)} in B"
+
+
+def _unequal(words: str, a: object, b: object) -> Iterator[str]:
+    if a != b:
+        yield f"{words}: {a!r} in A and {b!r} in B"
 
 
 def _thinks(result: ArmResult) -> bool | None:

@@ -125,12 +125,13 @@ def _rows(name: str, levels: Sequence[float], steps: Sequence[LadderStep], found
             continue
         arms = {arm: _arm([step for step in own if step.get("arm") == arm]) for arm in ARMS}
         said = judged.get(level)
+        speedup, word = (said.get("speedup"), said.get("word")) if said else (None, None)
         rows.append(
             {
                 "kind": name,
                 "level": level,
-                "speedup": said.get("speedup") if said else None,
-                "word": said.get("word") if said else None,
+                "speedup": speedup,
+                "word": word,
                 "baseline": arms["baseline"],
                 "speculative": arms["speculative"],
                 "ended": _ended([arm for arm in arms.values() if arm]),

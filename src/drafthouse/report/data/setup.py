@@ -47,6 +47,9 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
     box = (_host_of(site.get("manage_host"), site.get("box_kind")), site.get("runtime"))
     engine_words = (_named(engine), engine.get("version"))
     suites = [str(suite) for suite in experiment.get("suites") or []]
+    method_words = _named(method)
+    if tokens:
+        method_words += f", up to {tokens} tokens per draft"
     rows = {
         "Hardware": _hardware(resolved),
         "Engine": " ".join(str(part) for part in engine_words if part),
@@ -56,7 +59,7 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
         "Image": _image(resolved),
         "Weights": "; ".join(_weights(resolved)),
         "Runs code of": "; ".join(_remote_code(resolved)),
-        "Method": _named(method) + (f", up to {tokens} tokens per draft" if tokens else ""),
+        "Method": method_words,
         "Box": ", ".join(part for part in box if part),
         "Suites": listing(suites),
         "Rounds": f"{rounds or experiment.get('rounds', '?')}, {experiment.get('schedule', 'order unknown')}",

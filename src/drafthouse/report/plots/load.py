@@ -46,9 +46,10 @@ def _over_load(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> Plot | Non
     for axes, (name, label) in zip((upper, lower), PANELS, strict=True):
         for arm in NAMES:
             values = [_value(row, arm, name) for row in rows]
+            heights = [math.nan if value is None else value for value in values]
             axes.plot(
                 levels,
-                [math.nan if value is None else value for value in values],
+                heights,
                 color=COLOURS[arm],
                 linestyle=LINES[arm],
                 linewidth=2,
@@ -93,10 +94,11 @@ def _crossover(upper: Axes, lower: Axes, kind: LoadKind, levels: Sequence[float]
         return
     low, high = kind["interval"] or (None, None)
     # An end that is not known lies beyond the ladder.
-    band = (levels[0] if low is None else low, levels[-1] if high is None else high) if kind["interval"] else None
+    left = levels[0] if low is None else low
+    right_end = levels[-1] if high is None else high
     for axes in (upper, lower):
-        if band:
-            axes.axvspan(*band, color=ACCENT, alpha=0.14, linewidth=0)
+        if kind["interval"]:
+            axes.axvspan(left, right_end, color=ACCENT, alpha=0.14, linewidth=0)
         axes.axvline(end, color=ACCENT, linewidth=1.6, linestyle=(0, (4, 3)))
     right = end > math.sqrt(max(levels[0], 1e-9) * levels[-1])
     lower.annotate(
