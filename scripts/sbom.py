@@ -32,7 +32,7 @@ from drafthouse.core.exit_codes import DONE
 from drafthouse.core.pins import is_commit
 from drafthouse.core.requirement_lines import hashes_of, pin_of, read_lock
 from drafthouse.profiles.catalog import House, load_house
-from drafthouse.profiles.engine_version import installed_image
+from drafthouse.profiles.engine_version import gpu_image_of
 from drafthouse.profiles.own_folders import PROFILES_VARIABLE
 from drafthouse.profiles.workspace import ROOT
 
@@ -143,7 +143,7 @@ def engines(house: House) -> Iterator[Component]:
                 name=engine["name"], version=version, type=ComponentType.APPLICATION, bom_ref=f"engine:{key}@{version}",
                 properties=[Property(name="drafthouse:reason", value=pin["reason"])],
             )  # fmt: skip
-            if image := installed_image(engine, version):
+            if image := gpu_image_of(engine, version):
                 images[image] = f"the engine {engine['name']} {version}"
     for role in ("gateway", "monitoring"):
         defaults = yaml.safe_load((ROOT / "roles" / role / "defaults" / "main.yml").read_text("utf-8"))

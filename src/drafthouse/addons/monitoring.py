@@ -144,14 +144,14 @@ def files(templates: Path, settings: Settings) -> MonitoringFiles:
         raise DrafthouseError(wrong)
     folder, wished = settings.folder, settings.wished
     entries = _configuration(templates, settings)
-    digest = _hash([*(entry["content"] for entry in entries), settings.digest])
+    configuration_digest = _hash([*(entry["content"] for entry in entries), settings.digest])
     units: list[File] = []
     for name in wished["programs"]:
         data = {
             "what": _WHAT[name],
             "words": [settings.binaries[name], *_flags(settings, name)],
             "data": f"{folder}/data" if name == "prometheus" else "",
-            "digest": digest,
+            "digest": configuration_digest,
         }
         path = f"{folder}/programs/{name}/serve.sh"
         entries.append(render_file(templates, "monitoring/serve.sh.j2", path, "0755", data))
@@ -251,12 +251,16 @@ def _scraped(settings: Settings, job: str) -> Json:
             # To nobody whom a redirect names.
             scraped |= {"authorization": {"credentials_file": _key_file(settings)}, "follow_redirects": False}
         return scraped
-    gateway = wished["gateway"] if job == GATEWAY else None
-    if gateway or job == HEALTH:
-        asked = f"{_LOOPBACK}:{gateway['port']}" if gateway else f"http://{wished['target']}{wished['health']}"
-        scraped = _target(job, f"{_LOOPBACK}:{ports['blackbox']}", "" if gateway else wished["profile"])
+    if job in (HEALTH, GATEWAY):
+        # Prometheus reads the blackbox exporter, which asks what is named in `target`.
+        if wished["gateway"] and job == GATEWAY:
+            asked, profile = f"{_LOOPBACK}:{wished['gateway']['port']}", ""
+        else:
+            asked, profile = f"http://{wished['target']}{wished['health']}", wished["profile"]
+        scraped = _target(job, f"{_LOOPBACK}:{ports['blackbox']}", profile)
         return {**scraped, "metrics_path": "/probe", "params": {"module": [job], "target": [asked]}}
-    return _target(job, f"{_LOOPBACK}:{ports['node' if job == NODE else 'dcgm']}")
+    exporter = "node" if job == NODE else "dcgm"
+    return _target(job, f"{_LOOPBACK}:{ports[exporter]}")
 
 
 def _target(job: str, address: str, profile: str = "") -> dict[str, Json]:

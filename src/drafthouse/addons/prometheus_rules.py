@@ -1,4 +1,4 @@
-"""What is recorded and what is told: `templates/monitoring/rules.yml.j2`, and what it is filled in with.
+"""Recording rules and alerts: `templates/monitoring/rules.yml.j2`, and what it is filled in with.
 
 Prometheus reads the engine's own counters (`Engine.series` has their names) and records from them series called
 `drafthouse:...`, under the same names for every engine, which the alerts and the dashboard are made of. What an engine
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pace:
-    """How often is looked, over how long a rate is taken, and how long something holds before it is said: seconds."""
+    """Seconds between two scrapes, over which a rate is taken, and for which something holds before it is an alert."""
 
     interval_s: int = 15
     window_s: int = 300
@@ -42,7 +42,7 @@ class Limits:
     certificate_days: int = 7  # Caddy renews when a third of a certificate's life is left
 
 
-#: By the name of the engine whose counters they are.
+#: The names of an engine's own counters, by the engine.
 SERIES = {name: engine.series for name, engine in DIALECTS.items() if engine.series}
 
 

@@ -244,7 +244,7 @@ def slowest_prompts(speedup: Speedup | None) -> list[SlowPrompt]:
 
 
 def slower_share(speedup: Speedup | None) -> float | None:
-    """The share of the prompts that are slower by 3 % or more; None without a speed-up."""
+    """The share of the prompts whose gain is below 1/1.03; None without a speed-up."""
     if speedup is None:
         return None
     slower = [gain for gain in speedup.prompt_gains.values() if math.exp(gain) < SLOWER]

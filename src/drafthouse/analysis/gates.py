@@ -162,23 +162,25 @@ def _word_of(
     nothing = not kept and bool(wrong)
     if nothing or (flawless and len(wrong) > LOST_TO_CHANCE) or sign_test(len(lost), won) < CHANCE:
         return FAILED, losses
-    if why := _cannot_tell(len(lost), kept, passed, len(both), flawless):
+    if why := _cannot_tell(len(lost), len(both), passed, kept, nothing_wrong=flawless):
         cut = "; they were cut off or undecided, which a higher output length limit may settle"
         return NOT_MEASURED, f"{losses}: {why}{cut if lost and not wrong else ''}"
     return PASSED, f"{speculative['said']}; the baseline {baseline['said']}"
 
 
-def _cannot_tell(lost: int, kept: int, passed: int, asked: int, flawless: bool) -> str | None:
+def _cannot_tell(
+    lost: int, asked: int, baseline_right: int, speculative_right: int, *, nothing_wrong: bool
+) -> str | None:
     """Why losses that do not fail a gate do not let it pass either; None where they do.
 
-    ``lost`` prompts are right in the baseline alone, ``kept`` are right in the speculative arm and ``passed`` in the
-    baseline, of those that were ``asked``.
+    ``lost`` prompts are right in the baseline alone, of those that were ``asked``. ``nothing_wrong``: no answer of the
+    baseline is wrong, though some may have been cut off.
     """
-    if lost and not flawless and passed < TELLING:
+    if lost and not nothing_wrong and baseline_right < TELLING:
         return f"a baseline that gets some wrong itself must get {TELLING} right before losses can be told from chance"
     # What is asked of the baseline, half of them right, is asked of the other arm too.
-    if lost > LOST_TO_CHANCE and 2 * kept < asked:
-        return f"too few to rule out chance, but too many to pass with {kept} of {asked} right"
+    if lost > LOST_TO_CHANCE and 2 * speculative_right < asked:
+        return f"too few to rule out chance, but too many to pass with {speculative_right} of {asked} right"
     return None
 
 

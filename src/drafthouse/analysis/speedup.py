@@ -188,7 +188,11 @@ def start_effects(
     *,
     together: bool = False,
 ) -> StartEffects:
-    """What server starts do, as the anchors show it; without two rounds or an anchor what is known beforehand."""
+    """What server starts do, as the anchors show it; without two rounds or an anchor what is known beforehand.
+
+    ``together``: both arms run at once in a round, so that what a round does to both cancels. Then half of their
+    difference stands for either arm.
+    """
     if len(rounds) < 2 or not anchors:
         return StartEffects(PRIOR_SD**2, PRIOR_FREEDOM, 0.0, {BASELINE: {}, SPECULATIVE: {}})
     levels = []
@@ -209,6 +213,7 @@ def start_effects(
     anchor_noise = noise / len(anchors)
     pooled = sum(float((one**2).sum()) for one in effects) + PRIOR_FREEDOM * (PRIOR_SD**2 + anchor_noise)
     all_freedom = freedom + PRIOR_FREEDOM
+    # Never below the prior's own share of it.
     variance = max(pooled / all_freedom - anchor_noise, PRIOR_FREEDOM * PRIOR_SD**2 / all_freedom)
     by_arm = {
         arm: dict(zip(rounds, one.tolist(), strict=True))

@@ -39,7 +39,7 @@ def judge(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedProfile
 
 
 def decide_word(evidence: Evidence) -> Decision:
-    """The word: what keeps it from being `pays` is asked first."""
+    """The word. Invalid evidence says nothing, wrong answers do not pay at any speed, and noise hides either word."""
     if evidence.invalid:
         return Decision(Word.INVALID)
     if evidence.wrong:

@@ -52,14 +52,23 @@ def keepers(table: Table, home: str) -> set[int]:
     own = f"{home.rstrip('/')}/"
     program = re.compile(rf"{re.escape(own)}drafthouse-[0-9a-f]+\.pyz")
 
-    def keeps(words: Sequence[str]) -> bool:
-        if any(word.startswith(f"{own}served/") for word in words):
-            return True
-        if words[2:3] in (("restore",), ("guard",)) and program.fullmatch(words[1]):
-            return True
+    def is_server(words: Sequence[str]) -> bool:
+        """``bash HOME/served/…/serve.sh`` and the like."""
+        return any(word.startswith(f"{own}served/") for word in words)
+
+    def brings_back(words: Sequence[str]) -> bool:
+        """``python HOME/drafthouse-HASH.pyz restore``, or ``guard``."""
+        return words[2:3] in (("restore",), ("guard",)) and program.fullmatch(words[1]) is not None
+
+    def is_supervisor(words: Sequence[str]) -> bool:
+        """``python supervisord … HOME/…``."""
         return any(Path(word).name == "supervisord" for word in words[:2]) and words[-1].startswith(own)
 
-    return {pid for pid, (words, _) in table.items() if keeps(words)}
+    found = set()
+    for pid, (words, _) in table.items():
+        if is_server(words) or brings_back(words) or is_supervisor(words):
+            found.add(pid)
+    return found
 
 
 def with_children(table: Table, pids: Collection[int]) -> set[int]:
@@ -71,10 +80,11 @@ def with_children(table: Table, pids: Collection[int]) -> set[int]:
 
 
 def end(home: str, grace_s: float = GRACE_S) -> int:
-    """End them: a supervisor in order, within ``grace_s`` seconds, then whatever is left. Return how many they were."""
+    """End all that serves out of ``home``, within ``grace_s`` seconds in order; the number of processes that it was."""
     before = processes()
     roots = keepers(before, home)
     found = with_children(before, roots)
+    # Supervisors first: they end their children, and would start again what somebody else ended.
     _signal(roots & found, signal.SIGTERM)
     _await(before, roots & found, grace_s)
     _signal(_left(before, found), signal.SIGTERM)
@@ -83,7 +93,7 @@ def end(home: str, grace_s: float = GRACE_S) -> int:
 
 
 def _await(before: Table, pids: Collection[int], seconds: float) -> set[int]:
-    """Wait until none of these is left; return those that are after so long."""
+    """Those of ``pids`` that are left after ``seconds`` at most."""
     until = time.monotonic() + seconds
     while (left := _left(before, pids)) and time.monotonic() < until:
         time.sleep(0.1)
@@ -91,7 +101,10 @@ def _await(before: Table, pids: Collection[int], seconds: float) -> set[int]:
 
 
 def _left(before: Table, pids: Collection[int]) -> set[int]:
-    """Return those that still are what they were; a number may be another process's by now, or nobody waits for it."""
+    """Those of ``pids`` that still run the same command.
+
+    A number that was given anew has another command line, and a process that only waits to be reaped has none.
+    """
     return {pid for pid, (words, _) in processes().items() if pid in pids and words == before[pid][0]}
 
 

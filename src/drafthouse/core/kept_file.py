@@ -69,8 +69,9 @@ def _room_for(path: Path) -> Path:
 def _unwritten(path: Path, size: int, error: OSError) -> Problem:
     place = next((folder for folder in path.parents if folder.exists()), Path("/"))
     free = shutil.disk_usage(place).free
-    code, needed, do = "file-unwritable", "a folder that can be written", "fix that"
-    if error.errno in _FULL:
-        code, needed, do = "disk-full", f"room for {max(size / MIB, 0.1):,.1f} MiB", "free some space there"
     found = f"{error.strerror or error}: {free / MIB:,.1f} MiB free at {place}"
-    return Problem(code, found, needed, f"{do}, then run again: it continues with what is kept", str(path))
+    again = "then run again: it continues with what is kept"
+    if error.errno in _FULL:
+        needed = f"room for {max(size / MIB, 0.1):,.1f} MiB"
+        return Problem("disk-full", found, needed, f"free some space there, {again}", str(path))
+    return Problem("file-unwritable", found, "a folder that can be written", f"fix that, {again}", str(path))

@@ -188,8 +188,8 @@ def _image(engine: EngineEntry, version: str, plugin: str | None, kind: str) -> 
     return f"{image['name']}:{_filled(image['tag'], version, plugin)}{digest}"
 
 
-def installed_image(engine: EngineEntry, version: str) -> str | None:
-    """The container image of an engine's version, as a GPU runs it; None where it has none."""
+def gpu_image_of(engine: EngineEntry, version: str) -> str | None:
+    """The catalogue's container image of an engine's version, the one for GPUs; None where it has none."""
     plugin = engine.get("plugin")
     return _image(engine, version, plugin["versions"].get(version) if plugin else None, "gpu")
 

@@ -1,4 +1,8 @@
-"""The verdict's headline, and what stands below it in smaller letters. Reports of earlier versions have no headline."""
+"""The verdict's headline, and what stands below it in smaller letters. Reports of earlier versions have no headline.
+
+A verdict's ``sentence`` is ``MARKS WORD: SAID``: marks as "synthetic", one of the four words, and what is said of it,
+which begins with the ``headline``. Where loads were measured, `report/data/load.py` adds what they show at its end.
+"""
 
 from __future__ import annotations
 

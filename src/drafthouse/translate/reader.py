@@ -7,7 +7,7 @@ Everything that was pasted either stands in the command of today (`rest`, `confi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -66,10 +66,11 @@ class Reading:
         self.table: FlagsToday = flags.of(self.engine_id, house.flags.get(self.engine_id, {}).get(self.version))
         self.changes: list[Change] = []
         self.environment: list[str] = []  # NAME=value, as a shell takes it
-        self.rest: list[Flag] = []  # flags of today that both arms have, in the order given
-        self.serve: Options = {}  # the same in a profile's words
-        self.kept: list[tuple[Given, str, Flag]] = []  # flags that no key of a profile is for; as they were typed too
-        self.variables: dict[str, str] = {}  # the same of the environment
+        self.rest: list[Flag] = []  # flags of both arms, in today's spelling and in the order given
+        self.serve: Options = {}  # of these flags those that a profile has a key for, by that key
+        # Those that it has none for: as typed, what to say of them, in today's spelling.
+        self.kept: list[tuple[Given, str, Flag]] = []
+        self.variables: dict[str, str] = {}  # environment variables that are passed on as they are
         self.left_out: list[str] = []  # what a profile cannot hold
         self.unread_file = ""
         self.asked: list[str] = []  # what may speculate and could not be read
@@ -95,13 +96,13 @@ class Reading:
         return str(new or name)
 
     def _read(self) -> None:
-        if self.words.words and (verb := self.plug.other_verbs.get(self.words.words[0])):
-            raise one_problem(
-                "unsupported-command",
-                f"{self.words.program} {self.words.words[0]}: {verb}",
-                "the command of one server",
-                "paste the command of a server that does both",
-            )
+        """Fill the attributes, from what was typed to what a profile holds.
+
+        Old names become today's before speculation is taken out, as an engine's file knows today's alone. What then
+        stands for speculation may show that the command is another engine's. The target is taken next, and the method
+        is read last, since its draft may depend on the target.
+        """
+        self._refuse_other_verbs()
         typed_words = self._variables_as_flags() + self._without_rest(self.words.words)
         self._program()
         given = switched(read_given(typed_words, self.table), self.table["switches"])
@@ -113,12 +114,7 @@ class Reading:
         given = apply_old(given, self.table, self.changes)
         command = Command(given, before, self.engine, self.table, self.changes, self._guessed)
         self.plug.take_speculation(command)
-        for other in ENGINES:
-            # The same command may start another engine, where the catalogue has that.
-            known = other.like == self.plug.name and other.name in self.house.engines
-            if known and other.claims(command.taken, self.words.assignments):
-                self.plug, self.engine_id, self.engine = other, other.name, self.house.engines[other.name]
-                self.version = str(self.engine["default_version"])
+        self._be_the_engine_that_claims(command)
         self._container()
         command.given = self._target(last_of_each(command.given, self.changes))
         command.engine, command.config, command.target = self.engine, self.config, self.target
@@ -128,6 +124,28 @@ class Reading:
             self._flag(entry)
         self._ask()
         self._settings()
+
+    def _refuse_other_verbs(self) -> None:
+        """Raise DrafthouseError for a program's other verbs: half a server, or none."""
+        verb = self.plug.other_verbs.get(self.words.words[0]) if self.words.words else None
+        if verb:
+            raise one_problem(
+                "unsupported-command",
+                f"{self.words.program} {self.words.words[0]}: {verb}",
+                "the command of one server",
+                "paste the command of a server that does both",
+            )
+
+    def _be_the_engine_that_claims(self, command: Command) -> None:
+        """Read on as an engine that is started by the same command, where speculation shows that it is that one.
+
+        Arctic Inference is a plugin of vLLM, and its flags are vLLM's: the table of flags stays.
+        """
+        for other in ENGINES:
+            known = other.like == self.plug.name and other.name in self.house.engines
+            if known and other.claims(command.taken, self.words.assignments):
+                self.plug, self.engine_id, self.engine = other, other.name, self.house.engines[other.name]
+                self.version = str(self.engine["default_version"])
 
     def _guessed(self, draft: str) -> str:
         return guess_method(self.house, self.engine, draft)
@@ -247,25 +265,18 @@ class Reading:
             return given
         inline = entry.value.lstrip().startswith("{")
         text, typed_as = entry.value if inline else self.file_of(entry.value), f"{entry.spelled} {entry.value}"
+        if text is None:
+            self._note_unread(entry, typed_as)
+            return [other for other in given if other is not entry]
         if inline:
             entry = replace(entry, value=f"{name}.yaml")
-            self.note(
-                typed_as, f"{entry.flag} {entry.value}", "JSON in place of a file's name: it is that file", "moved"
-            )
-        if text is None:
-            why = "the file is neither here nor in the paste, so the profile lacks its settings; paste it first"
-            self.note(typed_as, f"{entry.flag} {entry.value}", f"{why}: cat <<EOF > {entry.value} …", "kept")
-            self.rest.append([entry.flag, entry.value])
-            self.left_out.append(f"the settings in {entry.value}")
-            self.unread_file = f"{entry.flag} {entry.value}"
-            return [other for other in given if other is not entry]
+            why = "JSON in place of a file's name: it is that file"
+            self.note(typed_as, f"{entry.flag} {entry.value}", why, "moved")
         data = read_yaml(text, entry.value)
         others = [other for other in given if other.spelled != entry.spelled]
-        if self.plug.flags_in_file:  # the command line wins
+        if self.plug.flags_in_file:
             self.note(typed_as, "", "its flags are in the command now", "moved")
-            words = [without_shapes(word) for key, value in data.items() for word in file_words(str(key), value)]
-            there = {other.name for other in given}
-            return others + [new for new in read_given(words, self.table) if new.name not in there]
+            return others + self._flags_of_file(data, given)
         self.config_name = entry.value.rsplit("/", 1)[-1]
         # Twice: a level that is gone may have hidden old keys.
         for _ in range(2):
@@ -274,6 +285,22 @@ class Reading:
         if entry.name != entry.spelled.lstrip("-").replace("-", "_"):
             self.note(entry.spelled, entry.flag, "two names of one option; every version reads this one", "renamed")
         return others
+
+    def _note_unread(self, entry: Given, typed_as: str) -> None:
+        """Keep a configuration file that nobody has, and say that its settings are lacking."""
+        why = "the file is neither here nor in the paste, so the profile lacks its settings; paste it first"
+        self.note(typed_as, f"{entry.flag} {entry.value}", f"{why}: cat <<EOF > {entry.value} …", "kept")
+        self.rest.append([entry.flag, entry.value])
+        self.left_out.append(f"the settings in {entry.value}")
+        self.unread_file = f"{entry.flag} {entry.value}"
+
+    def _flags_of_file(self, data: Mapping[str, Any], given: Sequence[Given]) -> list[Given]:
+        """The flags in a file but for those that the command has too: the command line wins."""
+        words: list[str] = []
+        for key, value in data.items():
+            words += map(without_shapes, file_words(str(key), value))
+        typed = {entry.name for entry in given}
+        return [flag for flag in read_given(words, self.table) if flag.name not in typed]
 
     @staticmethod
     def _open(key: str, value: Any) -> Any:
