@@ -34,14 +34,14 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 94_538,
-    "Python tokens": 523_601,
+    "product lines": 94_571,
+    "Python tokens": 523_640,
     "Python test lines": 85_798,
-    "untyped mappings": 162,
-    "comprehensions": 2_572,
-    "conditional expressions": 1_925,
+    "untyped mappings": 161,
+    "comprehensions": 2_570,
+    "conditional expressions": 1_923,
     "statements holding three or more of the two": 13,
-    "functions of more than 15 branches": 48,
+    "functions of more than 15 branches": 47,
     "functions of more than 60 lines": 7,
 }
 #: Files that are no product: those of tests and docs, and data, which nobody writes or reads as code.

@@ -158,11 +158,16 @@ class Tally:
         """All spans as one; None where one of them could not be read: half a sum is no sum."""
         if not self.spans or self.lost:
             return None
-        seconds = math.fsum(span["seconds"] for span in self.spans)
-        energy = math.fsum(span["energy_j"] for span in self.spans)
-        idle = [span["idle_j"] for span in self.spans if span["idle_j"] is not None]
-        all_idle = math.fsum(idle) if len(idle) == len(self.spans) else None
-        return {"seconds": round(seconds, 6), "energy_j": energy, "idle_j": all_idle}
+        summed = _summed(self.spans)
+        return {**summed, "seconds": round(summed["seconds"], 6)}
+
+
+def _summed(spans: Sequence[EnergySpan]) -> EnergySpan:
+    """Spans as one: seconds and joules; ``idle_j`` is None where one of them does not know its own."""
+    seconds = math.fsum(span["seconds"] for span in spans)
+    energy = math.fsum(span["energy_j"] for span in spans)
+    idle = [span["idle_j"] for span in spans if span["idle_j"] is not None]
+    return {"seconds": seconds, "energy_j": energy, "idle_j": math.fsum(idle) if len(idle) == len(spans) else None}
 
 
 def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, output_tokens: int | None = None) -> Power:
@@ -175,10 +180,10 @@ def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, outpu
     facts = facts or {"source": None, "why": "nothing was read", "devices": [], "idle_w": None}
     known = [span for span in spans if span]
     whole = bool(known) and len(known) == len(spans)
-    seconds = math.fsum(span["seconds"] for span in known) if whole else None
-    energy = math.fsum(span["energy_j"] for span in known) if whole else None
-    idle = [span["idle_j"] for span in known if span["idle_j"] is not None]
-    idle_j = math.fsum(idle) if whole and len(idle) == len(known) else None
+    seconds = energy = idle_j = None
+    if whole:
+        summed = _summed(known)
+        seconds, energy, idle_j = summed["seconds"], summed["energy_j"], summed["idle_j"]
     why = facts["why"]
     if not whole and not why:
         why = "some readings are missing" if spans else "nothing was read"

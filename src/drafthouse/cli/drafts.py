@@ -10,16 +10,20 @@ Methods without a draft (n-gram, suffix) work for every model and are not listed
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ..core.errors import did_you_mean, one_problem
+from ..core.errors import one_problem
 from ..core.exit_codes import DONE
 from ..core.table import table
-from ..models.fits import drafts_for, expected_there, hardware_named, published
+from ..models.fits import drafts_for, expected_there, hardware_of_catalogue, published
 from ..profiles.catalog import House
 from ..profiles.expected_speed import expected_words
 from ..profiles.model_names import find_model, model_named
 from ..profiles.workspace import house_for
 from .parser import Parser, parser_of, print_json
+
+if TYPE_CHECKING:
+    from drafthouse.profiles.resolved_types import Hardware
 
 
 def options() -> Parser:
@@ -43,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise one_problem("target-is-a-draft", found, "a model", do, "MODEL")
     rows = drafts_for(house, key)
     if given.gpu:
-        rows = [(kind, draft, f"{why}{_gain(house, key, draft, given.gpu)}") for kind, draft, why in rows]
+        gains = _gains(house, key, hardware_of_catalogue(given.gpu, house))
+        rows = [(kind, draft, f"{why}{gains.get(draft, '')}") for kind, draft, why in rows]
     if given.json:
         names = ("kind", "draft", "why")
         print_json("drafts", {"target": key, "drafts": [dict(zip(names, row, strict=True)) for row in rows]})
@@ -54,14 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return DONE
 
 
-def _gain(house: House, target: str, draft: str, gpu: str) -> str:
-    """What a draft is expected to gain on a GPU, behind why it may draft; nothing where no acceptance is known."""
-    card = hardware_named(gpu, house.hardware)
-    if card not in house.hardware:
-        needed = f"one of: {', '.join(sorted(house.hardware))}"
-        raise one_problem("unknown-value", f"'{gpu}'", needed, did_you_mean(gpu, house.hardware), "--gpu")
-    words = ""
+def _gains(house: House, target: str, card: str) -> dict[str, str]:
+    """What each draft is expected to gain on a card, behind why it may draft; those whose acceptance is known."""
+    hardware: Hardware = {"id": card, **house.hardware[card]}
+    gains: dict[str, str] = {}
     for profile in published(house, target):
-        if find_model(profile["speculation"].get("draft", ""), house.models) == draft:
-            words = f"; {expected_words(expected_there(house, profile, {'id': card, **house.hardware[card]}))}"
-    return words
+        if draft := find_model(profile["speculation"].get("draft", ""), house.models):
+            gains[draft] = f"; {expected_words(expected_there(house, profile, hardware))}"
+    return gains

@@ -20,7 +20,17 @@ from typing import TYPE_CHECKING
 from ..core.errors import did_you_mean, one_problem
 from ..core.exit_codes import DONE
 from ..core.table import table, terminal_columns
-from ..models.fits import Fitting, engine_for, expected_there, fitting, hardware_named, kv_gb, memory_of, published
+from ..models.fits import (
+    Fitting,
+    cards_in,
+    engine_for,
+    expected_there,
+    fitting,
+    hardware_named,
+    kv_gb,
+    memory_of,
+    published,
+)
 from ..profiles.catalog import House
 from ..profiles.memory_fit import GB
 from ..profiles.model_names import find_model, model_named
@@ -139,8 +149,7 @@ def chosen(gpu: str | None, house: House) -> dict[str, HardwareEntry]:
         return gpus
     if (named := hardware_named(gpu, gpus)) in gpus:
         return {named: gpus[named]}
-    several = re.fullmatch(r"([1-9]\d?) ?x ?(.+)", gpu)
-    devices, one_card = (int(several[1]), several[2]) if several else (1, gpu)
+    devices, one_card = cards_in(gpu)
     if (named := hardware_named(one_card, gpus)) in gpus:
         return {gpu: {**gpus[named], "devices": devices, "name": f"{devices} x {gpus[named]['name']}"}}
     memory = memory_of(one_card)

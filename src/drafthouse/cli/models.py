@@ -63,8 +63,8 @@ def _facts(house: House, name: str) -> tuple[str, float, int, list[str]]:
 
 def _fits(house: House, name: str, cards: dict[str, HardwareEntry]) -> bool:
     """Whether a model fits one of the cards; all do where none is named."""
+    if not cards:
+        return True
     model = house.models[name]
     engine, context = engine_for(house, model), min(_CONTEXT, model["context"])
-    return not cards or any(
-        fitting(model, engine, key, card, context).longest >= context for key, card in cards.items()
-    )
+    return any(fitting(model, engine, key, card, context).longest >= context for key, card in cards.items())

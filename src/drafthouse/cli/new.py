@@ -14,11 +14,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ..core.errors import did_you_mean, one_problem
+from ..core.errors import one_problem
 from ..core.exit_codes import DONE
 from ..core.files import replace_file
 from ..core.forms import PROFILE_NAME
-from ..models.fits import engine_for, hardware_named
+from ..models.fits import engine_for, hardware_of_catalogue
 from ..models.new_profile import Wish, new_profile
 from ..profiles.model_names import model_named
 from ..profiles.own_folders import own_folder
@@ -50,10 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_entries(word, given.draft, house)
     target = model_named(word, house, "--target")
     hardware = given.gpu or _asked("--gpu", f"GPU ({', '.join(sorted(house.hardware))})")
-    hardware = hardware_named(hardware, house.hardware)
-    if hardware not in house.hardware:
-        needed, do = f"one of: {', '.join(sorted(house.hardware))}", did_you_mean(hardware, house.hardware)
-        raise one_problem("unknown-value", f"'{hardware}'", needed, do, "--gpu")
+    hardware = hardware_of_catalogue(hardware, house)
     draft = model_named(given.draft, house, "--draft") if given.draft else None
     engine = engine_for(house, house.models[target], given.engine)
     engine_id = next(key for key, one in house.engines.items() if one is engine)

@@ -65,9 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_stoppable(command: Sequence[str], *, stop_after: bool = False) -> int:
     """The exit status of a playbook's command, whose Ctrl-C stops what it started; ``stop_after`` stops all servers."""
+    if not stop_after:
+        return _run(command, stop_after, None)
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
-        if not stop_after:
-            return _run(command, stop_after, None)
         closing = Path(folder) / "closing"
         # A run that leaves nothing behind is one to look at: what changed, and the verdict.
         shown = {"ANSIBLE_STDOUT_CALLBACK": "drafthouse.core.brief", **os.environ, CLOSING_FILE: str(closing)}

@@ -28,5 +28,9 @@ def options() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the path."""
     what = options().parse_args(argv).what
-    print({"config": ansible_config(), "site": PLAYS / "site.yml", "state": STATE}[what])
+    if what == "state":
+        print(STATE)
+        return DONE
+    config = ansible_config()  # makes the folder of a wheel's playbooks, too
+    print(config if what == "config" else PLAYS / "site.yml")
     return DONE

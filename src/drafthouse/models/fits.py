@@ -16,7 +16,7 @@ from ..profiles.model_names import find_model
 from ..profiles.sizes import Sizes
 
 if TYPE_CHECKING:
-    from drafthouse.engines.entry_types import DraftKind, EngineEntry
+    from drafthouse.engines.entry_types import DraftKind, EngineEntry, Options
     from drafthouse.profiles.catalog import House
     from drafthouse.profiles.catalog_types import HardwareEntry, ModelEntry
     from drafthouse.profiles.profile_types import Profile
@@ -100,10 +100,13 @@ def split_over(model: ModelEntry, engine: EngineEntry, hardware: HardwareEntry) 
     return max(n for n in counts if model["heads"] % n == 0)
 
 
+def _split(model: ModelEntry, engine: EngineEntry, hardware: HardwareEntry) -> Options:
+    """The option of the engine that splits a model over the devices; none where it has none."""
+    return {engine["devices_option"]: split_over(model, engine, hardware)} if "devices_option" in engine else {}
+
+
 def _longest(model: ModelEntry, engine: EngineEntry, key: str, hardware: HardwareEntry, context: int) -> int:
-    serve = {engine["context_option"]: context, engine["sequences_option"]: 1}
-    if "devices_option" in engine:
-        serve[engine["devices_option"]] = split_over(model, engine, hardware)
+    serve = {engine["context_option"]: context, engine["sequences_option"]: 1, **_split(model, engine, hardware)}
     sizes = Sizes(
         engine=engine,
         hardware={"id": key, **hardware},
@@ -117,13 +120,28 @@ def _longest(model: ModelEntry, engine: EngineEntry, key: str, hardware: Hardwar
     return sizes.fit("baseline")["longest_context"]
 
 
+def cards_in(word: str) -> tuple[int, str]:
+    """How many cards, and of what: ``2x3090`` is two of ``3090``, ``24GB`` one of that memory."""
+    found = re.fullmatch(r"([1-9]\d?) ?x ?(.+)", word)
+    return (int(found[1]), found[2]) if found else (1, word)
+
+
 def hardware_named(word: str, hardware: Container[str]) -> str:
     """A name of the catalogue's for what people call a card: ``3090`` and ``2x3090`` are rtx3090 and rtx3090x2."""
-    found = re.fullmatch(r"(?:(\d{1,2}) ?x ?)?(\w[\w-]*)", word.lower())
-    if word in hardware or found is None:
+    if word in hardware:
         return word
-    times = f"x{found[1]}" if found[1] not in (None, "1") else ""
-    return next((name for name in (f"{found[2]}{times}", f"rtx{found[2]}{times}") if name in hardware), word)
+    devices, card = cards_in(word.lower())
+    times = f"x{devices}" if devices > 1 else ""
+    return next((name for name in (f"{card}{times}", f"rtx{card}{times}") if name in hardware), word)
+
+
+def hardware_of_catalogue(word: str, house: House) -> str:
+    """A name as `hardware_named` finds it. Raises DrafthouseError where the catalogue has no such card."""
+    name = hardware_named(word, house.hardware)
+    if name not in house.hardware:
+        needed, do = f"one of: {', '.join(sorted(house.hardware))}", did_you_mean(name, house.hardware)
+        raise one_problem("unknown-value", f"'{name}'", needed, do, "--gpu")
+    return name
 
 
 _AMOUNT = r"(\d{1,12}(?:\.\d{1,6})?)"
@@ -152,14 +170,13 @@ def expected_there(house: House, profile: Profile, hardware: Hardware) -> Expect
     speculation = profile["speculation"]
     assert target  # of a profile in whose file nothing is wrong
     draft, method = _model(house, speculation.get("draft", "")), engine["methods"][speculation["method"]]
-    serve = {engine["devices_option"]: split_over(target, engine, hardware)} if "devices_option" in engine else {}
     sizes = Sizes(
         engine=engine,
         hardware=hardware,
         target=target,
         draft=draft,
         builtin=None if draft else builtin_head(target, speculation["method"], method),
-        serve=serve,
+        serve=_split(target, engine, hardware),
         method_options={},
         tokens=int(speculation["num_speculative_tokens"]),
     )

@@ -7,7 +7,7 @@ Everything that was pasted either stands in the command of today (`rest`, `confi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -294,7 +294,7 @@ class Reading:
         self.left_out.append(f"the settings in {entry.value}")
         self.unread_file = f"{entry.flag} {entry.value}"
 
-    def _flags_of_file(self, data: Mapping[str, Any], given: Sequence[Given]) -> list[Given]:
+    def _flags_of_file(self, data: Settings, given: Sequence[Given]) -> list[Given]:
         """The flags in a file but for those that the command has too: the command line wins."""
         words: list[str] = []
         for key, value in data.items():

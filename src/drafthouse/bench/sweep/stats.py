@@ -130,7 +130,8 @@ def step_numbers(
     made = [request["output_tokens"] or 0 for request in good]
     tokens = math.fsum(number * share for number, share in zip(made, shares, strict=True))
     kept = math.fsum(life for request, life in zip(good, lives, strict=True) if keeps(request, limits))
-    by_prompt, tpots = _tpot_by_prompt(counted)
+    by_prompt = _tpot_by_prompt(counted)
+    tpots = [tpot for values in by_prompt.values() for tpot in values]
     median_tpot = percentile(tpots, 50)
     output_throughput = request_throughput = goodput = None
     if good and seconds > 0:
@@ -164,16 +165,14 @@ def step_numbers(
     }
 
 
-def _tpot_by_prompt(requests: Sequence[Request]) -> tuple[dict[str, list[float]], list[float]]:
-    """TPOT in ms of the requests that have one, for each prompt, and of all in one list."""
+def _tpot_by_prompt(requests: Sequence[Request]) -> dict[str, list[float]]:
+    """TPOT in ms of the requests that have one, for each prompt."""
     by_prompt: dict[str, list[float]] = {}
-    tpots: list[float] = []
     for request in requests:
         tpot = measured_tpot(request)
         if tpot is not None:
             by_prompt.setdefault(request["prompt_id"], []).append(tpot)
-            tpots.append(tpot)
-    return by_prompt, tpots
+    return by_prompt
 
 
 def spread(values: Sequence[float]) -> Spread:
