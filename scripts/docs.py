@@ -31,6 +31,7 @@ from drafthouse.profiles.own_folders import PROFILES_VARIABLE
 from drafthouse.profiles.published_schema import PUBLISHED
 from drafthouse.profiles.schemas import ENGINE, ENGINE_FILE, GPUS, HARDWARE, MODELS, PROFILE
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
+from drafthouse.report import community
 from drafthouse.report.evidence import LANE, Proven, all_proven
 from drafthouse.report.schema import schema_page
 from drafthouse.translate.flags import OLD_FLAGS, OLD_FLAGS_OF_ALL
@@ -68,6 +69,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield ROOT / "docs" / "roles.md", roles_page(roles)
     yield ROOT / "docs" / "profiles.md", profiles_page()
     yield ROOT / "docs" / "proof.md", proof_page()
+    yield ROOT / "docs" / "community.md", community_page()
     yield ROOT / "docs" / "errors.md", errors_page()
     yield ROOT / "docs" / "report.schema.json", schema_page()
     yield ROOT / "docs" / "architecture.svg", _architecture.svg()
@@ -187,6 +189,34 @@ def errors_page() -> str:
         "|---|---|",
     ]
     return "\n".join([*lines, *(f"| `{code}` | {meaning} |" for code, meaning in MEANINGS.items())]) + "\n"
+
+
+def community_page() -> str:
+    """The table of the rows that other people measured."""
+    lines = [
+        "# Measured by others",
+        "",
+        _WRITTEN.format(source="the files in community/"),
+        "",
+        "Rows that people sent, one per run. Each is what `drafthouse report --row` printed on their machine: its"
+        " speed-up has the interval and the control of [the verdict](verdict.md). The run itself is not kept, so a row"
+        " is a claim and no [evidence](proof.md). Kinds of prompts, driver and control are in the file.",
+        "",
+        "To add yours:",
+        "",
+        "```sh",
+        "drafthouse report --row --json > community/2026-11-30-my-card.json",
+        "```",
+        "",
+        "The file is named after the day of the run. `make docs` writes this page again. Open a pull request with both"
+        " files; tests check the row's form.",
+        "",
+        f"| {' | '.join(community.HEADINGS)} | row |",
+        f"|{'---|' * (len(community.HEADINGS) + 1)}",
+    ]
+    for name, row in community.rows(ROOT / community.FOLDER).items():
+        lines.append(f"| {' | '.join(community.cells(row))} | [file](../{community.FOLDER}/{name}) |")
+    return "\n".join(lines) + "\n"
 
 
 def proof_page() -> str:

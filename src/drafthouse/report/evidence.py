@@ -31,7 +31,7 @@ from ..core.schema import Findings, List, Map, Table, Value, check
 from ..profiles.profile_types import Profile
 from .archive import Kept
 from .report_types import ARMS, Arm
-from .row import Row, row_of
+from .row import ROW_SHAPE, Row, row_of
 
 SCHEMA: Final = "drafthouse.evidence/1"
 #: The profile of a run that had no model of its own: levels 0 and 1 of `make test-gpu`.
@@ -51,10 +51,7 @@ _WRITTEN = frozenset(
 _HELD_SHARE = 0.9
 
 
-_TEXT, _TEXTS = Value(required=True), List(Value(), required=True)
-_SHARE, _LENGTH = Value(float, required=True, null=True, low=0, high=1), Value(float, null=True, low=1, high=100)
-_COUNT = Value(float, required=True, null=True, low=0)
-_GAINS = List(Value(float, low=0.01, high=100), required=True)
+_TEXT = Value(required=True)
 _UNKNOWN = Value(required=True, null=True)
 _FACTS = Map(
     {
@@ -66,26 +63,7 @@ _FACTS = Map(
     }
 )
 _BYTES = Map({arm: Value(int, required=True, low=0) for arm in ARMS}, required=True)
-#: What `row.row_of` writes, and no other key; a speed-up beyond these bounds is a mistake or made up.
-_MEASURED = Map(
-    {
-        "row": Map(
-            {
-                **dict.fromkeys(("drafthouse", "measured", "driver", "cpu", "engine", "engine_version"), _TEXT),
-                **dict.fromkeys(("target", "draft", "method", "verdict", "report_sha256"), _TEXT),
-                **dict.fromkeys(("draft_tokens", "concurrency", "rounds", "warnings"), _COUNT),
-                **dict.fromkeys(("speedup", "control"), _GAINS),
-                "gpus": _TEXTS,
-                "kinds": _TEXTS,
-                "synthetic": Value(bool, required=True),
-                "acceptance_rate": _SHARE,
-                "acceptance_length": _LENGTH,
-            },
-            required=True,
-        ),
-        **dict.fromkeys(("weights", "predicted", "held"), _BYTES),
-    }
-)
+_MEASURED = Map({"row": ROW_SHAPE, **dict.fromkeys(("weights", "predicted", "held"), _BYTES)})
 
 
 class Measured(TypedDict):

@@ -17,6 +17,7 @@ from ..core.documents import Json
 from ..core.errors import one_problem
 from ..core.format import number, times
 from ..core.places import ROOT
+from ..core.schema import Form, List, Map, Value
 from ..core.yaml_documents import read_yaml
 from ..profiles.catalog import ENGINE_FOLDER, MODELS_FILE
 from .archive import Kept
@@ -42,6 +43,26 @@ DAY = re.compile(r"(20\d\d)(\d\d)(\d\d)-\d{6}")
 # Of engines and drivers, never of four parts as an address; behind a plus sign a commit, or a target.
 VERSION = re.compile(r"v?\d{1,5}(\.\d{1,6}){0,2}(\.?(a|b|rc|dev|post)\d{1,5})?(\+(g?[0-9a-f]{6,12}|cpu|cu\d{2,3}))?")
 CARD = re.compile(r"(NVIDIA|AMD|Intel)[A-Za-z0-9 ()@.+/-]{0,60}")  # as drivers and /proc/cpuinfo write them
+
+_PLAIN = Form("[A-Za-z0-9 ()@.,:+/_\u2192\u00d7-]{0,120}", "a name, a version, or numbers with their unit")
+_TEXT, _TEXTS = Value(required=True, form=_PLAIN), List(Value(form=_PLAIN), required=True)
+_COUNT = Value(float, required=True, null=True, low=0)
+_GAINS = List(Value(float, low=0.01, high=100), required=True)
+#: What `row_of` writes, and no other key; a speed-up beyond these bounds is a mistake or made up.
+ROW_SHAPE = Map(
+    {
+        **dict.fromkeys(("drafthouse", "measured", "driver", "cpu", "engine", "engine_version"), _TEXT),
+        **dict.fromkeys(("target", "draft", "method", "verdict", "report_sha256"), _TEXT),
+        **dict.fromkeys(("draft_tokens", "concurrency", "rounds", "warnings"), _COUNT),
+        **dict.fromkeys(("speedup", "control"), _GAINS),
+        "gpus": _TEXTS,
+        "kinds": _TEXTS,
+        "synthetic": Value(bool, required=True),
+        "acceptance_rate": Value(float, required=True, null=True, low=0, high=1),
+        "acceptance_length": Value(float, null=True, low=1, high=100),
+    },
+    required=True,
+)
 
 
 def row_of(kept: Kept, version: str) -> Row:
