@@ -28,13 +28,14 @@ class ActionModule(Action):
         facts: DoctorFacts = look["facts"].copy()
         facts["outside"] = _outside(outside, facts.get("client", ""))
         checks = diagnose(self._task.args["resolved"], facts, self._task.args.get("parts") or [])
+        lines = [check.as_dict() for check in checks]
         return {
             "changed": False,
-            "checks": [check.as_dict() for check in checks],
+            "checks": lines,
             "exit_code": exit_code(checks),
             "summary": summary(checks),
             "fails": [check.name for check in checks if check.status == FAIL],
-            "drafthouse_doctor": [check.as_dict() for check in checks],
+            "drafthouse_doctor": lines,
         }
 
 

@@ -25,14 +25,13 @@ class ActionModule(Action):
         self._variables = variables
         name, again = str(self._task.args["name"]), boolean(self._variables.get("repin") or False)
         pins = read_pins(pins_file())
-        fact = self._variables.get("drafthouse_profile")
-        if not isinstance(fact, Mapping):  # an inventory's name of a profile, which nobody has resolved
-            fact = {}
+        fact = _resolved(variables)
         moving = bool(fact.get("unpinned")) and name == image_of(fact)  # a nightly's tag is meant to move
         free = again or moving
         wanted = "" if free else pins.images.get(name, "")
-        asked = {"name": name, "digest": wanted, "id": "" if free else pins.ids.get(name, "")}
-        asked["offline"] = self._task.args.get("offline", False)
+        wanted_id = "" if free else pins.ids.get(name, "")
+        offline = self._task.args.get("offline", False)
+        asked = {"name": name, "digest": wanted, "id": wanted_id, "offline": offline}
         found = self._asked(**asked)
         pull = name if again and found.get("present") and "@" not in name else found.get("pull")
         if found.get("failed") or self._task.check_mode:
@@ -53,3 +52,9 @@ class ActionModule(Action):
         return dict(
             self._execute_module(module_name="drafthouse.core.image", module_args=arguments, task_vars=self._variables)
         )
+
+
+def _resolved(variables: TaskVars) -> Mapping[str, Any]:
+    """The resolved profile; empty for an inventory's name of a profile, which nobody has resolved."""
+    fact = variables.get("drafthouse_profile")
+    return fact if isinstance(fact, Mapping) else {}

@@ -61,14 +61,16 @@ class ActionModule(Action):
         resolved: ResolvedProfile = variables["drafthouse_profile"]
         span, word = resolved["site"]["span"], str(self._task.args["facts"])
         hostvars = variables["hostvars"]
-        found = {name: (hostvars[name].get(word) or {}).get("values") for name in span["names"]}
-        if missing := [name for name, values in found.items() if values is None]:
+        facts = {name: hostvars[name].get(word) or {} for name in span["names"]}
+        if missing := [name for name, fact in facts.items() if fact.get("values") is None]:
             said = f"no facts about the engine on {', '.join(missing)}"
             raise one_problem(
                 "replica-incomplete", said, "every host of the replica ready", _ALL_HOSTS, span["replica"]
             )
-        wrong = several_hosts.differences({name: values or {} for name, values in found.items()}, span["replica"])
-        return failure(DrafthouseError(wrong)) if wrong else {"changed": False, "entries": _entries(resolved, span)}
+        values = {name: fact["values"] for name, fact in facts.items()}
+        if wrong := several_hosts.differences(values, span["replica"]):
+            return failure(DrafthouseError(wrong))
+        return {"changed": False, "entries": _entries(resolved, span)}
 
 
 def _site(variables: TaskVars) -> Site:
@@ -82,9 +84,11 @@ def _of_box(variables: TaskVars) -> dict[str, str]:
     resolved: ResolvedProfile = variables["drafthouse_profile"]
     cards = Counter(f"{gpu['name']} ({gpu['memory_mib']:,} MiB)" for gpu in box["gpus"])
     # Ray's workers are told the head's paths; an engine that starts its own knows each host's.
-    by_ray = several_hosts.executor_of(resolved["site"]) == "ray"
+    paths = {}
+    if several_hosts.executor_of(resolved["site"]) == "ray":
+        paths["weights"] = ", ".join(item["path"] for item in resolved["weights"])
     return {
-        **({"weights": ", ".join(item["path"] for item in resolved["weights"])} if by_ray else {}),
+        **paths,
         "profile": resolved["profile"],
         "engine": f"{resolved['engine']['name']} {resolved['engine']['version']}",
         "processor": box["machine"],

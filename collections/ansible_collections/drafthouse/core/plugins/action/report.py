@@ -109,12 +109,15 @@ class ActionModule(KeptResultsAction):
         if CLOSING_FILE in os.environ or RUN_FILE in os.environ or resolved.get("gateway"):
             return None
         site, far = resolved["site"], self._connection.transport != "local"
-        address = site["host"] if not far and site["host"] not in ("0.0.0.0", "::") else "127.0.0.1"  # noqa: S104
-        has_key = resolved["engine"].get("has_key")
-        return Connection(
+        address, port, tunnel = site["host"], site["port"], ""
+        if far:
             # The tunnel's own port here, whatever the server's is there.
-            f"http://{f'[{address}]' if ':' in address else address}:{PORT if far else site['port']}/v1",
-            str(resolved["target"]["served_name"]),
-            key_command_of(self._connection, resolved["key_file"], host) if has_key else "",
-            f"make tunnel INVENTORY={shell_words([inventory])} HOST={shell_words([host])}" if far else "",
-        )
+            port = PORT
+            tunnel = f"make tunnel INVENTORY={shell_words([inventory])} HOST={shell_words([host])}"
+        if far or address in ("0.0.0.0", "::"):  # noqa: S104
+            address = "127.0.0.1"
+        if ":" in address:
+            address = f"[{address}]"
+        has_key = resolved["engine"].get("has_key")
+        key_command = key_command_of(self._connection, resolved["key_file"], host) if has_key else ""
+        return Connection(f"http://{address}:{port}/v1", str(resolved["target"]["served_name"]), key_command, tunnel)

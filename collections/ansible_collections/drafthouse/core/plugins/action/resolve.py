@@ -56,15 +56,15 @@ class ActionModule(Action):
     _VALID_ARGS = frozenset({"again", "profile"})
 
     def answer(self, variables: TaskVars) -> Answer:
-        """The fact, or every problem of the profile."""
-        there, command_line = variables.get("drafthouse_profile"), load_extra_vars(self._loader)
+        """The three facts of the run, or every problem of the profile."""
+        fact, command_line = variables.get("drafthouse_profile"), load_extra_vars(self._loader)
         if "drafthouse_profile" in command_line:
-            return failure(DrafthouseError(_fact_given(str(there))))
-        found = isinstance(there, Mapping)
-        if found and not self._task.args.get("again"):
+            return failure(DrafthouseError(_fact_given(str(fact))))
+        was_resolved = isinstance(fact, Mapping)
+        if was_resolved and not self._task.args.get("again"):
             # Once a run: a profile that is edited meanwhile is the next run's. `again` is for a box that has changed.
             return {"changed": False}
-        settings = {} if found else settings_of_roles(variables, command_line, self._templar)
+        settings = {} if was_resolved else settings_of_roles(variables, command_line, self._templar)
         ours = self._ours(variables, command_line)
         # First what is wrong with the profile: that needs no box.
         resolved = self._find_home(ours, self._resolve(ours))
@@ -72,37 +72,42 @@ class ActionModule(Action):
         for note in resolved["warnings"]:
             if note.startswith("runtime: "):
                 _display.display(f"  {variables.get('inventory_hostname')}: {note}")
-        box = self._look_at_the_box(resolved, variables)
-        if box.get("failed"):
-            return box
-        local = variables.get("ansible_connection") == "local"
-        vm = site_of_vm(resolved, box["box"], ours) if not local else None
-        site = _with_gpus(vm or resolved["site"], box["box"], resolved["hardware"])
+        answer = self._look_at_the_box(resolved, variables)
+        if answer.get("failed"):
+            return answer
+        box = answer["box"]
+        is_local = variables.get("ansible_connection") == "local"
+        vm_site = None if is_local else site_of_vm(resolved, box, ours)
+        site = _with_gpus(vm_site or resolved["site"], box, resolved["hardware"])
         if site != resolved["site"]:
             resolved = resolved_profile(resolved["profile"], site, self._overrides(ours))
-        if served := box["box"].get("served"):
+        if served := box.get("served"):
             # Whether this very profile, with these very files, is what serves already.
             served["same"] = served["identity"] == identity(resolved)
-        more = [resolved["site"]["span"]] if "span" in resolved["site"] else []
-        key = measured_key(resolved, {part: box["box"][part] for part in _IDENTITY}, *more)
+        rented = None if is_local or site["manage_host"] else box["first_process"]
+        run = self._run_fact(resolved, box, ours)
+        run["rented"] = rented
+        run["deadline"] = deadline or (rented or {}).get("deadline")
+        run["lease"] = _lease(ours, run["deadline"])
+        run["rented_vm"] = bool(vm_site)
+        run["front"] = _front(resolved, variables)
+        profile = {name: value for name, value in resolved.items() if name not in _NOT_FOR_A_RUN}
+        facts = {**settings, "drafthouse_profile": profile, "drafthouse_box": box, "drafthouse_run": run}
+        return {"changed": False, "ansible_facts": facts}
+
+    def _run_fact(self, resolved: ResolvedProfile, box: Any, ours: dict[str, Any]) -> dict[str, Any]:
+        """What names a run's results and the files that it sends; `answer` adds what is known of the rental."""
         home = resolved["site"]["home"]
-        rented = box["box"]["first_process"] if not resolved["site"]["manage_host"] and not local else None
-        deadline = deadline or (rented or {}).get("deadline")
-        run = {
+        hardware = {part: box[part] for part in _IDENTITY}
+        span = [resolved["site"]["span"]] if "span" in resolved["site"] else []
+        key = measured_key(resolved, hardware, *span)
+        return {
             "key": key,
             "result_dir": f"{home}/results/{resolved['profile']}/{key}",
             "archive": archive()[0],
             "suites_file": suites_file(home, resolved["suites"]),
             "overrides": self._overrides(ours),
-            "rented": rented,
-            "rented_vm": bool(vm),
-            "deadline": deadline,
-            "lease": _lease(ours, deadline),
-            "front": _front(resolved, variables),
         }
-        profile = {name: value for name, value in resolved.items() if name not in _NOT_FOR_A_RUN}
-        facts = {**settings, "drafthouse_profile": profile, "drafthouse_box": box["box"], "drafthouse_run": run}
-        return {"changed": False, "ansible_facts": facts}
 
     def _ours(self, variables: TaskVars, command_line: TaskVars) -> dict[str, Any]:
         """The variables that are ours, templates filled in; an inventory may hold keys of any type."""
@@ -162,26 +167,31 @@ class ActionModule(Action):
         return overrides
 
     def _look_at_the_box(self, resolved: ResolvedProfile, variables: TaskVars) -> dict[str, Any]:
-        site = resolved["site"]
+        """What the module `box_facts` finds on the box."""
+        site, engine = resolved["site"], resolved["engine"]
+        program = [engine["program"]] if "program" in engine else []
         ours = [
             script_of(site["home"]),
             monitoring.script_of(site["home"]),
             *(f"{site['home']}/{name}/serve.sh" for name in ("watchdog", "replica", "fleet/gateway", "fleet/router")),
             f"{site['home']}/serve/{resolved['profile']}/follower/serve.sh",
-            resolved["engine"]["home"],
+            engine["home"],
             resolved["key_file"],
-            *([resolved["engine"]["program"]] if "program" in resolved["engine"] else []),
+            *program,
         ]
+        hub = []
+        for item in resolved["weights"]:
+            if item["source"] != "hub":
+                continue
+            commit = item.get("pinned") or item["details"]["revision"]
+            if is_commit(commit):
+                hub.append({"path": item["path"], "repo": item["details"]["repo"], "commit": commit})
         arguments = {
             "paths": [site["home"], site["models_dir"]],
             "present": [*(item["path"] for item in resolved["weights"]), *ours],
-            "hub": [
-                {"path": item["path"], "repo": item["details"]["repo"], "commit": commit}
-                for item in resolved["weights"]
-                if item["source"] == "hub" and is_commit(commit := item.get("pinned") or item["details"]["revision"])
-            ],
+            "hub": hub,
             "files": [f"{site['home']}/served/start.sh", *_programs(resolved)],
-            "environments": [*(f"{site['home']}/{name}" for name in ("uv", "venv")), resolved["engine"]["home"]],
+            "environments": [*(f"{site['home']}/{name}" for name in ("uv", "venv")), engine["home"]],
             "gpus": site.get("gpus", []),
             "ports": resolved["ports"],
             "supervisor_pidfile": f"{site['home']}/supervisor/supervisord.pid",

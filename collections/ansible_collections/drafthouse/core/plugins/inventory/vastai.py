@@ -241,34 +241,48 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             for told in kept["billing"]:
                 self._warn(Problem.of(told))
             return kept["hosts"]
-        known_hosts = str(folder / "known_hosts") if folder else ""
-        env = {account["name"]: account["key_env"] for account in accounts}
+        key_env = {account["name"]: account["key_env"] for account in accounts}
         hosts: list[HostVariables] = []
         billing: list[Problem] = []
-        whole = True
+        complete = bool(clients)
         for name, client in clients.items():
             try:
                 rows = client.instances()
                 if folder:
                     found = compared(client, folder / FILE, rows)
-                    billing += [one for one in found.billing if one not in found.damage]
+                    billing += [problem for problem in found.billing if problem not in found.damage]
             except DrafthouseError as error:
                 self._say(name, error)
-                whole = False
-                continue
-            ports = self.get_option("api_ports")
-            for row in rows:
-                host = host_of(row, account=name, url=client.url, known_hosts=known_hosts, api_ports=ports)
-                # By the variable's name the callback asks the same account what became of a box that got lost.
-                host["drafthouse_vast_key_env"] = env[name]
-                if lease := _lease(host, row, known, client):
-                    host["drafthouse_lease"] = lease
-                hosts.append(host)
+                complete = False
+            else:
+                hosts += self._of_account(name, client, rows, folder, known, key_env[name])
         for problem in billing:
             self._warn(problem)
-        if keeps and whole and clients:
+        if keeps and complete:
             keep: Kept = {"stamp": stamp, "hosts": hosts, "billing": [problem.as_dict() for problem in billing]}
             self._cache[self.get_cache_key(path)] = keep
+        return hosts
+
+    def _of_account(
+        self,
+        name: str,
+        client: VastClient,
+        rows: list[Instance],
+        folder: Path | None,
+        known: Mapping[str, Rental],
+        key_env: str,
+    ) -> list[HostVariables]:
+        """The variables of an account's instances, in the order of its list."""
+        known_hosts = str(folder / "known_hosts") if folder else ""
+        ports = self.get_option("api_ports")
+        hosts = []
+        for row in rows:
+            host = host_of(row, account=name, url=client.url, known_hosts=known_hosts, api_ports=ports)
+            # By the variable's name the callback asks the same account what became of a box that got lost.
+            host["drafthouse_vast_key_env"] = key_env
+            if lease := _lease(host, row, known, client):
+                host["drafthouse_lease"] = lease
+            hosts.append(host)
         return hosts
 
     def set_options(self, *args: Any, **options: Any) -> None:

@@ -118,11 +118,11 @@ def main() -> None:
         )
         with nullcontext() if check_mode else only_one(Path(given["lock"])):
             done = put_all(given["items"], tell, tools, check_mode, given["pair"])
-    module.exit_json(
-        changed=any(result["changed"] for result in done),
-        placed=[{"id": item["id"], **result} for item, result in zip(given["items"], done, strict=True)],
-        notes=[line for result in done for line in result["note"].splitlines()],
-    )
+    placed, notes = [], []
+    for item, result in zip(given["items"], done, strict=True):
+        placed.append({"id": item["id"], **result})
+        notes += result["note"].splitlines()
+    module.exit_json(changed=any(result["changed"] for result in done), placed=placed, notes=notes)
 
 
 if __name__ == "__main__":
