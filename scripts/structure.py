@@ -34,8 +34,8 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 94_671,
-    "Python tokens": 524_319,
+    "product lines": 94_708,
+    "Python tokens": 524_472,
     "Python test lines": 85_886,
     "untyped mappings": 161,
     "comprehensions": 2_570,

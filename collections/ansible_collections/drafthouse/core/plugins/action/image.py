@@ -54,7 +54,7 @@ class ActionModule(Action):
         )
 
 
-def _resolved(variables: TaskVars) -> Mapping[str, Any]:
+def _resolved(variables: TaskVars) -> TaskVars:
     """The resolved profile; empty for an inventory's name of a profile, which nobody has resolved."""
     fact = variables.get("drafthouse_profile")
-    return fact if isinstance(fact, Mapping) else {}
+    return dict(fact) if isinstance(fact, Mapping) else {}

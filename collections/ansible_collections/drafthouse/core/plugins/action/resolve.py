@@ -95,7 +95,7 @@ class ActionModule(Action):
         facts = {**settings, "drafthouse_profile": profile, "drafthouse_box": box, "drafthouse_run": run}
         return {"changed": False, "ansible_facts": facts}
 
-    def _run_fact(self, resolved: ResolvedProfile, box: Any, ours: dict[str, Any]) -> dict[str, Any]:
+    def _run_fact(self, resolved: ResolvedProfile, box: Any, ours: TaskVars) -> Answer:
         """What names a run's results and the files that it sends; `answer` adds what is known of the rental."""
         home = resolved["site"]["home"]
         hardware = {part: box[part] for part in _IDENTITY}
