@@ -34,12 +34,12 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 94_708,
-    "Python tokens": 524_472,
-    "Python test lines": 85_886,
+    "product lines": 94_799,
+    "Python tokens": 524_869,
+    "Python test lines": 85_953,
     "untyped mappings": 161,
-    "comprehensions": 2_570,
-    "conditional expressions": 1_924,
+    "comprehensions": 2_571,
+    "conditional expressions": 1_928,
     "statements holding three or more of the two": 13,
     "functions of more than 15 branches": 47,
     "functions of more than 60 lines": 7,

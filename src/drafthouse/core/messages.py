@@ -81,12 +81,12 @@ MESSAGES = (
     ),
     # --- CUDA, in an engine's log ---
     Message(
-        r"(?i)system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|(?:error|code)[ :=]*802\b",
+        r"(?i)system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|(?:error|code|cuInit: status)[ :=]*802\b",
         "the NVSwitch fabric is not up",
         "install and start nvidia-fabricmanager of the driver's own version",
     ),
     Message(
-        r"(?i)forward compatibility was attempted on non supported HW|(?:error|code)[ :=]*804\b",
+        r"(?i)forward compatibility was attempted on non supported HW|(?:error|code|cuInit: status)[ :=]*804\b",
         "a CUDA compatibility library in the image hides the box's driver, which this card does not allow",
         "install a driver of the image's CUDA version, or an image without cuda-compat",
     ),

@@ -1,4 +1,4 @@
-"""A container that runs, and sees the GPU where there is one: the proof that an engine works.
+"""A container that runs, and in which CUDA starts where there is a GPU: the proof that an engine works.
 
 No registry is asked. The image is made of the box's own shell, or of its `nvidia-smi`'s needs, with the
 libraries that they are linked with: they fit the box's kernel and processor by nature, and no program has to
@@ -24,6 +24,7 @@ from ...core.docker_api import DockerApi, EngineError
 from ...core.errors import DrafthouseError, Problem
 from ...core.messages import explained
 from ..nvidia_smi import listed
+from .cuda_start import Interpreter, failed_start, interpreter
 
 if TYPE_CHECKING:
     from drafthouse.core.documents import Json
@@ -55,35 +56,45 @@ def prove(gpu: bool, timeout_s: float = 60.0, devices: Sequence[str] = ()) -> Pr
     api = DockerApi(timeout_s=timeout_s)
     tag = f"{IMAGE}:{os.getpid()}"
     try:
-        api.call("POST", "/images/create", _image(), fromSrc="-", repo=IMAGE, tag=str(os.getpid()))
+        python = interpreter() if gpu else None
+        api.call("POST", "/images/create", root_archive(python), fromSrc="-", repo=IMAGE, tag=str(os.getpid()))
         try:
-            status, output = _run(api, tag, gpu, devices)
+            status, output = _run(api, tag, _command(gpu, python), _gpus(devices) if gpu else [])
         finally:
             api.call("DELETE", f"/images/{tag}", force="true")
     except (OSError, EngineError) as error:
         raise DrafthouseError(_no_container(str(error), gpu)) from error
     seen = listed(output)
-    if status != 0 or (gpu and not seen) or (not gpu and _WORD not in output):
+    # A Python that does not run in the container asks nothing of CUDA: then the list of GPUs is the proof.
+    works = bool(seen) and not failed_start(output) if gpu else status == 0 and _WORD in output
+    if not works:
         raise DrafthouseError(_no_container(f"status {status}: {output.strip() or '(it printed nothing)'}", gpu))
     return Proof(output.strip(), len(seen), round(time.monotonic() - begun, 1))
 
 
-def _run(api: DockerApi, image: str, gpu: bool, devices: Sequence[str]) -> tuple[int, str]:
-    """Run the image once; return its status and all that it printed."""
-    host: dict[str, Json] = {"NetworkMode": "none"}
-    if gpu:
-        # What `--gpus all` asks for, or `--gpus device=0,1`.
-        which: dict[str, Json] = {"DeviceIDs": list(devices)} if devices else {"Count": -1}
-        host["DeviceRequests"] = [{**which, "Capabilities": [["gpu", "utility"]]}]
-    command = ["nvidia-smi", "-L"] if gpu else ["/bin/sh", "-c", f"echo {_WORD}"]
+def _gpus(devices: Sequence[str]) -> list[Json]:
+    """What `--gpus all` asks Docker for, or `--gpus device=0,1`; the capability `compute` brings CUDA's library."""
+    which: dict[str, Json] = {"DeviceIDs": list(devices)} if devices else {"Count": -1}
+    return [{**which, "Capabilities": [["gpu", "utility", "compute"]]}]
+
+
+def _command(gpu: bool, python: Interpreter | None) -> list[str]:
+    """What the container runs: a word, or the list of GPUs, after which CUDA is started."""
+    if not gpu:
+        return ["/bin/sh", "-c", f"echo {_WORD}"]
+    return python.command if python else ["nvidia-smi", "-L"]
+
+
+def _run(api: DockerApi, image: str, command: Sequence[str], gpus: Sequence[Json]) -> tuple[int, str]:
+    """The exit status of a container of the image, and all that it printed."""
     made = api.call(
         "POST",
         "/containers/create",
         {
             "Image": image,
-            "Cmd": command,
+            "Cmd": list(command),
             "Env": ["PATH=/usr/bin:/usr/local/nvidia/bin", f"LD_LIBRARY_PATH={_LIBRARIES}"],
-            "HostConfig": host,
+            "HostConfig": {"NetworkMode": "none", "DeviceRequests": list(gpus)},
         },
     )["Id"]
     try:
@@ -94,10 +105,14 @@ def _run(api: DockerApi, image: str, gpu: bool, devices: Sequence[str]) -> tuple
         api.call("DELETE", f"/containers/{made}", force="true")
 
 
-def _image() -> bytes:
-    """A root file system as a tar: a shell, the C library and its loader, and the folders that are needed."""
+def root_archive(python: Interpreter | None) -> bytes:
+    """A root file system as a tar: a shell, the C library and its loader, the folders that are needed, and a Python."""
     shell = os.path.realpath(shutil.which("sh") or "/bin/sh")
     libraries = linked(_ldd(shell))
+    if python:
+        for program in python.binaries:
+            libraries += linked(_ldd(program))
+        libraries += [python.program, *python.modules]
     c_library = next((Path(path).parent for path in libraries if Path(path).name.startswith("libc.so")), None)
     if c_library:
         libraries += [str(c_library / name) for name in _ALSO if (c_library / name).exists()]
@@ -147,6 +162,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
 
 
 def _no_container(found: str, gpu: bool) -> Problem:
+    """Why the container did not run, saw no GPU, or could not start CUDA."""
     if not gpu:
         return Problem(
             "docker-runs-no-container",
@@ -158,6 +174,14 @@ def _no_container(found: str, gpu: bool) -> Problem:
     advice = "check `nvidia-smi` on the box and `nvidia-ctk --version`, then `docker info` for the runtimes"
     if known := explained(found):
         advice = f"{known.cause}: {known.do}"
+    if status := failed_start(found):
+        return Problem(
+            "gpu-not-in-container",
+            f"the container sees the GPU, and CUDA does not start in it: {status}",
+            "cuInit in a container returns 0",
+            advice,
+            "container_engine",
+        )
     return Problem(
         "gpu-not-in-container",
         f"the container does not see the GPU: {found}",
