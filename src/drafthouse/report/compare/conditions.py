@@ -6,7 +6,8 @@ What the prompts were and how they were sent must be the same, or the numbers ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ...analysis.words import INVALID
 from ...bench.result_types import ArmResult
@@ -21,54 +22,65 @@ from .compared_types import Differing
 TOKENS_APART = 2
 # Names of prompts in one sentence.
 MOST_SHOWN = 5
+# What two reports may differ in, by the facts that tell it.
+_PARTS = {
+    "the box": {"box", "CPU", "GPU"},
+    "the engine": {"engine", "engine version"},
+    "the draft or its method": {"draft", "method", "draft tokens", "flags of speculation"},
+}
 
 
 def subjects(one: Kept, two: Kept) -> list[Differing]:
     """What the comparison is about: the facts that differ and may."""
-    sides = [_subject(kept) for kept in (one, two)]
-    names = [*sides[0], *(name for name in sides[1] if name not in sides[0])]
-    return [
-        {"what": name, "a": sides[0].get(name), "b": sides[1].get(name)}
-        for name in names
-        if sides[0].get(name) != sides[1].get(name)
-    ]
+    facts_a, facts_b = _subject(one), _subject(two)
+    differing: list[Differing] = []
+    for name, value in facts_a.items():
+        if value != facts_b[name]:
+            differing.append({"what": name, "a": value, "b": facts_b[name]})
+    return differing
 
 
 def _subject(kept: Kept) -> dict[str, str | int | None]:
+    """What was measured, on which box and with which engine; None for what a report does not say."""
     resolved, result = kept.resolved, kept.results["speculative"]
-    engine, method, draft = result.get("engine") or {}, resolved.get("method"), resolved.get("draft")
-    whole = result.get("machine")
-    machine = (whole.get("before") if whole else None) or {}
-    cpu, gpus = machine.get("cpu"), machine.get("gpus") or []
-    names = [gpu["name"] for gpu in gpus if gpu.get("name")]
-    drivers = {driver for gpu in gpus if (driver := gpu.get("driver_version"))}
-    arms = resolved.get("arms") or {}
-    one, two = arms.get("baseline"), arms.get("speculative")
-    model = cpu.get("model") if cpu else None
-    draft_id = draft.get("id") if draft else None
-    method_id = method.get("id") if method else None
-    flags = one.get("flags") if one else None
-    speculation = two.get("speculation_flags") if two else None
-    draft_tokens = method.get("num_speculative_tokens") if method else None
+    engine, method, arms = result.get("engine") or {}, resolved.get("method"), resolved.get("arms") or {}
     return {
         "profile": kept.report.get("profile"),
         "box": kept.report.get("host"),
-        "CPU": model,
-        "GPU": listing(names) or None,
-        "GPU driver": listing(sorted(drivers)) or None,
+        **_processors(result),
         "engine": engine.get("id"),
         "engine version": engine.get("version_answered") or engine.get("version"),
         "runtime": engine.get("runtime"),
-        "draft": draft_id,
-        "method": method_id,
-        "draft tokens": draft_tokens,
-        "flags": _flags(flags),
-        "flags of speculation": _flags(speculation),
+        "draft": _value(resolved.get("draft"), "id"),
+        "method": _value(method, "id"),
+        "draft tokens": _value(method, "num_speculative_tokens"),
+        "flags": _flags(_value(arms.get("baseline"), "flags")),
+        "flags of speculation": _flags(_value(arms.get("speculative"), "speculation_flags")),
+    }
+
+
+def _value(part: Mapping[str, object] | None, key: str) -> Any:
+    """The value of a key of a part that a report may lack."""
+    return part.get(key) if part else None
+
+
+def _processors(result: ArmResult) -> dict[str, str | None]:
+    """The models of the processor and of the GPUs, and the GPUs' driver."""
+    facts = _value(result.get("machine"), "before") or {}
+    gpus = facts.get("gpus") or []
+    names = [str(gpu["name"]) for gpu in gpus if gpu.get("name")]
+    drivers = {str(gpu["driver_version"]) for gpu in gpus if gpu.get("driver_version")}
+    return {
+        "CPU": _value(facts.get("cpu"), "model"),
+        "GPU": listing(names) or None,
+        "GPU driver": listing(sorted(drivers)) or None,
     }
 
 
 def _flags(flags: Sequence[Flag] | None) -> str | None:
-    return " ".join(str(word) for flag in flags for word in flag) if flags else None
+    if not flags:
+        return None
+    return " ".join(" ".join(map(str, flag)) for flag in flags)
 
 
 def differences(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
@@ -76,11 +88,13 @@ def differences(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
     against = [*_invalid(one, two), *_conditions(one, two)]
     marks: list[str] = []
     for arm in ARMS:
-        refused, told = _prompts(arm, one.results[arm], two.results[arm])
-        against += refused
-        marks += told
-    refused, told = _edited(one, two)
-    return list(dict.fromkeys([*against, *refused])), list(dict.fromkeys([*marks, *told, *_marks(one, two)]))
+        refusals, remarks = _prompts(arm, one.results[arm], two.results[arm])
+        against += refusals
+        marks += remarks
+    refusals, remarks = _edited(one, two)
+    against += refusals
+    marks += [*remarks, *_marks(one, two)]
+    return list(dict.fromkeys(against)), list(dict.fromkeys(marks))
 
 
 def _invalid(one: Kept, two: Kept) -> Iterator[str]:
@@ -114,12 +128,12 @@ def _conditions(one: Kept, two: Kept) -> Iterator[str]:
 
 def _targets(one: Kept, two: Kept) -> Iterator[str]:
     """In what the two targets differ: the model, its revision, its files."""
-    a, b = (kept.resolved.get("target") or {} for kept in (one, two))
-    names = [target.get("name") or target.get("id") for target in (a, b)]
+    a, b = one.resolved.get("target") or {}, two.resolved.get("target") or {}
     if a.get("id") != b.get("id"):
-        # Two entries of one model may well have the same name.
-        values = names if names[0] != names[1] else [a.get("id"), b.get("id")]
-        yield f"the target is {values[0]} in A and {values[1]} in B"
+        name_a, name_b = a.get("name") or a.get("id"), b.get("name") or b.get("id")
+        if name_a == name_b:  # two entries of one model may well have the same name
+            name_a, name_b = a.get("id"), b.get("id")
+        yield f"the target is {name_a} in A and {name_b} in B"
     for what in ("revision", "sha256"):
         if a.get(what) != b.get(what):
             yield f"the target ({what}) is {a.get(what)} in A and {b.get(what)} in B"
@@ -140,54 +154,56 @@ def _thinks(result: ArmResult) -> bool | None:
 
 def _prompts(arm: str, one: ArmResult, two: ArmResult) -> tuple[list[str], list[str]]:
     """Where the prompts of an arm, or what the servers made of them, are not the same."""
-    sides = [_tokens(result) for result in (one, two)]
-    both = [key for key in sides[0] if key in sides[1]]
+    tokens_a, tokens_b = _tokens(one), _tokens(two)
+    both = [prompt for prompt in tokens_a if prompt in tokens_b]
     if not both:
         return [f"{arm}: no prompt was sent in both"], []
-    whole = [len(side) for side in sides]
-    refused, told = [], []
-    if len(both) < max(whole):
-        told.append(
-            f"{arm}: {count(len(both), 'prompt')} in both, of {whole[0]} in A and {whole[1]} in B: only these compare"
+    refusals, remarks = [], []
+    if len(both) < max(len(tokens_a), len(tokens_b)):
+        remarks.append(
+            f"{arm}: {count(len(both), 'prompt')} in both, of {len(tokens_a)} in A and {len(tokens_b)} in B: "
+            "only these compare"
         )
-    apart = {key: abs(sides[0][key] - sides[1][key]) for key in both}
-    far = [str(key[1]) for key in both if apart[key] > TOKENS_APART]
-    near = [str(key[1]) for key in both if 0 < apart[key] <= TOKENS_APART]
+    far, near = [], []
+    for prompt in both:
+        apart = abs(tokens_a[prompt] - tokens_b[prompt])
+        if apart > TOKENS_APART:
+            far.append(str(prompt[1]))
+        elif apart:
+            near.append(str(prompt[1]))
     if far:
-        refused.append(
+        refusals.append(
             f"{arm}: the servers counted different input tokens for {count(len(far), 'prompt')} (first {far[0]}), "
             "so they did not see the same text"
         )
     elif near:
-        told.append(f"{arm}: the servers count the input of {count(len(near), 'prompt')} one or two tokens apart")
-    return refused, told
+        remarks.append(f"{arm}: the servers count the input of {count(len(near), 'prompt')} one or two tokens apart")
+    return refusals, remarks
 
 
 def _tokens(result: ArmResult) -> dict[Prompt, int]:
-    return {
-        (str(request.get("group")), request.get("prompt_id")): request.get("input_tokens") or 0
-        for request in requests_of(result)
-        if request.get("status") == "ok"
-    }
+    """The input tokens that the server counted, by group and prompt; the last of a prompt that was sent again."""
+    tokens: dict[Prompt, int] = {}
+    for request in requests_of(result):
+        if request.get("status") == "ok":
+            tokens[str(request.get("group")), request.get("prompt_id")] = request.get("input_tokens") or 0
+    return tokens
 
 
 def _edited(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
     """The prompts of one name that do not ask for the same in both, or that this cannot be seen."""
-    sides = [kept.resolved.get("prompts") for kept in (one, two)]
-    silent = [name for name, side in zip("AB", sides, strict=True) if not side]
-    if silent:
-        keys = [kept.report.get("key") for kept in (one, two)]
+    hashes_a, hashes_b = one.resolved.get("prompts"), two.resolved.get("prompts")
+    if not hashes_a or not hashes_b:
+        key = one.report.get("key")
         # The key is a hash of the prompts too: two reports of one key sent the same.
-        if keys[0] and keys[0] == keys[1]:
+        if key and key == two.report.get("key"):
             return [], []
-        told = f"{listing(silent)} {'keeps' if len(silent) == 1 else 'keep'} no hashes of the prompts"
-        return [], [f"{told}: an edit in between would not be noticed"]
-    hashes = [
-        {(kind, name): value for kind, prompts in side.items() for name, value in prompts.items()}
-        for side in sides
-        if side
-    ]
-    names = [str(key[1]) for key, value in hashes[0].items() if hashes[1].get(key, value) != value]
+        without = "B keeps" if hashes_a else "A keeps" if hashes_b else "A and B keep"
+        return [], [f"{without} no hashes of the prompts: an edit in between would not be noticed"]
+    names = []
+    for kind, prompts in hashes_a.items():
+        others = hashes_b.get(kind, {})
+        names += [str(name) for name, value in prompts.items() if others.get(name, value) != value]
     if not names:
         return [], []
     shown = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
@@ -198,25 +214,17 @@ def _edited(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
 
 def _marks(one: Kept, two: Kept) -> Iterator[str]:
     """Yield what does not forbid a comparison and yet weakens it."""
-    about = {fact["what"] for fact in subjects(one, two)}
-    moved = [
-        words
-        for words, names in (
-            ("the box", {"box", "CPU", "GPU"}),
-            ("the engine", {"engine", "engine version"}),
-            ("the draft or its method", {"draft", "method", "draft tokens", "flags of speculation"}),
-        )
-        if about & names
-    ]
+    differing = {fact["what"] for fact in subjects(one, two)}
+    moved = [words for words, names in _PARTS.items() if differing & names]
     if len(moved) > 1:
         yield f"{listing(moved)} differ at once: a change cannot be attributed to one of them"
-    rounds = [kept.results["speculative"].get("rounds") for kept in (one, two)]
-    if rounds[0] != rounds[1]:
-        yield f"A was measured in {rounds[0]} rounds and B in {rounds[1]}"
+    rounds_a, rounds_b = (kept.results["speculative"].get("rounds") for kept in (one, two))
+    if rounds_a != rounds_b:
+        yield f"A was measured in {rounds_a} rounds and B in {rounds_b}"
     for name, kept in (("A", one), ("B", two)):
         for warning in kept.report.get("warnings") or []:
             if "not steady" in warning or "other work" in warning:
                 yield f"{name}: {warning}"
-    loads = [kept.report.get("load") is not None for kept in (one, two)]
-    if loads[0] != loads[1]:
-        yield f"only {'A' if loads[0] else 'B'} has a load ladder"
+    load_a, load_b = one.report.get("load"), two.report.get("load")
+    if (load_a is None) != (load_b is None):
+        yield f"only {'A' if load_b is None else 'B'} has a load ladder"

@@ -86,13 +86,16 @@ def _same_rule(one: Kept, two: Kept) -> bool:
 def _identity(kept: Kept) -> Side:
     verdict = kept.report["verdict"]
     earlier = verdict.get("rule") != RULE
+    sentence = verdict.get("sentence")
+    if earlier:
+        sentence = f"({EARLIER}) {sentence}"
     return {
         "label": kept.label,
         "folder": str(kept.path),
         "date": kept.report.get("date"),
         "word": verdict.get("word"),
         "earlier_rule": earlier,
-        "sentence": f"({EARLIER}) {verdict.get('sentence')}" if earlier else verdict.get("sentence"),
+        "sentence": sentence,
         "speedup": verdict.get("speedup"),
         "control": verdict.get("control"),
     }
@@ -103,7 +106,9 @@ def _identity(kept: Kept) -> Side:
 
 def _ttft(request: Request) -> float | None:
     value = request.get("ttft_ms")
-    return value if request.get("status") == "ok" and value is not None and value > 0 else None
+    if request.get("status") != "ok" or value is None or value <= 0:
+        return None
+    return value
 
 
 _CLOCKS: dict[MeasureName, Clock] = {"tpot_ms": measured_tpot, "ttft_ms": _ttft}
@@ -111,17 +116,16 @@ _CLOCKS: dict[MeasureName, Clock] = {"tpot_ms": measured_tpot, "ttft_ms": _ttft}
 
 def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
     """A row for each kind and measure of an arm, over the prompts that both reports have."""
-    requests = [requests_of(kept.results[arm]) for kept in (one, two)]
-    groups = list(dict.fromkeys(str(request.get("group")) for request in requests[0]))
+    requests_a, requests_b = _by_group(one, arm), _by_group(two, arm)
     declared = {*_declared(one), *_declared(two)}
     rows: list[MeasureRow] = []
-    for group in groups:
-        own = [[request for request in side if str(request.get("group")) == group] for side in requests]
+    for group, in_a in requests_a.items():
+        in_b = requests_b.get(group, [])
         for name, _, unit in MEASURES:
             clock = _CLOCKS[name]
-            sides = [by_prompt(side, clock) for side in own]
-            shared = [key for key in sides[0] if key in sides[1]]
-            change = paired(own[0], own[1], clock)
+            times_a, times_b = by_prompt(in_a, clock), by_prompt(in_b, clock)
+            shared = [prompt for prompt in times_a if prompt in times_b]
+            change = paired(in_a, in_b, clock)
             if not shared or change is None:
                 continue
             rows.append(
@@ -131,13 +135,21 @@ def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
                     "declared": group in declared,
                     "measure": name,
                     "unit": unit,
-                    "a": median([median(sides[0][key]) for key in shared]),
-                    "b": median([median(sides[1][key]) for key in shared]),
+                    "a": median([median(times_a[prompt]) for prompt in shared]),
+                    "b": median([median(times_b[prompt]) for prompt in shared]),
                     "change": change,
                     "word": _word(change["low"], change["high"], change["reach"]),
                 }
             )
     return rows
+
+
+def _by_group(kept: Kept, arm: Arm) -> dict[str, list[Request]]:
+    """The requests of an arm by their group, in the order in which the groups were first asked."""
+    groups: dict[str, list[Request]] = {}
+    for request in requests_of(kept.results[arm]):
+        groups.setdefault(str(request.get("group")), []).append(request)
+    return groups
 
 
 def _declared(kept: Kept) -> list[str]:
@@ -147,9 +159,12 @@ def _declared(kept: Kept) -> list[str]:
 
 
 def _word(low: float, high: float, reach: float) -> str:
+    """How B compares with A by the interval of its change; ``reach`` is the confidence that the interval has."""
     if reach < CONFIDENCE:
         return TOO_FEW
-    return FASTER if low > 1.0 else SLOWER if high < 1.0 else SAME
+    if low > 1.0:
+        return FASTER
+    return SLOWER if high < 1.0 else SAME
 
 
 def _name(row: MeasureRow) -> str:
@@ -157,7 +172,8 @@ def _name(row: MeasureRow) -> str:
 
 
 def _place(arm: Arm, kind: str, measure: MeasureName) -> str:
-    return f"{arm}, {kind}: {next(title for name, title, _ in MEASURES if name == measure)}"
+    titles = {name: title for name, title, _ in MEASURES}
+    return f"{arm}, {kind}: {titles[measure]}"
 
 
 # --- the rest of a report -----------------------------------------------------------------------------
@@ -165,9 +181,9 @@ def _place(arm: Arm, kind: str, measure: MeasureName) -> str:
 
 def _speedups(one: Kept, two: Kept) -> list[SpeedupRow]:
     """What speculation gained in each report, by kind."""
-    sides = [{row["group"]: row["speedup"] for row in kept.report.get("kinds") or []} for kept in (one, two)]
-    names = [*sides[0], *(name for name in sides[1] if name not in sides[0])]
-    return [{"kind": name, "a": sides[0].get(name), "b": sides[1].get(name)} for name in names]
+    in_a = {row["group"]: row["speedup"] for row in one.report.get("kinds") or []}
+    in_b = {row["group"]: row["speedup"] for row in two.report.get("kinds") or []}
+    return [{"kind": kind, "a": in_a.get(kind), "b": in_b.get(kind)} for kind in {**in_a, **in_b}]
 
 
 def _acceptance(kept: Kept) -> float | None:
@@ -177,58 +193,60 @@ def _acceptance(kept: Kept) -> float | None:
 
 
 def _load(one: Kept, two: Kept) -> ComparedLoad | None:
-    """Return until which load speculation pays in both, and the server's speed at the levels that both have."""
-    loads = [load for kept in (one, two) if (load := kept.report.get("load"))]
-    if len(loads) < 2:
+    """Until which load speculation pays in both, and the server's speed at the levels that both have."""
+    load_a, load_b = one.report.get("load"), two.report.get("load")
+    if not load_a or not load_b:
         return None
-    kinds = [{kind["kind"]: kind for kind in load["kinds"]} for load in loads]
-    levels = [{(row["kind"], row["level"]): row for row in load["rows"]} for load in loads]
-    both = [key for key in levels[0] if key in levels[1]]
-    # Those of which both can say whether speculation pays there.
-    told = [key for key in both if all(side[key].get("speedup") for side in levels)]
-    common: list[ComparedKind] = []
-    for name, kind in kinds[0].items():
-        if name in kinds[1]:
-            own = [level for of, level in told if of == name]
-            common.append({"kind": name, "a": kind, "b": kinds[1][name], "levels": own})
+    levels_b = {(row["kind"], row["level"]): row for row in load_b["rows"]}
     rows: list[ComparedLevel] = []
-    for name, level in both:
-        a, b = levels[0][name, level], levels[1][name, level]
-        baseline, speculative = _speeds(a, b, "baseline"), _speeds(a, b, "speculative")
-        rows.append({"kind": name, "level": level, "baseline": baseline, "speculative": speculative})
-    return {"unit": loads[0]["unit"], "kinds": common, "rows": rows}
+    # The levels at which both reports say whether speculation pays, by kind.
+    judged: dict[str, list[float]] = {}
+    for row in load_a["rows"]:
+        kind, level = row["kind"], row["level"]
+        other = levels_b.get((kind, level))
+        if other is None:
+            continue
+        baseline, speculative = _speeds(row, other, "baseline"), _speeds(row, other, "speculative")
+        rows.append({"kind": kind, "level": level, "baseline": baseline, "speculative": speculative})
+        if row.get("speedup") and other.get("speedup"):
+            judged.setdefault(kind, []).append(level)
+    kinds_b = {entry["kind"]: entry for entry in load_b["kinds"]}
+    common: list[ComparedKind] = []
+    for entry in load_a["kinds"]:
+        name = entry["kind"]
+        if name in kinds_b:
+            common.append({"kind": name, "a": entry, "b": kinds_b[name], "levels": judged.get(name, [])})
+    return {"unit": load_a["unit"], "kinds": common, "rows": rows}
 
 
 def _speeds(one: LoadRow, two: LoadRow, arm: Arm) -> Numbers:
+    """The output tokens per second of an arm at one level, in both reports."""
     a, b = one.get(arm), two.get(arm)
     return {"a": a.get("output_throughput") if a else None, "b": b.get("output_throughput") if b else None}
 
 
 def _gates(one: Kept, two: Kept) -> list[ComparedGate]:
-    sides = [{gate["name"]: gate for gate in kept.report.get("gates") or []} for kept in (one, two)]
-    rows: list[ComparedGate] = []
-    for name in dict.fromkeys([*sides[0], *sides[1]]):
-        a, b = (side.get(name) for side in sides)
-        titled = a or b
-        assert titled is not None
-        rows.append(
-            {
-                "name": name,
-                "title": titled["title"],
-                "a": a.get("word") if a else None,
-                "b": b.get("word") if b else None,
-            }
-        )
-    return rows
+    """The word of each gate in both reports; None where a report has no such gate."""
+    gates_a, gates_b = one.report.get("gates") or [], two.report.get("gates") or []
+    titles = {gate["name"]: gate["title"] for gate in (*gates_b, *gates_a)}
+    words_a = {gate["name"]: gate.get("word") for gate in gates_a}
+    words_b = {gate["name"]: gate.get("word") for gate in gates_b}
+    return [
+        {"name": name, "title": titles[name], "a": words_a.get(name), "b": words_b.get(name)}
+        for name in {**words_a, **words_b}
+    ]
 
 
 def _cost(one: Kept, two: Kept) -> list[ComparedCost]:
     """The rows of cost that both reports have, for the speculative arm and its baseline."""
-    sides = [_cost_rows(kept) for kept in (one, two)]
+    rows_b = _cost_rows(two)
     rows: list[ComparedCost] = []
-    for name, a in sides[0].items():
-        b = sides[1].get(name)
-        if b is None or not all(isinstance(row[arm], int | float) for row in (a, b) for arm in ARMS):
+    for name, a in _cost_rows(one).items():
+        b = rows_b.get(name)
+        if b is None:
+            continue
+        values = (a["baseline"], a["speculative"], b["baseline"], b["speculative"])
+        if not all(isinstance(value, int | float) for value in values):
             continue
         rows.append(
             {
@@ -243,7 +261,8 @@ def _cost(one: Kept, two: Kept) -> list[ComparedCost]:
 
 def _cost_rows(kept: Kept) -> dict[str, CostRow]:
     cost = kept.report.get("cost")
-    return {row["what"]: row for row in (cost.get("rows") if cost else None) or []}
+    rows = cost.get("rows") if cost else None
+    return {row["what"]: row for row in rows or []}
 
 
 # --- regressions ----------------------------------------------------------------------------------------
@@ -251,23 +270,23 @@ def _cost_rows(kept: Kept) -> dict[str, CostRow]:
 
 def _regressions(found: Facts, judged: Sequence[MeasureRow], one: Kept, two: Kept, threshold: float) -> list[str]:
     """What is worse in B by more than ``threshold``, where the interval leaves no doubt that it is."""
-    worse = [
-        f"{_name(row)} is {percent(1 / row['change']['gain'] - 1)} longer "
-        f"({span(row['change'])} of A's speed, over {row['change']['n']} prompts)"
-        for row in judged
+    worse = []
+    for row in judged:
+        change = row["change"]
         # The change is A's time over B's: B longer by a quarter is 0.8 and not 0.75.
-        if row["word"] == SLOWER and row["change"]["gain"] < 1.0 / (1.0 + threshold)
-    ]
+        if row["word"] == SLOWER and change["gain"] < 1.0 / (1.0 + threshold):
+            longer = percent(1 / change["gain"] - 1)
+            worse.append(f"{_name(row)} is {longer} longer ({span(change)} of A's speed, over {change['n']} prompts)")
     same_rule = _same_rule(one, two)
     if same_rule and found["a"]["word"] == PAYS and found["b"]["word"] not in (PAYS, CANNOT_SAY):
         worse.append(f"the verdict was “pays” and is now “{found['b']['word']}”")
-    worse += [
-        f"the gate {gate['title']} passed and is now {gate['b']}"
-        for gate in found["gates"]
-        if gate["a"] == PASSED and gate["b"] not in (PASSED, None, NOT_MEASURED)
-    ]
-    if same_rule and (load := found["load"]):
-        worse += [line for kind in load["kinds"] for line in _earlier(kind, load["unit"])]
+    for gate in found["gates"]:
+        if gate["a"] == PASSED and gate["b"] not in (PASSED, None, NOT_MEASURED):
+            worse.append(f"the gate {gate['title']} passed and is now {gate['b']}")
+    load = found["load"]
+    if same_rule and load:
+        for kind in load["kinds"]:
+            worse += _earlier(kind, load["unit"])
     return worse
 
 
@@ -276,13 +295,13 @@ def _earlier(kind: ComparedKind, unit: str) -> Iterator[str]:
     before, after = _ends(kind["a"], kind["levels"]), _ends(kind["b"], kind["levels"])
     if before is None or after is None:
         return
-    said = f"{kind['kind']}: speculation paid until {about(before[0])} {unit} or more"
+    paid = f"{kind['kind']}: speculation paid until {about(before[0])} {unit} or more"
     if kind["b"]["word"] == DOES_NOT_PAY:
         # That is said of the levels of B's ladder alone: one of them must be a load at which A surely pays.
         if min(kind["levels"]) <= before[0]:
-            yield f"{said}, and now pays at no level"
+            yield f"{paid}, and now pays at no level"
     elif after[1] < before[0]:
-        yield f"{said}, and now pays until {about(after[1])} or fewer"
+        yield f"{paid}, and now pays until {about(after[1])} or fewer"
 
 
 def _ends(kind: LoadKind, levels: Sequence[float]) -> tuple[float, float] | None:
@@ -298,10 +317,14 @@ def _ends(kind: LoadKind, levels: Sequence[float]) -> tuple[float, float] | None
     if kind.get("reaches_top"):
         # Only as far as the other report looked, and as this one is sure of.
         top = float(max(levels))
-        return (top if low is None else min(top, float(low))), float("inf")
+        if low is not None:
+            top = min(top, float(low))
+        return top, float("inf")
     if kind.get("pays_until") is None or not kind.get("interval"):
         return None
-    return (0.0 if low is None else float(low), float("inf") if high is None else float(high))
+    lower = 0.0 if low is None else float(low)
+    upper = float("inf") if high is None else float(high)
+    return lower, upper
 
 
 # --- what cannot be judged ------------------------------------------------------------------------------
@@ -328,25 +351,25 @@ def _unjudged(found: Facts, judged: Sequence[MeasureRow], one: Kept, two: Kept) 
 
 def _no_longer(judged: Sequence[MeasureRow], one: Kept, two: Kept) -> Iterator[str]:
     """Yield the measures of A's declared kinds for which B has not one prompt in common."""
-    rows = {(row["arm"], row["kind"], row["measure"]) for row in judged}
+    compared = {(row["arm"], row["kind"], row["measure"]) for row in judged}
     for arm in ARMS:
+        requests_a, requests_b = _by_group(one, arm), _by_group(two, arm)
         for group in _declared(one):
-            own = [r for r in requests_of(one.results[arm]) if str(r.get("group")) == group]
-            there = any(str(r.get("group")) == group for r in requests_of(two.results[arm]))
+            why = "no prompt in common with A" if group in requests_b else "not in B"
             for name, _, _ in MEASURES:
-                if (arm, group, name) not in rows and by_prompt(own, _CLOCKS[name]):
-                    why = "no prompt in common with A" if there else "not in B"
+                if (arm, group, name) not in compared and by_prompt(requests_a.get(group, []), _CLOCKS[name]):
                     yield f"{_place(arm, group, name)}: {why}"
 
 
 def _untold_loads(found: Facts, one: Kept, two: Kept) -> Iterator[str]:
     """Yield the kinds that pay under load in A, and of which B's ladder does not tell it."""
     before, load = one.report.get("load"), found["load"]
-    paid = [kind for kind in (before.get("kinds") if before else None) or [] if kind.get("word") == PAYS]
+    kinds = before.get("kinds") if before else None
+    paid = [kind for kind in kinds or [] if kind.get("word") == PAYS]
     if paid and not two.report.get("load"):
         yield f"{listing([kind['kind'] for kind in paid])} under load: it pays in A, and B has no load ladder"
         return
-    both = {kind["kind"]: kind for kind in (load["kinds"] if load else [])}
+    both = {kind["kind"]: kind for kind in load["kinds"]} if load else {}
     for kind in paid:
         name = kind["kind"]
         if name not in both:
