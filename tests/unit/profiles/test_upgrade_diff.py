@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import ansible.utils.display  # noqa: F401 (its first import complains about a stdout that is captured)
 import pytest
 
 from drafthouse.cli import upgrade as script_of_upgrade

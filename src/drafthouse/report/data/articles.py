@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...bench.result_types import ArmResult, Request
 from ...bench.samples import requests_of
 from ...bench.stats import median
 from ..report_types import ARMS, ArticleMetric, ArticleRow, Articles
-from .measures import field, tokens_per_second
+from .measures import Clock, field, tokens_per_second
 
+SUITE = "articles"
 ARTICLES_SOURCE = "llm-speed-benchmark (github.com/coder543/llm-speed-benchmark), as the articles used it"
 ARTICLES_NOTE = (
     "These three rows are computed the way the articles' tool does, for comparison with old published numbers: the "
@@ -44,26 +45,14 @@ ARTICLES_ROWS: tuple[tuple[ArticleMetric, str, bool, str], ...] = (
 
 def articles_table(results: Mapping[str, ArmResult]) -> Articles:
     """The articles' three rows: from their own suite where it was run, otherwise from all requests."""
-    whole = {arm: [r for r in requests_of(results[arm]) if r.get("status") == "ok"] for arm in ARMS}
-    chosen = {arm: [r for r in whole[arm] if r.get("suite") == "articles"] for arm in ARMS}
-    own = all(chosen.values())
-    if not own:
-        chosen = whole
-
-    def seconds(request: Request) -> float | None:
-        value = field("ttfat_ms")(request)
-        return value / 1000.0 if value else None
-
-    def prompt_speed(request: Request) -> float | None:
-        wait, tokens = seconds(request), request.get("input_tokens")
-        return float(tokens) / wait if wait and tokens else None
-
+    baseline, speculative = (_answered(results[arm]) for arm in ARMS)
+    suite_of_baseline, suite_of_speculative = _of_suite(baseline), _of_suite(speculative)
+    has_suite = bool(suite_of_baseline and suite_of_speculative)
+    if has_suite:
+        baseline, speculative = suite_of_baseline, suite_of_speculative
     rows: list[ArticleRow] = []
-    for (title, unit, larger, note), measure in zip(
-        ARTICLES_ROWS, (tokens_per_second, seconds, prompt_speed), strict=True
-    ):
-        values = {arm: [v for v in map(measure, chosen[arm]) if v is not None] for arm in ARMS}
-        normal, spec = (median(values[arm]) if values[arm] else None for arm in ARMS)
+    for (title, unit, larger, note), measure in zip(ARTICLES_ROWS, _MEASURES, strict=True):
+        normal, spec = _median_of(measure, baseline), _median_of(measure, speculative)
         speedup = None
         if normal and spec:
             speedup = spec / normal if larger else normal / spec
@@ -78,9 +67,41 @@ def articles_table(results: Mapping[str, ArmResult]) -> Articles:
             }
         )
     return {
-        "suite": "articles" if own else None,
-        "requests": {arm: len(chosen[arm]) for arm in ARMS},
+        "suite": SUITE if has_suite else None,
+        "requests": {"baseline": len(baseline), "speculative": len(speculative)},
         "source": ARTICLES_SOURCE,
         "note": ARTICLES_NOTE,
         "rows": rows,
     }
+
+
+def _answered(result: ArmResult) -> list[Request]:
+    return [request for request in requests_of(result) if request.get("status") == "ok"]
+
+
+def _of_suite(requests: Sequence[Request]) -> list[Request]:
+    return [request for request in requests if request.get("suite") == SUITE]
+
+
+def _median_of(measure: Clock, requests: Sequence[Request]) -> float | None:
+    """The median of a measure over the requests that have it."""
+    values = [value for value in map(measure, requests) if value is not None]
+    return median(values) if values else None
+
+
+def _seconds(request: Request) -> float | None:
+    """The time to the first token of the answer, in seconds."""
+    value = field("ttfat_ms")(request)
+    return value / 1000.0 if value else None
+
+
+def _prompt_speed(request: Request) -> float | None:
+    """Prompt tokens per second of the time to the first token of the answer."""
+    seconds, tokens = _seconds(request), request.get("input_tokens")
+    if not seconds or not tokens:
+        return None
+    return float(tokens) / seconds
+
+
+#: A measure for each of `ARTICLES_ROWS`.
+_MEASURES: tuple[Clock, ...] = (tokens_per_second, _seconds, _prompt_speed)

@@ -15,7 +15,7 @@ from ...analysis.words import CANNOT_SAY, INVALID
 from ...bench.result_types import Acceptance as Drafted
 from ...bench.result_types import ArmResult, Request
 from ...bench.samples import measured_tpot, requests_of
-from ...bench.stats import Gain, estimate, median
+from ...bench.stats import Estimated, Gain, estimate, median
 from ...bench.sweep.ladder_types import Ladder
 from ...bench.usage_check import not_compared
 from ...core import exit_codes
@@ -27,6 +27,7 @@ from ..report_types import (
     AcceptanceBySource,
     Arm,
     Cost,
+    FailedRequest,
     Failure,
     KeptProfile,
     KindRow,
@@ -44,6 +45,8 @@ from .published import published_beside, published_warnings, usual_causes
 from .setup import commands, engine_changes, machine_table, setup, versions
 
 SCHEMA: Final = "drafthouse.report/1"
+# So many of the requests that failed alike are shown by name.
+EXAMPLES = 5
 # What a report leaves out of a resolved profile.
 _OF_THE_MOMENT = ("box", "lease", "suites", "suites_file", "extras", "overrides")
 
@@ -138,8 +141,10 @@ def build_report(
 def exit_code_of(report: Report) -> int:
     """How a program that shows a report ends: by the verdict's word, and by the warnings beside it."""
     word = report["verdict"]["word"]
-    if word in (INVALID, CANNOT_SAY):
-        return exit_codes.FAILED if word == INVALID else exit_codes.CANNOT_SAY
+    if word == INVALID:
+        return exit_codes.FAILED
+    if word == CANNOT_SAY:
+        return exit_codes.CANNOT_SAY
     return exit_codes.WARNED if report["warnings"] else exit_codes.DONE
 
 
@@ -171,27 +176,29 @@ def failures(results: Mapping[str, ArmResult]) -> list[Failure]:
     for arm in ARMS:
         requests = requests_of(results[arm])
         for status, words in BROKEN.items():
-            hits = [r for r in requests if r.get("status") == status]
-            if hits:
-                rows.append(
-                    {
-                        "arm": arm,
-                        "status": status,
-                        "words": words,
-                        "count": len(hits),
-                        "of": len(requests),
-                        "examples": [
-                            {
-                                "prompt_id": r.get("prompt_id"),
-                                "round": r.get("round"),
-                                "http_status": r.get("http_status"),
-                                "error": r.get("error"),
-                            }
-                            for r in hits[:5]
-                        ],
-                    }
-                )
+            broken = [request for request in requests if request.get("status") == status]
+            if not broken:
+                continue
+            rows.append(
+                {
+                    "arm": arm,
+                    "status": status,
+                    "words": words,
+                    "count": len(broken),
+                    "of": len(requests),
+                    "examples": [_example(request) for request in broken[:EXAMPLES]],
+                }
+            )
     return rows
+
+
+def _example(request: Request) -> FailedRequest:
+    return {
+        "prompt_id": request.get("prompt_id"),
+        "round": request.get("round"),
+        "http_status": request.get("http_status"),
+        "error": request.get("error"),
+    }
 
 
 # --- tables -----------------------------------------------------------------------------------------
@@ -237,14 +244,19 @@ def _kind_row(
 
 def _cell(requests: Mapping[Arm, Sequence[Request]], measure: Clock, larger: bool) -> Measure:
     """A measure of both arms; ``larger``: whether larger is better."""
-    prompts = {arm: by_prompt(requests[arm], measure) for arm in ARMS}
-    middles = {arm: estimate([median(values) for values in prompts[arm].values()]) for arm in ARMS}
-    better, worse = (requests[arm] for arm in (reversed(ARMS) if larger else ARMS))
+    baseline, speculative = requests["baseline"], requests["speculative"]
     return {
-        "baseline": found.as_dict() if (found := middles["baseline"]) else None,
-        "speculative": found.as_dict() if (found := middles["speculative"]) else None,
-        "speedup": paired(better, worse, measure),
+        "baseline": _middle(baseline, measure),
+        "speculative": _middle(speculative, measure),
+        "speedup": paired(speculative, baseline, measure) if larger else paired(baseline, speculative, measure),
     }
+
+
+def _middle(requests: Sequence[Request], measure: Clock) -> Estimated | None:
+    """The median over prompts of each prompt's median, with its interval; None without a prompt."""
+    by_prompts = by_prompt(requests, measure)
+    found = estimate([median(values) for values in by_prompts.values()])
+    return found.as_dict() if found else None
 
 
 def _acceptance(block: Drafted) -> Acceptance:

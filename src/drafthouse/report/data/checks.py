@@ -45,23 +45,22 @@ def gates_of(verdict: Judgement) -> list[GateRow]:
 
 def gates_not_measured(verdict: Judgement) -> list[str]:
     """A sentence for each gate that was not tried; all of them for a result without gates."""
-    gates = verdict.get("gates") or []
-    tried = {gate["name"]: gate["word"] for gate in gates}
-    # One whose prompts were sent, and whose answers tell nothing, says why itself.
-    asked = {gate["name"]: f"{gate['title']}: {gate['said']}." for gate in gates if gate["speculative"]["total"]}
-    # Those of prompts that are asked again are there only where an experiment asks for them.
-    others = [
-        f"{gate['title']}: {gate['said']}."
-        for gate in gates
-        if gate["name"] not in NOT_TRIED and gate["word"] == NOT_MEASURED
-    ]
-    return others + [
-        asked.get(name, sentence)
-        for name, sentence in NOT_TRIED.items()
-        if tried.get(name, NOT_MEASURED) == NOT_MEASURED
+    sentences = []
+    not_tried = dict(NOT_TRIED)
+    for gate in verdict.get("gates") or []:
+        name, reason = gate["name"], f"{gate['title']}: {gate['said']}."
+        if gate["word"] != NOT_MEASURED:
+            not_tried.pop(name, None)
+        elif name not in NOT_TRIED:
+            # Gates of prompts that are asked again exist only where an experiment asks for them.
+            sentences.append(reason)
+        elif gate["speculative"]["total"]:
+            # Its prompts were sent, and their answers tell nothing.
+            not_tried[name] = reason
+    if verdict["outputs"]["speculative"]:
         # Old results have no gates, and their texts were compared all the same.
-        and not (name == "outputs" and verdict["outputs"]["speculative"])
-    ]
+        not_tried.pop("outputs", None)
+    return [*sentences, *not_tried.values()]
 
 
 def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | None:
@@ -73,9 +72,8 @@ def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | N
     """
     arms = cost_table(results, resolved)
     rows = cost_rows(arms)
-    why = list(dict.fromkeys(reason for arm in ARMS for reason in arms[arm]["why"]))
-    known = any(row[arm] is not None for row in rows for arm in ARMS)
-    if not known and not why:
+    why = list(dict.fromkeys([*arms["baseline"]["why"], *arms["speculative"]["why"]]))
+    if not why and all(row["baseline"] is None and row["speculative"] is None for row in rows):
         return None
     groups = list(dict.fromkeys(str(r.get("group")) for result in results.values() for r in requests_of(result)))
     in_doubt = bool(contradictions(results, groups) or usage_against_text(results, groups))
@@ -84,7 +82,9 @@ def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | N
 
 def cost_not_measured(cost: Cost | None) -> list[str]:
     """What of the cost is not known, and why where that was told."""
-    arms = list(cost["arms"].values()) if cost else []
+    if cost is None:
+        return ["Energy per token and money per token."]
+    arms = cost["arms"].values()
     lacking = []
     if not any(arm["energy"] for arm in arms):
         lacking.append("energy per token")
@@ -92,15 +92,17 @@ def cost_not_measured(cost: Cost | None) -> list[str]:
         lacking.append("money per token")
     if not lacking:
         return []
-    why = "; ".join(cost["why"] if cost else [])
-    text = " and ".join(lacking)
-    return [f"{text[0].upper()}{text[1:]}{': ' + why if why else ''}."]
+    sentence = " and ".join(lacking).capitalize()
+    if cost["why"]:
+        sentence += f": {'; '.join(cost['why'])}"
+    return [f"{sentence}."]
 
 
 def other_tools(results: Mapping[str, ArmResult]) -> OtherTools | None:
     """The columns of an older tool, computed from our requests as it computes them, in its units; None without any."""
     rows: list[OtherToolRow] = []
-    for one, two in zip(*(columns_of(results[arm]) for arm in ARMS), strict=True):
+    columns = zip(columns_of(results["baseline"]), columns_of(results["speculative"]), strict=True)
+    for one, two in columns:
         rows.append(
             {
                 "tool": TOOL,
@@ -112,5 +114,6 @@ def other_tools(results: Mapping[str, ArmResult]) -> OtherTools | None:
                 "error": one["error"],
             }
         )
-    known = any(row[arm] for row in rows for arm in ARMS)
-    return {"note": TOKENS_NOTE, "rows": rows} if known else None
+    if not any(row["baseline"] or row["speculative"] for row in rows):
+        return None
+    return {"note": TOKENS_NOTE, "rows": rows}

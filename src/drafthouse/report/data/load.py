@@ -60,10 +60,13 @@ def load_of(ladder: Ladder | None, declared: Sequence[str] = ()) -> Load | None:
     steps = (ladder.get("steps") if ladder else None) or []
     if not ladder or not steps or ladder.get("schema") != SCHEMA:
         return None
-    seen = list(dict.fromkeys(str(step.get("kind")) for step in steps))
-    names = [name for name in seen if name in declared] + [name for name in seen if name not in declared]
+    kinds = {str(step.get("kind")): None for step in steps}
+    names = sorted(kinds, key=lambda name: name not in declared)
     crossover = ladder.get("crossover") or {}
     levels = sorted({*(ladder.get("levels") or []), *(step["level"] for step in steps)})
+    rows: list[LoadRow] = []
+    for name in names:
+        rows += _rows(name, levels, steps, crossover.get(name))
     return {
         "load": ladder.get("load") or "closed",
         "unit": ladder.get("unit") or UNIT,
@@ -71,7 +74,7 @@ def load_of(ladder: Ladder | None, declared: Sequence[str] = ()) -> Load | None:
         "limits": ladder.get("limits") or None,
         "rounds": ladder.get("rounds"),
         "kinds": [_kind(name, crossover.get(name), name in declared) for name in names],
-        "rows": [row for name in names for row in _rows(name, levels, steps, crossover.get(name))],
+        "rows": rows,
         "troubles": troubles(steps),
         "remarks": remarks(ladder),
     }
@@ -102,6 +105,7 @@ def _kind(name: str, found: Crossover | None, declared: bool) -> LoadKind:
             "sentence": None,
             "reasons": [],
         }
+    ends = found.get("interval")
     return {
         "kind": name,
         "declared": declared,
@@ -109,7 +113,7 @@ def _kind(name: str, found: Crossover | None, declared: bool) -> LoadKind:
         "pays_from": found.get("pays_from"),
         "pays_until": found.get("pays_until"),
         "reaches_top": bool(found.get("reaches_top")),
-        "interval": list(ends) if (ends := found.get("interval")) else None,
+        "interval": list(ends) if ends else None,
         "beyond": found.get("beyond") or None,
         "sentence": found.get("sentence") or None,
         "reasons": list(found.get("reasons") or []),
@@ -117,24 +121,28 @@ def _kind(name: str, found: Crossover | None, declared: bool) -> LoadKind:
 
 
 def _rows(name: str, levels: Sequence[float], steps: Sequence[LadderStep], found: Crossover | None) -> list[LoadRow]:
-    judged = {entry.get("level"): entry for entry in (found.get("levels") if found else None) or []}
+    """A row for each level at which a kind was measured; ``found`` is what the crossover says of the kind."""
+    judgements = found.get("levels") if found else None
+    judged = {entry.get("level"): entry for entry in judgements or []}
+    by_level: dict[float, list[LadderStep]] = {}
+    for step in steps:
+        if str(step.get("kind")) == name:
+            by_level.setdefault(step["level"], []).append(step)
     rows: list[LoadRow] = []
     for level in levels:
-        own = [step for step in steps if str(step.get("kind")) == name and step.get("level") == level]
-        if not own:
+        if level not in by_level:
             continue
-        arms = {arm: _arm([step for step in own if step.get("arm") == arm]) for arm in ARMS}
-        said = judged.get(level)
-        speedup, word = (said.get("speedup"), said.get("word")) if said else (None, None)
+        baseline, speculative = (_arm([step for step in by_level[level] if step.get("arm") == arm]) for arm in ARMS)
+        judgement = judged.get(level)
         rows.append(
             {
                 "kind": name,
                 "level": level,
-                "speedup": speedup,
-                "word": word,
-                "baseline": arms["baseline"],
-                "speculative": arms["speculative"],
-                "ended": _ended([arm for arm in arms.values() if arm]),
+                "speedup": judgement.get("speedup") if judgement else None,
+                "word": judgement.get("word") if judgement else None,
+                "baseline": baseline,
+                "speculative": speculative,
+                "ended": _ended([arm for arm in (baseline, speculative) if arm]),
             }
         )
     return rows
@@ -142,7 +150,10 @@ def _rows(name: str, levels: Sequence[float], steps: Sequence[LadderStep], found
 
 def _ended(arms: Sequence[LoadedArm]) -> str:
     """What ended the steps, of either arm where it was not the same: ``narrow``, ``narrow / time``."""
-    words = [listing([ENDED_BY.get(code, code) for code in arm["ended_by"]]) or NOTHING for arm in arms]
+    words = []
+    for arm in arms:
+        reasons = listing([ENDED_BY.get(code, code) for code in arm["ended_by"]])
+        words.append(reasons or NOTHING)
     return " / ".join(dict.fromkeys(words))
 
 
@@ -160,27 +171,24 @@ def _arm(steps: Sequence[LadderStep]) -> LoadedArm | None:
     """What an arm's steps at one level gave, the median over its rounds; None where none was begun."""
     if not steps:
         return None
-    whole = [step for step in steps if step.get("status") == OK]
-    ended_by = {str(step["ended_by"]) for step in whole if step.get("ended_by")}
-    seconds = math.fsum(step.get("duration_s") or 0.0 for step in whole)
-    completed = sum(step.get("completed") or 0 for step in whole)
-    failed = sum(step.get("failed") or 0 for step in steps)
+    kept = [step for step in steps if step.get("status") == OK]
+    ended_by = {str(step["ended_by"]) for step in kept if step.get("ended_by")}
 
     def middle(name: _Measured) -> float | None:
-        return _middle(step.get(name) for step in whole)
+        return _middle(step.get(name) for step in kept)
 
     def percentiles(name: Literal["ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"]) -> Spread:
-        return _percentiles([step.get(name) for step in whole])
+        return _percentiles([step.get(name) for step in kept])
 
     acceptance = middle("spec_decode_acceptance_rate")
     return {
-        "status": OK if whole else steps[-1]["status"],
+        "status": OK if kept else steps[-1]["status"],
         "steps": len(steps),
-        "kept": len(whole),
+        "kept": len(kept),
         "ended_by": sorted(ended_by),
-        "seconds": seconds,
-        "completed": completed,
-        "failed": failed,
+        "seconds": math.fsum(step.get("duration_s") or 0.0 for step in kept),
+        "completed": sum(step.get("completed") or 0 for step in kept),
+        "failed": sum(step.get("failed") or 0 for step in steps),
         "output_throughput": middle("output_throughput"),
         "per_user_tok_s": middle("per_user_tok_s"),
         "request_throughput": middle("request_throughput"),
@@ -192,7 +200,7 @@ def _arm(steps: Sequence[LadderStep]) -> LoadedArm | None:
         # As in a result: percent there, a fraction here.
         "acceptance_rate": acceptance / 100.0 if acceptance is not None else None,
         "acceptance_length": middle("spec_decode_acceptance_length"),
-        **_power(whole),
+        **_power(kept),
     }
 
 
@@ -214,13 +222,12 @@ def _power(steps: Sequence[LadderStep]) -> LoadPower:
     watts, joules, above = [], [], []
     for step in steps:
         power = step.get("power")
-        mean = power.get("mean_w") if power else None
-        if not power or mean is None:
+        if not power or power.get("mean_w") is None:
             continue
-        watts.append(mean)
-        tokens, whole, net = power.get("output_tokens"), power["energy_j"], power.get("energy_above_idle_j")
-        if tokens and whole is not None:
-            joules.append(whole / tokens)
+        watts.append(power.get("mean_w"))
+        tokens, energy, net = power.get("output_tokens"), power["energy_j"], power.get("energy_above_idle_j")
+        if tokens and energy is not None:
+            joules.append(energy / tokens)
             if net is not None:
                 above.append(net / tokens)
     return {
@@ -243,23 +250,31 @@ def troubles(steps: Iterable[LadderStep]) -> list[str]:
     found: list[str] = []
     for step in steps:
         where = f"{step.get('arm')}, {step.get('kind')} at {shown_level(step['level'])}, round {step.get('round')}"
-        status = str(step.get("status"))
-        told = [] if status == OK else [TROUBLES.get(status, status)]
+        status, happened = str(step.get("status")), []
+        if status != OK:
+            happened.append(TROUBLES.get(status, status))
         if step.get("restarted"):
-            told.append("its server was restarted")
+            happened.append("its server was restarted")
         if step.get("failed"):
-            told.append(f"{step['failed']} of {count(int(step.get('num_prompts') or 0), 'request')} failed")
-        if told:
-            notes = "; ".join(str(note) for note in step.get("notes") or [])
-            found.append(f"{where}: {'; '.join(told)}" + (f" ({notes})" if notes else ""))
+            happened.append(f"{step['failed']} of {count(int(step.get('num_prompts') or 0), 'request')} failed")
+        if not happened:
+            continue
+        sentence = f"{where}: {'; '.join(happened)}"
+        notes = "; ".join(map(str, step.get("notes") or []))
+        if notes:
+            sentence += f" ({notes})"
+        found.append(sentence)
     return found
 
 
 def remarks(ladder: Ladder) -> list[str]:
     """What is to be known of steps that count: the ladder's own notes, and each step's with how often."""
-    told = [str(note) for step in ladder["steps"] if step.get("status") == OK for note in step.get("notes") or []]
+    steps_of: Counter[str] = Counter()
+    for step in ladder["steps"]:
+        if step.get("status") == OK:
+            steps_of.update(map(str, step.get("notes") or []))
     own = [str(note) for note in ladder.get("notes") or []]
-    return own + [f"{note} ({count(times, 'step')})" for note, times in Counter(told).items()]
+    return own + [f"{note} ({count(steps, 'step')})" for note, steps in steps_of.items()]
 
 
 def with_load(verdict: Judgement, load: Load | None) -> Verdict:
@@ -268,19 +283,21 @@ def with_load(verdict: Judgement, load: Load | None) -> Verdict:
     The word stays what the experiment says. An invalid comparison, one that was too noisy, and wrong output claim
     nothing about loads.
     """
-    judged = [kind for kind in (load["kinds"] if load else []) if kind["sentence"]]
+    judged = [kind for kind in load["kinds"] if kind["sentence"]] if load else []
     # A ladder may send prompts of its own: kinds that the verdict does not know by name.
     chosen = [kind for kind in judged if kind["declared"]] or judged
     silent = verdict["word"] in (INVALID, CANNOT_SAY) or verdict.get("wrong_output")
     if silent or not chosen or len(chosen) > MOST_KINDS:
         return {**verdict, "load": None}
-    known = len(chosen) == 1 and chosen[0]["declared"]
-    same: dict[str, list[str]] = {}
-    for kind in chosen:
-        same.setdefault(kind["sentence"] or "", []).append(kind["kind"])
-    told = [sentence if known else f"on {listing(kinds)}: {sentence}" for sentence, kinds in same.items()]
-    tail = f"under load{':' if known else ','} {'; '.join(told)}"
-    return {**verdict, "sentence": f"{verdict['sentence']}; {tail}", "load": tail}
+    if len(chosen) == 1 and chosen[0]["declared"]:
+        clause = f"under load: {chosen[0]['sentence']}"
+    else:
+        kinds_by_sentence: dict[str, list[str]] = {}
+        for kind in chosen:
+            kinds_by_sentence.setdefault(kind["sentence"] or "", []).append(kind["kind"])
+        parts = [f"on {listing(kinds)}: {sentence}" for sentence, kinds in kinds_by_sentence.items()]
+        clause = f"under load, {'; '.join(parts)}"
+    return {**verdict, "sentence": f"{verdict['sentence']}; {clause}", "load": clause}
 
 
 def without_claims(load: Load) -> Load:

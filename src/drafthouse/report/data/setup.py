@@ -119,43 +119,49 @@ def commands(resolved: KeptProfile) -> Commands:
 
 
 def _files(resolved: KeptProfile, arm: str) -> list[CommandFile]:
-    found = (resolved.get("arms") or {}).get(arm)
-    files = (found.get("files") if found else None) or []
-    return [{"path": str(f.get("path")), "content": f.get("content") or ""} for f in files]
+    rendered = (resolved.get("arms") or {}).get(arm)
+    files = rendered.get("files") if rendered else None
+    return [{"path": str(file.get("path")), "content": file.get("content") or ""} for file in files or []]
 
 
 def flatten(data: object, path: str = "") -> dict[str, Leaf]:
     """Nested data as ``{"cpu.model": …, "gpus[0].name": …}``: a leaf for each row of a table."""
+    leaves: dict[str, Leaf] = {}
     if isinstance(data, Mapping):
-        parts = [(f"{path}.{key}" if path else str(key), value) for key, value in data.items()]
+        for key, value in data.items():
+            leaves |= flatten(value, f"{path}.{key}" if path else str(key))
     elif isinstance(data, list) and any(isinstance(item, Mapping | list) for item in data):
-        parts = [(f"{path}[{position}]", value) for position, value in enumerate(data)]
+        for position, value in enumerate(data):
+            leaves |= flatten(value, f"{path}[{position}]")
     elif isinstance(data, list):
-        return {path: ", ".join(str(item) for item in data)} if data else {}
+        if data:
+            leaves[path] = ", ".join(map(str, data))
+    elif isinstance(data, str | int | float | None):
+        leaves[path] = data
     else:
-        return {path: data if isinstance(data, str | int | float | None) else str(data)}
-    found: dict[str, Leaf] = {}
-    for where, value in parts:
-        found |= flatten(value, where)
-    return found
+        leaves[path] = str(data)
+    return leaves
 
 
 def _side_by_side(one: object, two: object) -> list[SideBySide]:
-    flat = [flatten(side or {}) for side in (one, two)]
-    names = list(flat[0]) + [name for name in flat[1] if name not in flat[0]]
-    return [{"what": name, "baseline": flat[0].get(name), "speculative": flat[1].get(name)} for name in names]
+    """A row for each leaf of either side."""
+    baseline, speculative = flatten(one or {}), flatten(two or {})
+    return [
+        {"what": name, "baseline": baseline.get(name), "speculative": speculative.get(name)}
+        for name in {**baseline, **speculative}
+    ]
 
 
 def versions(results: Mapping[str, ArmResult]) -> list[SideBySide]:
     """What the engine says of itself and what made this report, side by side for the two arms."""
-    sides = [{"engine": results[arm].get("engine")} if results[arm].get("engine") else {} for arm in ARMS]
-    rows = _side_by_side(*sides)
+    engines = [{"engine": results[arm].get("engine") or {}} for arm in ARMS]
+    rows = _side_by_side(*engines)
     for name in MADE_WITH:
         try:
-            found: str | None = metadata.version(name)
+            version: str | None = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found = None
-        rows.append({"what": f"report.{name}", "baseline": found, "speculative": found})
+            version = None
+        rows.append({"what": f"report.{name}", "baseline": version, "speculative": version})
     return rows
 
 
@@ -191,8 +197,12 @@ def machine_table(results: Mapping[str, ArmResult]) -> list[MachineRow]:
 
 def _gpus(result: ArmResult) -> dict[str, Leaf]:
     """What the GPUs did while an arm answered, over all of its groups."""
-    named = {f"GPU {gpu['index']}": {**gpu} for gpu in over_groups(result.get("gpus") or [])}
-    return {f"while measuring: {path}": value for path, value in flatten(named).items() if value is not None}
+    found: dict[str, Leaf] = {}
+    for gpu in over_groups(result.get("gpus") or []):
+        for path, value in flatten({**gpu}, f"while measuring: GPU {gpu['index']}").items():
+            if value is not None:
+                found[path] = value
+    return found
 
 
 def _while_measuring(machine: StepMachine) -> dict[str, Leaf]:
@@ -200,7 +210,8 @@ def _while_measuring(machine: StepMachine) -> dict[str, Leaf]:
     between = [group.get("between") or {} for group in machine.get("groups") or []]
     found: dict[str, Leaf] = {}
     for name in BUSY:
-        values = [value for one in between if isinstance(value := one.get(name), int | float)]
+        readings = [reading.get(name) for reading in between]
+        values = [value for value in readings if isinstance(value, int | float)]
         if values:
             found[f"while measuring: {name}, median"] = median(values)
             found[f"while measuring: {name}, highest"] = max(values)
