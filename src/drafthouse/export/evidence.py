@@ -80,9 +80,10 @@ def _same(kept: Kept, profile: ResolvedProfile) -> bool:
     if version != profile["engine"]["version"] or set(arms) != set(profile["arms"]):
         return False
     host = _host(profile)
-    return all(
-        _plain(arms[arm], was.get("site"), host) == _plain(profile["arms"][arm], profile["site"], host) for arm in arms
-    )
+    for name, arm in profile["arms"].items():
+        if _plain(arms[name], was.get("site"), host) != _plain(arm, profile["site"], host):
+            return False
+    return True
 
 
 def _host(profile: ResolvedProfile) -> str:
@@ -93,16 +94,23 @@ def _host(profile: ResolvedProfile) -> str:
 
 def _plain(arm: ResolvedArm, site: Site | None, host: str) -> list[list[str]]:
     """A command without what belongs to a site: its folders, its address and its port."""
-    flags = arm["flags"]
-    place = next((n for n, flag in enumerate(flags) if flag[0] == host), len(flags))
-    places = ((site.get("models_dir"), "MODELS"), (site.get("home"), "HOME")) if site else ()
-    said: list[list[str]] = [list(arm.get("command") or ())]
-    for flag in [*flags[:place], *flags[place + 2 :]]:
+    names = [flag[0] for flag in arm["flags"]]
+    flags = list(arm["flags"])
+    if host in names:
+        # The port stands behind the address.
+        place = names.index(host)
+        del flags[place : place + 2]
+    folders_of_site: dict[str, str] = {}
+    if site:
+        folders_of_site = {"MODELS": site.get("models_dir") or "", "HOME": site.get("home") or ""}
+    command: list[list[str]] = [list(arm.get("command") or ())]
+    for flag in flags:
         words = list(flag)
-        for folder, name in places:
-            words = [word.replace(f"{folder}/", f"{name}/") for word in words] if folder else words
-        said.append(words)
-    return said
+        for name, folder in folders_of_site.items():
+            if folder:
+                words = [word.replace(f"{folder}/", f"{name}/") for word in words]
+        command.append(words)
+    return command
 
 
 def _evidence(kept: Kept, own: Path) -> Evidence:
@@ -110,12 +118,13 @@ def _evidence(kept: Kept, own: Path) -> Evidence:
     sha256 = hashlib.sha256((folder / "report.json").read_bytes()).hexdigest()
     verdict, was = report["verdict"], kept.resolved
     name = f"{folder.parent.name}/{folder.name[:15]}"
-    earlier = "" if verdict.get("rule") == RULE else f" ({EARLIER})"
+    word = verdict["word"] if verdict.get("rule") == RULE else f"{verdict['word']} ({EARLIER})"
     told = (
         f"Proof: report of {clock(report['date'])}, measured on {was['hardware']['name']} in the runtime"
-        f" {was['engine']['runtime']}: {verdict['word']}{earlier}. {verdict['sentence']} (report.json sha256 {sha256})."
+        f" {was['engine']['runtime']}: {word}. {verdict['sentence']} (report.json sha256 {sha256})."
     )
-    if marks := [f"{word}: {why}" for word, why in report["marks"].items()]:
+    if report["marks"]:
+        marks = [f"{mark}: {why}" for mark, why in report["marks"].items()]
         told += f" Marked {'; '.join(marks)}."
     digest = was.get("image_digest")
     return Evidence(
@@ -133,10 +142,16 @@ def _rates(load: Load | None) -> dict[str, float]:
     """The requests/s of each arm at the highest load that pays, of the slowest declared kind."""
     if load is None:
         return {}
-    most: dict[Arm, list[float]] = {}
-    for kind in [one["kind"] for one in load["kinds"] if one["declared"]]:
-        for arm in ARMS:
-            rows = [row for row in load["rows"] if row["kind"] == kind and (arm == "baseline" or row["word"] != _COSTS)]
-            rates = [found["request_throughput"] or 0 for row in rows if (found := row[arm])]
-            most.setdefault(arm, []).append(max(rates, default=0))
-    return {arm: round(min(rates), 3) for arm, rates in most.items() if min(rates) > 0}
+    declared = [kind["kind"] for kind in load["kinds"] if kind["declared"]]
+    slowest: dict[str, float] = {}
+    for arm in ARMS:
+        highest = dict.fromkeys(declared, 0.0)
+        for row in load["rows"]:
+            measured, kind = row[arm], row["kind"]
+            costs = arm == "speculative" and row["word"] == _COSTS
+            if measured and kind in highest and not costs:
+                highest[kind] = max(highest[kind], measured["request_throughput"] or 0.0)
+        rate = min(highest.values(), default=0.0)
+        if rate > 0:
+            slowest[arm] = round(rate, 3)
+    return slowest

@@ -55,8 +55,8 @@ class Tail:
     """A latency of both arms at each of SHARES, in ms, over so many whole answers."""
 
     title: str
-    values: Mapping[Arm, Sequence[float]]
-    requests: Mapping[Arm, int]
+    values: dict[Arm, Sequence[float]]
+    requests: dict[Arm, int]
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,16 @@ def shown_of(results: Mapping[Arm, ArmResult], resolved: KeptProfile) -> Shown:
 def _tails(asked: Mapping[Arm, Sequence[Request]]) -> list[Tail]:
     found = []
     for name, title, unit, _, measure in MEASURES:
-        values = {arm: [value for request in asked[arm] if (value := measure(request)) is not None] for arm in ARMS}
-        if unit == "ms" and name != "tpot_ms" and all(values.values()):
-            at = {arm: [percentile(values[arm], share) or 0.0 for share in SHARES] for arm in ARMS}
-            found.append(Tail(title, at, {arm: len(values[arm]) for arm in ARMS}))
+        if unit != "ms" or name == "tpot_ms":
+            continue
+        tail = Tail(title, {}, {})
+        for arm in ARMS:
+            values = [value for value in map(measure, asked[arm]) if value is not None]
+            if values:
+                tail.values[arm] = [percentile(values, share) or 0.0 for share in SHARES]
+                tail.requests[arm] = len(values)
+        if len(tail.values) == len(ARMS):
+            found.append(tail)
     return found
 
 
@@ -90,9 +96,20 @@ def _answers(asked: Mapping[Arm, Sequence[Request]], resolved: KeptProfile) -> l
     for pair in sorted(pairs, key=lambda pair: (pair.equal, pair.round or 0, pair.character)):
         chosen.setdefault(pair.group, pair)
     few = sorted(chosen.values(), key=lambda pair: pair.equal)[:_MOST_PAIRS]
-    texts = {arm: {_key(request): whole_text(request) for request in asked[arm]} for arm in ARMS}
-    prompts = _prompts(resolved) if few else {}
-    return [_pair(pair, {arm: texts[arm][_pair_key(pair)] for arm in ARMS}, prompts) for pair in few]
+    if not few:
+        return []
+    prompts = _prompts(resolved)
+    baseline, speculative = _texts(asked["baseline"]), _texts(asked["speculative"])
+    found = []
+    for pair in few:
+        key = _pair_key(pair)
+        found.append(_pair(pair, {"baseline": baseline[key], "speculative": speculative[key]}, prompts))
+    return found
+
+
+def _texts(requests: Sequence[Request]) -> dict[tuple[str, str, int | None], str]:
+    """The whole answers, reasoning included, by group, prompt and round."""
+    return {_key(request): whole_text(request) for request in requests}
 
 
 def _key(request: Request) -> tuple[str, str, int | None]:
@@ -105,17 +122,24 @@ def _pair_key(pair: OutputPair) -> tuple[str, str, int | None]:
 
 def _pair(pair: OutputPair, texts: Mapping[Arm, str], prompts: Mapping[str, str]) -> AnswerPair:
     at = pair.character
+    sides: dict[Arm, Side] = {}
     if pair.equal:
-        same, cut = _cut(texts["baseline"], _BEFORE + _AFTER), {arm: Side("", "") for arm in ARMS}
+        same = _cut(texts["baseline"], _BEFORE + _AFTER)
+        sides = dict.fromkeys(ARMS, Side("", ""))
     else:
-        same = ("…" if at > _BEFORE else "") + texts["baseline"][max(0, at - _BEFORE) : at]
-        cut = {arm: Side(texts[arm][at : at + 1], _cut(texts[arm][at + 1 :], _AFTER)) for arm in ARMS}
+        same = texts["baseline"][max(0, at - _BEFORE) : at]
+        if at > _BEFORE:
+            same = f"…{same}"
+        for arm in ARMS:
+            sides[arm] = Side(texts[arm][at : at + 1], _cut(texts[arm][at + 1 :], _AFTER))
     prompt = prompts.get(pair.prompt_id)
-    return AnswerPair(pair.prompt_id, pair.group, pair.round, prompt, pair.equal, at, pair.characters, same, cut)
+    return AnswerPair(pair.prompt_id, pair.group, pair.round, prompt, pair.equal, at, pair.characters, same, sides)
 
 
 def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[:most] + "…"
+    if len(text) <= most:
+        return text
+    return text[:most] + "…"
 
 
 def _prompts(resolved: KeptProfile) -> dict[str, str]:
@@ -123,10 +147,13 @@ def _prompts(resolved: KeptProfile) -> dict[str, str]:
 
     A report keeps a hash of each. A suite that is gone or was changed gives nothing.
     """
-    kept = resolved.get("prompts") or {}
-    hashes = {prompt: digest for kind in kept.values() for prompt, digest in kind.items()}
+    hashes: dict[str, str] = {}
+    for prompts_of_kind in (resolved.get("prompts") or {}).values():
+        hashes.update(prompts_of_kind)
+    if not hashes:
+        return {}
     found: dict[str, str] = {}
-    for name in _suites(resolved) if hashes else ():
+    for name in _suites(resolved):
         try:
             suite = trimmed(load_suite(name, ROOT / "benchmarks"), resolved)
         except (DrafthouseError, KeyError):
@@ -134,9 +161,9 @@ def _prompts(resolved: KeptProfile) -> dict[str, str]:
         now = prompt_hashes([suite])
         for kind, prompts in expand(suite).items():
             for prompt in prompts:
-                said = prompt.messages[-1].get("content")
-                if isinstance(said, str) and now[kind][prompt.id] == hashes.get(prompt.id):
-                    found[prompt.id] = _cut(said, _PROMPT)
+                message = prompt.messages[-1].get("content")
+                if isinstance(message, str) and now[kind][prompt.id] == hashes.get(prompt.id):
+                    found[prompt.id] = _cut(message, _PROMPT)
     return found
 
 

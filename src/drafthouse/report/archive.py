@@ -62,6 +62,16 @@ def _time(folder: Path) -> str:
     return found.group(0) if found else ""
 
 
+def _reports_named(reports: Path, name: str, what: str, where: str) -> list[Path]:
+    """The folders of a profile's reports, the newest first. DrafthouseError names the nearest profile with one."""
+    kept = folders(reports, name) if name else []
+    if not kept:
+        known = sorted({folder.parent.name for folder in folders(reports)})
+        advice = did_you_mean(name, known) if known else "measure a profile first"
+        raise one_problem("no-such-report", f"no report '{what}' in {reports}", HOW, advice, where)
+    return kept
+
+
 def find(reports: Path, what: str, where: str = "") -> Path:
     """The folder of the report that ``what`` names; see HOW for its forms.
 
@@ -73,17 +83,16 @@ def find(reports: Path, what: str, where: str = "") -> Path:
     if (path / "report.json").is_file():
         return path
     name, _, start = what.partition("/")
-    name, tilde, back = name.partition("~")
-    steps = back or ("1" if tilde else "0")
-    kept = folders(reports, name) if name else []
-    if not kept or not steps.isdigit():
-        known = sorted({folder.parent.name for folder in folders(reports)})
-        advice = did_you_mean(name, known) if known else "measure a profile first"
-        raise one_problem("no-such-report", f"no report '{what}' in {reports}", HOW, advice, where)
+    name, tilde, steps_back = name.partition("~")
+    if tilde and steps_back and not steps_back.isdigit():
+        name = ""  # no profile's
+    kept = _reports_named(reports, name, what, where)
     chosen = [folder for folder in kept if folder.name.startswith(start)]
     if start and len(chosen) != 1:
         names = [folder.name for folder in (chosen or kept)]
-        shown = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
+        shown = ", ".join(names[:MOST_SHOWN])
+        if len(names) > MOST_SHOWN:
+            shown += ", …"
         raise one_problem(
             "ambiguous-report",
             f"{len(chosen)} reports of {name} begin with '{start}'",
@@ -91,15 +100,16 @@ def find(reports: Path, what: str, where: str = "") -> Path:
             f"write one of: {shown}",
             where,
         )
-    if int(steps) >= len(chosen):
+    steps = int(steps_back) if steps_back else len(tilde)
+    if steps >= len(chosen):
         raise one_problem(
             "no-such-report",
             f"{count(len(chosen), 'report')} of {name}",
-            f"at least {int(steps) + 1} for '{what}'",
+            f"at least {steps + 1} for '{what}'",
             "measure it again",
             where,
         )
-    return chosen[int(steps)]
+    return chosen[steps]
 
 
 def newest_of_all(reports: Path) -> Path:
@@ -130,7 +140,8 @@ def newest(reports: Path, host: str, resolved: ResolvedProfile) -> Kept | None:
 
 
 def _commands(arms: Mapping[str, ResolvedArm]) -> str:
-    return json.dumps({name: [arm.get("command"), arm.get("flags")] for name, arm in arms.items()}, sort_keys=True)
+    commands = {name: [arm.get("command"), arm.get("flags")] for name, arm in arms.items()}
+    return json.dumps(commands, sort_keys=True)
 
 
 def read_kept(folder: Path) -> Kept:
@@ -144,7 +155,10 @@ def read_kept(folder: Path) -> Kept:
             "make the report again: drafthouse report --again FOLDER",
             str(folder / "report.json"),
         )
-    results = {arm: checked_result(_read(path), str(path)) for arm in ARMS for path in [folder / f"{arm}.json"]}
+    results: dict[Arm, ArmResult] = {}
+    for arm in ARMS:
+        path = folder / f"{arm}.json"
+        results[arm] = checked_result(_read(path), str(path))
     # The oldest reports keep no profile.
     whole = cast("Report", {"resolved": {}, **checked(report, REPORT, str(folder / "report.json"))})
     return Kept(folder, whole, results)

@@ -38,7 +38,7 @@ def report_on(files: Mapping[str, ArmFiles], kinds: Sequence[str], names: tuple[
     for own in files.values():
         warnings += own.notes
     warnings += _other_models(runs)
-    lowest = min(loads, key=lambda load: -1.0 if load is None else load)
+    lowest = min(loads, key=_order)
     paired: Paired | None = None
     ladder: Ladder | None = None
     if _answered(loads[lowest]):
@@ -100,11 +100,19 @@ def _pairs(loads: Mapping[float | None, Sides], kinds: Sequence[str]) -> dict[fl
 def _places(runs: Sequence[Run]) -> list[str]:
     """Where the runs stand; of many the first and the last."""
     places = [run.where for run in runs]
-    return places if len(places) <= MOST_PLACES else [places[0], f"… {len(places)} runs …", places[-1]]
+    if len(places) <= MOST_PLACES:
+        return places
+    return [places[0], f"… {len(places)} runs …", places[-1]]
 
 
 def _answered(sides: Sides) -> bool:
+    """Whether both arms have single answers."""
     return all(any(run.answers for run in side) for side in sides)
+
+
+def _order(load: float | None) -> float:
+    """The place of a load among others: an unknown one comes first."""
+    return -1.0 if load is None else load
 
 
 def _loads(runs: Mapping[str, Sequence[Run]]) -> tuple[dict[float | None, Sides], list[str]]:
@@ -116,11 +124,9 @@ def _loads(runs: Mapping[str, Sequence[Run]]) -> tuple[dict[float | None, Sides]
     both = {load: sides for load, sides in by_load.items() if all(sides)}
     if not both:
         # One load each, or one arm does not say its own: `result_differences` names what differs.
-        lowest = []
-        for place in range(2):
-            own = [load for load, sides in by_load.items() if sides[place]]
-            lowest.append(min(own, key=lambda load: -1.0 if load is None else load))
-        return {lowest[0]: (by_load[lowest[0]][0], by_load[lowest[1]][1])}, []
+        of_baseline = min((load for load, sides in by_load.items() if sides[0]), key=_order)
+        of_speculative = min((load for load, sides in by_load.items() if sides[1]), key=_order)
+        return {of_baseline: (by_load[of_baseline][0], by_load[of_speculative][1])}, []
     alone: dict[str, list[str]] = {}
     for load, sides in by_load.items():
         if load not in both:
@@ -130,10 +136,14 @@ def _loads(runs: Mapping[str, Sequence[Run]]) -> tuple[dict[float | None, Sides]
 
 
 def _other_models(runs: Mapping[str, Sequence[Run]]) -> list[str]:
-    named = [sorted({model for run in runs[arm] for model in run.models}) for arm in (BASELINE, SPECULATIVE)]
-    if not all(named) or named[0] == named[1]:
+    baseline, speculative = _models(runs[BASELINE]), _models(runs[SPECULATIVE])
+    if not baseline or not speculative or baseline == speculative:
         return []
-    return [f"the files name other models or builds: {listing(named[0])} and {listing(named[1])}"]
+    return [f"the files name other models or builds: {listing(baseline)} and {listing(speculative)}"]
+
+
+def _models(runs: Sequence[Run]) -> list[str]:
+    return sorted({model for run in runs for model in run.models})
 
 
 def _author(baseline: Sequence[Run], speculative: Sequence[Run]) -> list[str]:
@@ -170,8 +180,10 @@ def not_known(judged: Judged, paired: Paired | None, load: float | None) -> list
         found.append("The control, the baseline against itself: this needs two runs of it.")
     if verdict["outputs"]["speculative"] is None:
         equal, texts = paired.equal_texts if paired else (0, 0)
-        same = f"{equal} of {count(texts, 'pair')} have the same text, at a temperature that is not known"
-        found.append(f"Outputs, whether they are right: {same if texts else 'the files have no texts'}.")
+        seen = "the files have no texts"
+        if texts:
+            seen = f"{equal} of {count(texts, 'pair')} have the same text, at a temperature that is not known"
+        found.append(f"Outputs, whether they are right: {seen}.")
     found.append("Gates: JSON by schema, tool calls, a needle in a long text.")
     if verdict["drafting"][SPECULATIVE]["drafted"] is None and not spec.get("spec_decode_acceptance_rate"):
         found.append("Whether the speculative arm drafted at all, and how much was accepted.")

@@ -89,7 +89,6 @@ def schema_page() -> str:
 
 def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
     """The schema of a type; that of a TypedDict goes to ``definitions``, by its name."""
-    origin, parts = get_origin(kind), get_args(kind)
     if kind is object or kind is Any:
         return {}
     if isinstance(kind, type) and kind in _WORDS:
@@ -99,6 +98,12 @@ def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
             definitions[kind.__name__] = {}
             definitions[kind.__name__] |= _object(kind, definitions)
         return {"$ref": f"#/$defs/{kind.__name__}"}
+    return _generic(kind, definitions)
+
+
+def _generic(kind: Any, definitions: dict[str, Schema]) -> Schema:
+    """The schema of a type with parts, such as ``list[str]``. Raises TypeError for one without a word for it."""
+    origin, parts = get_origin(kind), get_args(kind)
     if origin is NotRequired:
         return _schema(parts[0], definitions)
     if origin is Annotated:
@@ -107,14 +112,19 @@ def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
             return _schema(parts[1], definitions)
         return _schema(parts[0], definitions) | dict(parts[1:])
     if origin is Literal:
-        return {"const": parts[0]} if len(parts) == 1 else {"enum": list(parts)}
+        if len(parts) == 1:
+            return {"const": parts[0]}
+        return {"enum": list(parts)}
     if origin in (Union, types.UnionType):
         return _any_of([_schema(part, definitions) for part in parts])
     if origin in (list, Sequence):
         return {"type": "array", "items": _schema(parts[0], definitions)}
     if origin in (dict, Mapping):
-        names: Schema = {"required": list(get_args(parts[0]))} if get_origin(parts[0]) is Literal else {}
-        return {"type": "object", **names, "additionalProperties": _schema(parts[1], definitions)}
+        found: Schema = {"type": "object"}
+        if get_origin(parts[0]) is Literal:
+            found["required"] = list(get_args(parts[0]))
+        found["additionalProperties"] = _schema(parts[1], definitions)
+        return found
     raise TypeError(f"no word of JSON Schema for {kind}")
 
 
@@ -124,8 +134,11 @@ def _any_of(choices: list[Schema]) -> Schema:
         return {"type": [choice["type"] for choice in choices]}
     one, *others = choices
     if others == [{"type": "null"}] and "type" in one:
+        found = one | {"type": [one["type"], "null"]}
         words = one.get("enum")
-        return one | {"type": [one["type"], "null"]} | ({"enum": [*words, None]} if isinstance(words, tuple) else {})
+        if isinstance(words, tuple):
+            found["enum"] = [*words, None]
+        return found
     return {"anyOf": [*choices]}
 
 
@@ -145,7 +158,9 @@ def _object(kind: Any, definitions: dict[str, Schema]) -> Schema:
     found["properties"] = {
         key: _schema(hint, definitions) | LIMITS.get(f"{name}.{key}", {}) for key, hint in hints.items()
     }
-    return found | ({"additionalProperties": False} if name in CLOSED else {})
+    if name in CLOSED:
+        found["additionalProperties"] = False
+    return found
 
 
 def _text(value: object, indent: str = "", before: int = 0) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from ...core.format import NOTHING, number, percent, shown_level, times, times_span
 from ...core.plain_text import printable
 from ...core.table import table
-from ...report.report_types import ARMS
 from .compared_types import ComparedCost, ComparedLevel, ComparedLoad, Comparison, Numbers
 from .diff import MEASURES
 
@@ -25,7 +24,7 @@ def compared_text(found: Comparison, width: int = 100) -> str:
         for sentence in sentences:
             lines += textwrap.wrap(printable(sentence), width, initial_indent="  - ", subsequent_indent="    ")
     for title, head, rows in _tables(found):
-        lines += ["", title, table(head, [[printable(cell) for cell in row] for row in rows])]
+        lines += ["", title, table(head, [list(map(printable, row)) for row in rows])]
     return "\n".join(lines) + "\n"
 
 
@@ -42,11 +41,12 @@ def compared_markdown(found: Comparison) -> str:
     for name, side in (("a", found["a"]), ("b", found["b"])):
         lines.append(f"- **{name.upper()}** {cell(side['label'])}: {cell(side['sentence'] or NOTHING)}")
     for title, sentences in _sentences(found):
-        lines += ["", f"## {title}", "", *(f"- {cell(sentence)}" for sentence in sentences)]
+        lines += ["", f"## {title}", ""]
+        lines += [f"- {cell(sentence)}" for sentence in sentences]
     for title, head, rows in _tables(found):
-        lines += ["", f"## {title}", "", "| " + " | ".join(head) + " |"]
-        lines.append("| " + " | ".join([":--"] * len(head)) + " |")
-        lines += ["| " + " | ".join(cell(text) for text in row) + " |" for row in rows]
+        lines += ["", f"## {title}", "", f"| {' | '.join(head)} |", f"| {' | '.join([':--'] * len(head))} |"]
+        for row in rows:
+            lines.append(f"| {' | '.join(map(cell, row))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -65,13 +65,11 @@ def _tables(found: Comparison) -> list[tuple[str, list[str], Rows]]:
     """The tables that have a row: title, head, rows."""
     nothing: ComparedLoad = {"unit": "", "kinds": [], "rows": []}
     load = found["load"] or nothing
-    each_arm = [f"{arm} {side}" for arm in ARMS for side in ("A", "B")]
+    each_arm = ["baseline A", "baseline B", "speculative A", "speculative B"]
     differs = [[fact["what"], _text(fact["a"]), _text(fact["b"])] for fact in found["differs"]]
-    loads = [
-        [kind["kind"], kind["a"]["sentence"] or NOTHING, kind["b"]["sentence"] or NOTHING] for kind in load["kinds"]
-    ]
+    loads = [[kind["kind"], _text(kind["a"]["sentence"]), _text(kind["b"]["sentence"])] for kind in load["kinds"]]
     speeds = [[row["kind"], shown_level(row["level"]), *_numbers(row)] for row in load["rows"]]
-    gates = [[gate["title"], gate["a"] or NOTHING, gate["b"] or NOTHING] for gate in found["gates"]]
+    gates = [[gate["title"], _text(gate["a"]), _text(gate["b"])] for gate in found["gates"]]
     costs = [[row["what"], row["unit"] or "", *_numbers(row), _ratio(row["speculative"])] for row in found["cost"]]
     title = "B against A (above 1: B is faster; with the interval of prompts and starts; * kinds of the verdict)"
     tables: list[tuple[str, list[str], Rows]] = [
@@ -106,12 +104,15 @@ def _gains(found: Comparison) -> Rows:
 
 
 def _numbers(row: ComparedLevel | ComparedCost) -> list[str]:
-    return [number(value) for arm in ARMS for value in (row[arm]["a"], row[arm]["b"])]
+    baseline, speculative = row["baseline"], row["speculative"]
+    return list(map(number, (baseline["a"], baseline["b"], speculative["a"], speculative["b"])))
 
 
 def _ratio(sides: Numbers) -> str:
-    return times(sides["b"] / sides["a"]) if sides["a"] and sides["b"] is not None else NOTHING
+    if not sides["a"] or sides["b"] is None:
+        return NOTHING
+    return times(sides["b"] / sides["a"])
 
 
 def _text(value: str | int | None) -> str:
-    return NOTHING if value is None else str(value)
+    return NOTHING if value in (None, "") else str(value)

@@ -54,12 +54,13 @@ def draw(report: Report) -> dict[str, Drawing]:
             "ttft": _distribution(report, "ttft_ms", "Time to first token (TTFT)"),
             **load_plots(report),
         }
-        return {
-            name: {"title": title, "text": text, "svg": to_svg(figure, f"plot-{name}", title, text)}
-            for name, plot in plots.items()
-            if plot
-            for figure, title, text in [plot]
-        }
+        drawings: dict[str, Drawing] = {}
+        for name, plot in plots.items():
+            if plot:
+                figure, title, text = plot
+                svg = to_svg(figure, f"plot-{name}", title, text)
+                drawings[name] = {"title": title, "text": text, "svg": svg}
+        return drawings
 
 
 class _Row(NamedTuple):
@@ -83,7 +84,8 @@ def _rows(report: Report) -> list[_Row]:
 
 
 def _labels(axes: Axes, rows: Sequence[_Row]) -> None:
-    axes.set_yticks(range(len(rows)), [short(row.group) + (" *" if row.declared else "") for row in rows])
+    names = [f"{short(row.group)} *" if row.declared else short(row.group) for row in rows]
+    axes.set_yticks(range(len(rows)), names)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
@@ -164,8 +166,10 @@ def _acceptance(report: Report) -> Plot | None:
     if len(rates) <= 10:
         for place, rate in zip(places, rates, strict=True):
             axes.text(place, 100 * rate + 2, f"{100 * rate:.0f}", ha="center", fontsize=9)
-    step = 1 if len(rates) <= 10 else 2 if len(rates) <= 20 else 5
-    axes.set_xticks([place for place in places if step == 1 or place == 1 or place % step == 0])
+    step = 1
+    if len(rates) > 10:
+        step = 2 if len(rates) <= 20 else 5
+    axes.set_xticks([place for place in places if place == 1 or place % step == 0])
     axes.set_ylim(0, 112)
     axes.set_yticks([0, 25, 50, 75, 100])
     axes.set_xlabel("position in the draft")

@@ -30,10 +30,11 @@ def load_plots(report: Report) -> dict[str, Plot | None]:
     found = report.get("load")
     if not found:
         return {}
-    return {
-        f"load-{place}": _over_load(kind, [row for row in found["rows"] if row["kind"] == kind["kind"]], found["unit"])
-        for place, kind in enumerate(found["kinds"])
-    }
+    plots = {}
+    for place, kind in enumerate(found["kinds"]):
+        rows = [row for row in found["rows"] if row["kind"] == kind["kind"]]
+        plots[f"load-{place}"] = _over_load(kind, rows, found["unit"])
+    return plots
 
 
 def _over_load(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> Plot | None:
@@ -133,15 +134,17 @@ def _speedups(axes: Axes, rows: Sequence[LoadRow]) -> None:
 
 
 def _in_words(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> str:
-    told = []
+    levels = []
     for row in rows:
-        speeds = ", ".join(
-            f"{number(_value(row, arm, 'output_throughput'))} tokens per second {NAMES[arm].lower()} "
-            f"({number(_value(row, arm, 'per_user_tok_s'))} per user)"
-            for arm in NAMES
-            if row[arm]
-        )
-        gain = f", {times(row['speedup']['gain'])}" if row["speedup"] else ""
-        told.append(f"at {shown_level(row['level'])}: {speeds}{gain}")
-    end = f" Speculation: {kind['sentence']}." if kind["sentence"] else ""
-    return f"{kind['kind']} over {unit}, {'; '.join(told)}.{end}"
+        parts = []
+        for arm in NAMES:
+            if row[arm]:
+                server, user = _value(row, arm, "output_throughput"), _value(row, arm, "per_user_tok_s")
+                parts.append(f"{number(server)} tokens per second {NAMES[arm].lower()} ({number(user)} per user)")
+        if row["speedup"]:
+            parts.append(times(row["speedup"]["gain"]))
+        levels.append(f"at {shown_level(row['level'])}: {', '.join(parts)}")
+    text = f"{kind['kind']} over {unit}, {'; '.join(levels)}."
+    if kind["sentence"]:
+        text += f" Speculation: {kind['sentence']}."
+    return text
