@@ -77,8 +77,8 @@ def disturbances_of(
     lost = (1 - THROTTLED_CLOCK) * throttled, (1 - THROTTLED_CLOCK) * beside
     if factor := _explains(math.exp(speedup.speedup), ahead, *lost):
         what = (
-            f"a GPU was throttled for heat or power for {100 * throttled:.0f} % of the time in {arms[0]}, which can have "
-            f"shifted the speed-up by {times(factor)}"
+            f"a GPU was throttled for heat or power for {100 * throttled:.0f} % of the time in {arms[0]}, which can "
+            f"have shifted the speed-up by {times(factor)}"
         )
         found.append(Disturbance(what, "check its cooling and its power limit, then measure again"))
     return found
