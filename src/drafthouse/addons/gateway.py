@@ -36,6 +36,13 @@ _MORE_FILES = 2048  # clients that are connected and ask nothing, and what the p
 _SOCKET_CHARACTERS = 107  # unix(7): sun_path has 108, a zero at its end
 
 
+def in_brackets(address: str) -> str:
+    """A host as it stands in a URL: an IPv6 address in brackets (RFC 3986, section 3.2.2)."""
+    if ":" in address:
+        return f"[{address}]"
+    return address
+
+
 @dataclass(frozen=True)
 class Replica:
     """A box behind a fleet's front: its gateway's address and port, and the certificate that it must show (PEM)."""
@@ -48,7 +55,7 @@ class Replica:
     @property
     def dial(self) -> str:
         """Where it is reached, as Caddy writes it."""
-        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+        return f"{in_brackets(self.address)}:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -112,9 +119,13 @@ def problems(settings: Settings) -> list[Problem]:
     )
     check(bool(_PATH.fullmatch(settings.health)), "gateway_health", settings.health, "a path, such as /health")
     check(0 <= settings.hold_s <= 86_400, "gateway_hold_s", settings.hold_s, "seconds, from 0 to 86400")
-    sockets = [f"{door_folder(settings.home)}/pass.sock"] if settings.hold_s else []
-    sockets += [ready_socket(settings.home)] if settings.replica else []
-    sockets += [admin_socket(settings.home)] if settings.replicas else []
+    sockets = []
+    if settings.hold_s:
+        sockets.append(f"{door_folder(settings.home)}/pass.sock")
+    if settings.replica:
+        sockets.append(ready_socket(settings.home))
+    if settings.replicas:
+        sockets.append(admin_socket(settings.home))
     check(
         all(len(path) <= _SOCKET_CHARACTERS for path in sockets),
         "gateway_home",
@@ -149,7 +160,9 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
         raise DrafthouseError(wrong)
     folder = settings.folder
     limit = f"a request is limited to {settings.max_body_mb} MB"
-    refused = "invalid_request_error"
+    busy, refused = _BUSY, "invalid_request_error"
+    if settings.replicas:
+        busy = _BUSY_FLEET
     data = {
         **{key: getattr(settings, key) for key in Settings.__dataclass_fields__},
         "folder": folder,
@@ -169,7 +182,7 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
             404: error_body("only /v1/ and /health are served here", refused, "not_found"),
             413: error_body(limit, refused, "request_too_large"),
             502: error_body("the engine does not answer; it may still be starting", "server_error", "engine_away"),
-            503: error_body(_BUSY_FLEET if settings.replicas else _BUSY, "server_error", "overloaded"),
+            503: error_body(busy, "server_error", "overloaded"),
         },
         "other_error": error_body("{http.error.status_text}", "server_error", None),
     }
@@ -181,8 +194,10 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
     data["digest"] = f"Caddyfile {definition(rendered)}, {settings.digest}"
     rendered.append(render_file(templates, "gateway/serve.sh.j2", f"{folder}/serve.sh", "0755", data))
     inside = ["data", "logs"]
-    inside += ["data/door"] if settings.hold_s or settings.replica else []
-    inside += ["data/admin"] if settings.replicas else []
+    if settings.hold_s or settings.replica:
+        inside.append("data/door")
+    if settings.replicas:
+        inside.append("data/admin")
     folders: list[Folder] = [{"path": folder, "mode": "0755"}]
     folders += [{"path": f"{folder}/{name}", "mode": "0700"} for name in inside]
     return [*folders, *rendered]
@@ -195,7 +210,9 @@ def definition(rendered: Iterable[Folder | File]) -> str:
 
 def _word(text: str) -> str:
     """Text as one word of a Caddyfile."""
-    return f'"{text}"' if re.search(r"[^A-Za-z0-9._/@:-]", text) else text
+    if re.search(r"[^A-Za-z0-9._/@:-]", text):
+        return f'"{text}"'
+    return text
 
 
 def script_of(home: str) -> str:
@@ -236,24 +253,29 @@ class Reached:
     @property
     def url(self) -> str:
         """The base address."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"https://{host}" if self.port == PORT_WITH_A_NAME else f"https://{host}:{self.port}"
+        base = f"https://{in_brackets(self.host)}"
+        if self.port == PORT_WITH_A_NAME:
+            return base
+        return f"{base}:{self.port}"
 
 
 def key_command(key_file: str, ssh: Sequence[str] = (), *, sudo: bool = False) -> str:
     """The command that prints the key: over SSH where the box is another machine, by sudo where it is root's."""
-    words = [*(["sudo"] if sudo else []), "cat", key_file]
-    return shlex.join([*ssh, shlex.join(words)] if ssh else words)
+    words = ["cat", key_file]
+    if sudo:
+        words.insert(0, "sudo")
+    if ssh:
+        words = [*ssh, shlex.join(words)]
+    return shlex.join(words)
 
 
 def reached_text(reached: Reached, inventory_name: str, called: str = NAME) -> str:
     """What is said at the end of a run: the address, a line of curl and a Python snippet that work."""
     url, trust = reached.url, reached.trust
-    certificate = (
-        f"certificate: made on the box, SHA-256 {reached.fingerprint}\n             copied to {trust}"
-        if trust
-        else "certificate: requested and renewed by the gateway"
-    )
+    certificate, curl_trust, python_trust = "certificate: requested and renewed by the gateway", "", ""
+    if trust:
+        certificate = f"certificate: made on the box, SHA-256 {reached.fingerprint}\n             copied to {trust}"
+        curl_trust, python_trust = f" --cacert {shlex.quote(trust)}", f"cafile={trust!r}"
     message = {"role": "user", "content": "Say yes."}
     body = json.dumps({"model": reached.model, "max_tokens": 64, "messages": [message]})
     return "\n".join(
@@ -264,13 +286,12 @@ def reached_text(reached: Reached, inventory_name: str, called: str = NAME) -> s
             "",
             "# bash: the key goes through a pipe, so that no process list shows it",
             f'export DRAFTHOUSE_API_KEY="$({reached.key_command})"',
-            "curl --silent --show-error"
-            + (f" --cacert {shlex.quote(trust)}" if trust else "")
-            + f" {url}/v1/models --header @<(printf 'Authorization: Bearer %s' \"$DRAFTHOUSE_API_KEY\")",
+            f"curl --silent --show-error{curl_trust}"
+            f" {url}/v1/models --header @<(printf 'Authorization: Bearer %s' \"$DRAFTHOUSE_API_KEY\")",
             "",
             "# Python",
             "import json, os, ssl, urllib.request",
-            f"trust = ssl.create_default_context({f'cafile={trust!r}' if trust else ''})",
+            f"trust = ssl.create_default_context({python_trust})",
             f"body = {body}",
             f'request = urllib.request.Request("{url}/v1/chat/completions", json.dumps(body).encode(), {{',
             '    "Authorization": "Bearer " + os.environ["DRAFTHOUSE_API_KEY"], "Content-Type": "application/json"})',

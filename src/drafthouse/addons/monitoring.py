@@ -18,6 +18,7 @@ from ..core.errors import DrafthouseError, Problem
 from ..profiles.container import MONITORING_LABEL
 from ..profiles.monitoring_settings import _LOOPBACK, _NOT_IN_A_PATH, near
 from ..profiles.render import render_file, yaml_block
+from .gateway import in_brackets
 from .grafana import DATASOURCE, UID, dashboard
 from .monitoring_ready import ENGINE, GATEWAY, GPU, HEALTH, NODE
 from .prometheus_rules import Limits, Pace, Watched, duration, recorded, rules_file
@@ -104,25 +105,22 @@ def watched(wished: Monitoring) -> Watched:
 
 def jobs(wished: Monitoring) -> list[str]:
     """The jobs whose targets Prometheus must reach."""
-    there = {ENGINE: wished["dialect"], HEALTH: True, NODE: wished["node"], GPU: wished["gpu"]}
-    return [name for name, wanted in {**there, GATEWAY: wished["gateway"]}.items() if wanted]
+    found = {ENGINE: wished["dialect"], HEALTH: True, NODE: wished["node"], GPU: wished["gpu"]}
+    found[GATEWAY] = wished["gateway"]
+    return [job for job, wanted in found.items() if wanted]
 
 
 def problems(settings: Settings) -> list[Problem]:
     """All that is wrong with the settings."""
-    found = [
-        Problem(
-            "invalid-setting",
-            f"'{path}'",
-            'an absolute path without quotes, braces and backslashes: " ` { } \\ $ %',
-            "correct it",
-            at,
-        )
-        for at, path in (("monitoring_home", settings.home), ("monitoring_key_file", settings.key_file))
+    paths = {"monitoring_home": settings.home}
+    if settings.key_file or _needs_key(settings):
         # Where nobody asks for a key there may be none.
-        if (path or at == "monitoring_home" or _needs_key(settings))
-        and (not path.startswith("/") or _NOT_IN_A_PATH & set(path))
-    ]
+        paths["monitoring_key_file"] = settings.key_file
+    found = []
+    for at, path in paths.items():
+        if not path.startswith("/") or _NOT_IN_A_PATH & set(path):
+            needed = 'an absolute path without quotes, braces and backslashes: " ` { } \\ $ %'
+            found.append(Problem("invalid-setting", f"'{path}'", needed, "correct it", at))
     pace = settings.pace
     if pace.interval_s < 1 or pace.window_s < 2 * pace.interval_s or pace.hold_s < 10:
         found.append(
@@ -175,12 +173,11 @@ def files(templates: Path, settings: Settings) -> MonitoringFiles:
 def _folders(settings: Settings) -> list[Folder]:
     """The folders, each before what lies in it; the programs of systemd and containers are other users."""
     folder = settings.folder
-    seen = [folder, f"{folder}/programs"]
-    seen += [f"{folder}/programs/{name}" for name in settings.wished["programs"]]
-    seen += [f"{folder}/grafana", f"{folder}/grafana/boards"]
+    names = ["", "/programs", *(f"/programs/{name}" for name in settings.wished["programs"])]
+    names += ["/grafana", "/grafana/boards"]
     if settings.wished["grafana"]:
-        seen += [f"{folder}/grafana/{name}" for name in _PROVISIONED]
-    folders: list[Folder] = [{"path": path, "mode": "0755"} for path in seen]
+        names += [f"/grafana/{name}" for name in _PROVISIONED]
+    folders: list[Folder] = [{"path": f"{folder}{name}", "mode": "0755"} for name in names]
     return [*folders, {"path": f"{folder}/logs", "mode": "0700"}]
 
 
@@ -195,7 +192,9 @@ def _needs_key(settings: Settings) -> bool:
 def _key_file(settings: Settings) -> str:
     """Where Prometheus reads the key: from a file, so that it stands in no configuration."""
     handed = f"/run/credentials/{UNIT}prometheus.service/api_key"
-    return handed if settings.keeper == "systemd" else settings.key_file
+    if settings.keeper == "systemd":
+        return handed
+    return settings.key_file
 
 
 def _written(settings: Settings, name: str, data: Json) -> File:
@@ -264,8 +263,10 @@ def _scraped(settings: Settings, job: str) -> Json:
 
 
 def _target(job: str, address: str, profile: str = "") -> dict[str, Json]:
-    labels = {"labels": {"profile": profile}} if profile else {}
-    return {"job_name": job, "static_configs": [{"targets": [address], **labels}]}
+    targets: dict[str, Json] = {"targets": [address]}
+    if profile:
+        targets["labels"] = {"profile": profile}
+    return {"job_name": job, "static_configs": [targets]}
 
 
 def blackbox(settings: Settings) -> Json:
@@ -290,12 +291,11 @@ def blackbox(settings: Settings) -> Json:
 def _flags(settings: Settings, name: str) -> list[str]:
     wished, folder = settings.wished, settings.folder
     if name == "prometheus":
-        listen = f"[{wished['listen']}]" if ":" in wished["listen"] else wished["listen"]
         return [
             f"--config.file={folder}/prometheus.yml",
             f"--storage.tsdb.retention.time={wished['retention_days']}d",
             f"--storage.tsdb.retention.size={wished['retention_gb']}GB",
-            f"--web.listen-address={listen}:{wished['ports'][name]}",
+            f"--web.listen-address={in_brackets(wished['listen'])}:{wished['ports'][name]}",
             "--log.level=warn",
         ]
     at = f"--web.listen-address={_LOOPBACK}:{wished['ports'][name]}"

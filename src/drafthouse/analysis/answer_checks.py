@@ -20,7 +20,9 @@ _SHOWN_CHARACTERS = 120
 
 def worse(known: tuple[str, str] | None, state: tuple[str, str]) -> tuple[str, str]:
     """The worse of two states of a prompt's answers, the known one where they are alike."""
-    return state if known is None or _WORSE.index(state[0]) > _WORSE.index(known[0]) else known
+    if known is None or _WORSE.index(state[0]) > _WORSE.index(known[0]):
+        return state
+    return known
 
 
 def check_answer(request: Request) -> tuple[str, str]:
@@ -39,9 +41,12 @@ def _check_value(text: str, schema: JsonSchema, request: Request) -> tuple[str, 
     try:
         problem = why_not(read_json(text), schema)
     except ValueError as error:
-        undecided = isinstance(error, Unfinished) and was_cut(request)
-        return OPEN if undecided else WRONG, f"{error}: {short(text)}"
-    return (WRONG, problem) if problem else (RIGHT, "")
+        if isinstance(error, Unfinished) and was_cut(request):
+            return OPEN, f"{error}: {short(text)}"
+        return WRONG, f"{error}: {short(text)}"
+    if problem:
+        return WRONG, problem
+    return RIGHT, ""
 
 
 def _check_json(request: Request, gate: Gate) -> tuple[str, str]:
@@ -52,9 +57,11 @@ def _check_tools(request: Request, gate: Gate) -> tuple[str, str]:
     calls = request.get("tool_calls") or []
     wanted = gate.get("tool")
     if not calls:
-        said = f"no call: {short(request.get('text'))}"
+        no_call = f"no call: {short(request.get('text'))}"
         # Without a tool that must be called, text is an answer too; whether both arms call, `outputs` tells.
-        return (OPEN if was_cut(request) or not wanted else WRONG), said
+        if was_cut(request) or not wanted:
+            return OPEN, no_call
+        return WRONG, no_call
     for call in calls:
         state, why = _check_call(call, gate.get("tools") or {}, request)
         if state != RIGHT:
@@ -70,7 +77,9 @@ def _check_call(call: ToolCall, tools: Mapping[str, JsonSchema], request: Reques
         return WRONG, f"called {name!r}, which is not one of the tools"
     # Nothing at all is how some servers write a call without arguments.
     state, why = _check_value(text or "{}", {**tools[name], "type": "object"}, request)
-    return state, f"{name}: {why}" if why else ""
+    if why:
+        why = f"{name}: {why}"
+    return state, why
 
 
 def _check_needle(request: Request, gate: Gate) -> tuple[str, str]:
@@ -100,4 +109,6 @@ def was_cut(request: Request) -> bool:
 def short(text: object) -> str:
     """The beginning of a text, on one line, for a sentence."""
     words = " ".join(str(text or "").split())
-    return f"{words[:_SHOWN_CHARACTERS]}…" if len(words) > _SHOWN_CHARACTERS else words or "(nothing)"
+    if len(words) > _SHOWN_CHARACTERS:
+        return f"{words[:_SHOWN_CHARACTERS]}…"
+    return words or "(nothing)"

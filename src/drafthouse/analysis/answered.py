@@ -35,6 +35,14 @@ def whole_text(request: Request) -> str:
     return thought_of(request) + answer_of(request)
 
 
+def first_difference(one: str, two: str) -> int:
+    """The place of the first character that differs, from 0; the length of the shorter text where none does."""
+    for place, (character, other) in enumerate(zip(one, two, strict=False)):
+        if character != other:
+            return place
+    return min(len(one), len(two))
+
+
 def is_answered(request: Request) -> bool:
     """Whether there is an answer at all, and not thoughts alone."""
     return bool(answer_of(request).strip())
@@ -42,11 +50,17 @@ def is_answered(request: Request) -> bool:
 
 def answers_lost(baseline: Iterable[Request], speculative: Iterable[Request]) -> str | None:
     """The sentence that prompts which the baseline answers get thoughts alone, at any temperature; None if not."""
-    ours, theirs = (_answered_prompts(requests) for requests in (baseline, speculative))
-    both = [prompt for prompt in ours if prompt in theirs]
-    lost = [prompt for prompt in both if ours[prompt] and not theirs[prompt]]
-    won = sum(theirs[prompt] and not ours[prompt] for prompt in both)
-    if losses_chance(len(lost), won, len(both)) >= LOST_CHANCE:
+    ours, theirs = _answered_prompts(baseline), _answered_prompts(speculative)
+    lost = []
+    won = pairs = 0
+    for prompt in ours:
+        if prompt not in theirs:
+            continue
+        pairs += 1
+        if ours[prompt] and not theirs[prompt]:
+            lost.append(prompt)
+        won += theirs[prompt] and not ours[prompt]
+    if losses_chance(len(lost), won, pairs) >= LOST_CHANCE:
         return None
     return (
         f"{len(lost)} of the {count(sum(map(bool, ours.values())), 'prompt')} that the baseline answers get reasoning "

@@ -72,8 +72,10 @@ def _compared(first: Request, other: Request, again: Again) -> tuple[str, str]:
     if again == STREAMS and not first.get("tool_calls") and not other.get("tool_calls"):
         return OPEN, f"no call in either answer: {short(first.get('text'))}"
     one, two = _said(first), _said(other)
+    if not one and not two:
+        return OPEN, "reasoning but no answer"
     if one == two:
-        return (RIGHT, "") if one else (OPEN, "reasoning but no answer")
+        return RIGHT, ""
     if (was_cut(first) or was_cut(other)) and two.startswith(one[: len(two)]):
         return OPEN, "cut off by the output length limit"
     right = check_answer(first)[0] == check_answer(other)[0] == RIGHT
@@ -82,8 +84,9 @@ def _compared(first: Request, other: Request, again: Again) -> tuple[str, str]:
         return RIGHT, ""
     if right and thought_of(first) != thought_of(other):
         return OPEN, "both are right, but their reasoning differs"
-    words = ("streamed", "not streamed") if again == STREAMS else ("asked first", "asked again")
-    return WRONG, f"{words[0]}: {short(one)}; {words[1]}: {short(two)}"
+    if again == STREAMS:
+        return WRONG, f"streamed: {short(one)}; not streamed: {short(two)}"
+    return WRONG, f"asked first: {short(one)}; asked again: {short(two)}"
 
 
 def _not_answered(request: Request) -> tuple[str, str]:
@@ -122,7 +125,7 @@ class Hits:
         return self.cached >= HIT_SHARE * self.asked > 0
 
     def __str__(self) -> str:
-        """The same in words."""
+        """The hits in words."""
         return f"{whole(self.cached)} of {whole(self.asked)} repeated input tokens ({self.source})"
 
 
@@ -133,23 +136,31 @@ def prefix_hits(result: ArmResult) -> Hits | None:
     counters of the groups in which they were asked.
     """
     several = asked_again(requests_of(result), WARM)
-    repeats = [r for requests in several.values() for r in requests[1:] if r.get("status") == "ok"]
-    asked = sum(request.get("input_tokens") or 0 for request in repeats)
-    told = [cached for cached in map(_cached, repeats) if isinstance(cached, int)]
-    if told:
-        return Hits(sum(told), asked, "the answers' own figures")
+    asked, from_answers = 0, []
+    for _, *repeats in several.values():
+        for request in repeats:
+            if request.get("status") == "ok":
+                asked += request.get("input_tokens") or 0
+                cached = _cached(request)
+                if isinstance(cached, int):
+                    from_answers.append(cached)
+    if from_answers:
+        return Hits(sum(from_answers), asked, "the answers' own figures")
     groups = {(number, group) for number, group, _ in several}
     from_counters = []
     for one in result.get("counters") or []:
         before, after = one["before"].get("traffic") or {}, one["after"].get("traffic") or {}
         if (one["round"], one["group"]) in groups and "cached_tokens" in after:
             from_counters.append(after["cached_tokens"] - before.get("cached_tokens", 0.0))
-    return Hits(round(sum(from_counters)), asked, "the engine's counters") if from_counters else None
+    if not from_counters:
+        return None
+    return Hits(round(sum(from_counters)), asked, "the engine's counters")
 
 
 def _cached(request: Request) -> object:
-    told = request.get("cached_tokens")
-    return (request.get("timings") or {}).get("cache_n") if told is None else told
+    if request.get("cached_tokens") is not None:
+        return request["cached_tokens"]
+    return (request.get("timings") or {}).get("cache_n")
 
 
 def lost_prefix_cache(ours: Hits | None, theirs: Hits | None) -> str | None:
@@ -164,20 +175,30 @@ def lost_prefix_cache(ours: Hits | None, theirs: Hits | None) -> str | None:
 
 def with_proof(judged: JudgedArms, hits: Mapping[str, Hits | None]) -> JudgedArms:
     """The gate of the warm prefix cache with what the engines say of it; without a hit it has not passed."""
-    silent = [arm for arm, hit in hits.items() if hit is None]
-    known = {arm: f"{arm}: {hit}" for arm, hit in hits.items() if hit is not None}
-    cold = [known[arm] for arm, hit in hits.items() if hit is not None and not hit.enough]
-    if judged["word"] == "passed" and silent:
-        said = f"the answers are the same, but the engine does not report whether the cache was hit ({listing(silent)})"
-        return {**judged, "word": "not measured", "said": said}
-    lost = lost_prefix_cache(hits.get("baseline"), hits.get("speculative"))
-    if judged["word"] == "passed" and lost:
-        return {**judged, "word": "not measured", "said": lost}
-    if judged["word"] == "passed" and cold:
-        said = f"the prefix cache was not hit, so it was not tested: {'; '.join(cold)}"
-        return {**judged, "word": "not measured", "said": said}
-    proof = f"; from the cache: {'; '.join(known.values())}" if known else ""
-    return {**judged, "said": f"{judged['said']}{proof}"}
+    silent: list[str] = []
+    cold: list[str] = []
+    known: list[str] = []
+    for arm, hit in hits.items():
+        if hit is None:
+            silent.append(arm)
+            continue
+        known.append(f"{arm}: {hit}")
+        if not hit.enough:
+            cold.append(f"{arm}: {hit}")
+    unproved = None
+    if silent:
+        unproved = (
+            f"the answers are the same, but the engine does not report whether the cache was hit ({listing(silent)})"
+        )
+    elif lost := lost_prefix_cache(hits.get("baseline"), hits.get("speculative")):
+        unproved = lost
+    elif cold:
+        unproved = f"the prefix cache was not hit, so it was not tested: {'; '.join(cold)}"
+    if unproved and judged["word"] == "passed":
+        return {**judged, "word": "not measured", "said": unproved}
+    if not known:
+        return judged
+    return {**judged, "said": f"{judged['said']}; from the cache: {'; '.join(known)}"}
 
 
 # --- the same prompt in all slots -----------------------------------------------------------------
@@ -185,8 +206,9 @@ def with_proof(judged: JudgedArms, hits: Mapping[str, Hits | None]) -> JudgedArm
 
 def judge_slots(baseline: ArmResult, speculative: ArmResult, slots: int | None) -> JudgedArms:
     """What the gate says of both arms; ``slots`` are those of a server, None where that is not known."""
-    asked = [asked_again(requests_of(result), "slots") for result in (baseline, speculative)]
-    ours, theirs = (_earliest(several.values()) for several in asked)
+    asked_baseline = asked_again(requests_of(baseline), "slots")
+    asked_speculative = asked_again(requests_of(speculative), "slots")
+    ours, theirs = _earliest(asked_baseline.values()), _earliest(asked_speculative.values())
     prompts = ours.keys() & theirs.keys()
     if slots == 1:
         return not_measured("the server has one slot, so requests run one after another")
@@ -194,7 +216,7 @@ def judge_slots(baseline: ArmResult, speculative: ArmResult, slots: int | None) 
         return not_measured(
             f"{count(len(prompts), 'prompt')} sent several times at once, and {values_needed()} are needed"
         )
-    sides = [_side(several) for several in asked]
+    sides = _side(asked_baseline), _side(asked_speculative)
     answer: JudgedArms = {
         "word": "passed",
         "said": f"{sides[1]['said']}; the baseline: {sides[0]['said']}",

@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..bench.stats import Gain
 from ..core.closed_word import ClosedWord
 from .speedup import LOW_TAIL, Speedup, SumRatio
 from .words import THRESHOLD, Word
@@ -53,6 +54,13 @@ class Measured:
     total: SumRatio | None
     by_temperature: Mapping[float, SumRatio]
 
+    @property
+    def gain(self) -> Gain | None:
+        """The speed-up as plain data: ratios; None for fewer than two prompts."""
+        if self.speedup is None:
+            return None
+        return self.speedup.as_dict()
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -67,21 +75,26 @@ def decide(measured: Measured) -> Decision:
     """The word that the speeds alone give, before anything else is looked at."""
     speedup, total = measured.speedup, measured.total
     if speedup is None or total is None or not speedup.reaches:
-        early = speedup is not None and speedup.rounds < FIRST_LOOK
-        return Decision(Word.CANNOT_SAY, Cause.MORE_ROUNDS if early else Cause.TOO_FEW_PROMPTS, Fresh.MANY)
+        if speedup is not None and speedup.rounds < FIRST_LOOK:
+            return Decision(Word.CANNOT_SAY, Cause.MORE_ROUNDS, Fresh.MANY)
+        return Decision(Word.CANNOT_SAY, Cause.TOO_FEW_PROMPTS, Fresh.MANY)
     if slower_in_sum(speedup, total):
         return Decision(Word.DOES_NOT_PAY)
     small = speedup.high < math.log(WORTH)
     gains = speedup.low > math.log(THRESHOLD) and faster_in_sum(measured)
-    if small or gains:
-        if rounds_needed(speedup) <= speedup.rounds:
-            return Decision(Word.DOES_NOT_PAY if small else Word.PAYS)
-        starts = speedup.rounds >= LEAST_ROUNDS or speedup.speedup >= math.log(LARGE)
-        return Decision(Word.CANNOT_SAY, Cause.STARTS_DIFFER if starts else Cause.MORE_ROUNDS, Fresh.FEW)
+    if (small or gains) and speedup.rounds < rounds_needed(speedup):
+        if speedup.rounds >= LEAST_ROUNDS or speedup.speedup >= math.log(LARGE):
+            return Decision(Word.CANNOT_SAY, Cause.STARTS_DIFFER, Fresh.FEW)
+        return Decision(Word.CANNOT_SAY, Cause.MORE_ROUNDS, Fresh.FEW)
+    if small:
+        return Decision(Word.DOES_NOT_PAY)
+    if gains:
+        return Decision(Word.PAYS)
     if speedup.from_prompts > speedup.from_starts:
         return Decision(Word.CANNOT_SAY, Cause.TOO_FEW_PROMPTS, Fresh.MANY)
-    noisy = speedup.starts.anchor_noise > speedup.starts.variance
-    return Decision(Word.CANNOT_SAY, Cause.TOO_NOISY if noisy else Cause.STARTS_DIFFER, Fresh.FEW)
+    if speedup.starts.anchor_noise > speedup.starts.variance:
+        return Decision(Word.CANNOT_SAY, Cause.TOO_NOISY, Fresh.FEW)
+    return Decision(Word.CANNOT_SAY, Cause.STARTS_DIFFER, Fresh.FEW)
 
 
 def rounds_needed(speedup: Speedup) -> int:
@@ -90,7 +103,9 @@ def rounds_needed(speedup: Speedup) -> int:
         return FIRST_LOOK
     if speedup.starts.apart[0] >= APART:
         return APART_ROUNDS
-    return LEAST_ROUNDS if speedup.speedup < math.log(LARGE) else FIRST_LOOK
+    if speedup.speedup < math.log(LARGE):
+        return LEAST_ROUNDS
+    return FIRST_LOOK
 
 
 def faster_in_sum(measured: Measured) -> bool:

@@ -113,11 +113,12 @@ def answers_repeat(requests: Iterable[Request]) -> bool:
 
 def repeating_of(requests: Iterable[Request]) -> tuple[int, int]:
     """How many answers repeat themselves, and of how many."""
-    whole = [request for request in requests if request.get("status") == "ok"]
-    repeating = 0
-    for request in whole:
-        repeating += any(repeats_itself(str(request.get(part) or "")) for part in _PARTS)
-    return repeating, len(whole)
+    repeating = answers = 0
+    for request in requests:
+        if request.get("status") == "ok":
+            answers += 1
+            repeating += any(repeats_itself(str(request.get(part) or "")) for part in _PARTS)
+    return repeating, answers
 
 
 @functools.cache
@@ -126,9 +127,11 @@ def kind_of(character: str) -> str:
     category = unicodedata.category(character)
     if category[0] in "LM":
         return unicodedata.name(character, "UNNAMED").partition(" ")[0]
-    return {"N": "digit", "Z": "space", "C": "space" if character in "\n\r\t" else character}.get(
-        category[0], character
-    )
+    if category[0] == "N":
+        return "digit"
+    if category[0] == "Z" or character in "\n\r\t":
+        return "space"
+    return character
 
 
 def repeats(text: str, normal: Normal) -> str | None:
@@ -171,13 +174,26 @@ def judge_texts(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
     together = _judged_together(judged, ours)
     for units, where in together.items():
         for fault in range(len(FAULTS)):
-            lost = [unit for unit in units if judged[unit][1][fault] and not judged[unit][0][fault]]
-            won = [unit for unit in units if judged[unit][0][fault] and not judged[unit][1][fault]]
-            if losses_chance(len(lost), len(won), len(units)) * len(together) * len(FAULTS) < CHANCE:
+            lost, won = _lost_and_won(judged, units, fault)
+            if losses_chance(len(lost), won, len(units)) * len(together) * len(FAULTS) < CHANCE:
                 first = f"{_named(lost[0])}: {judged[lost[0]][1][fault]}"
                 said = f"{len(lost)} of {count(len(units), 'answer')} {where} degenerate where the baseline's do not"
                 return {**answer, "word": "failed", "said": f"{said} ({first})"}
     return answer
+
+
+def _lost_and_won(
+    judged: Mapping[Unit, tuple[Troubles, Troubles]], units: Iterable[Unit], fault: int
+) -> tuple[list[Unit], int]:
+    """The draws with a fault in the speculative arm alone, and the number of those with it in the baseline alone."""
+    lost, won = [], 0
+    for unit in units:
+        baseline, speculative = judged[unit]
+        if speculative[fault] and not baseline[fault]:
+            lost.append(unit)
+        elif baseline[fault] and not speculative[fault]:
+            won += 1
+    return lost, won
 
 
 def _judged_together(judged: Iterable[Unit], answers: Mapping[Unit, _Answer]) -> dict[tuple[Unit, ...], str]:
@@ -258,23 +274,32 @@ def _normal(baseline: Mapping[Unit, _Answer], unit: Unit, part: str) -> Normal |
             every += texts
             if key[0] == unit[0]:
                 group += texts
-    chosen = group if len(group) >= REFERENCES else every
+    chosen = every
+    if len(group) >= REFERENCES:
+        chosen = group
     if len(chosen) < REFERENCES:
         return None
-    measured = [features_of(text) for text in chosen]
-    bits, poorest, lengths = zip(*((one.bits, one.poorest, one.length) for one in measured), strict=True)
-    kinds = frozenset().union(*(one.kinds for one in measured))
-    return Normal(median(bits), median(poorest), kinds, median(lengths))
+    bits, poorest, lengths = [], [], []
+    kinds: set[str] = set()
+    for text in chosen:
+        features = features_of(text)
+        bits.append(features.bits)
+        poorest.append(features.poorest)
+        lengths.append(features.length)
+        kinds.update(features.kinds)
+    return Normal(median(bits), median(poorest), frozenset(kinds), median(lengths))
 
 
 def _told(judged: Mapping[Unit, tuple[Troubles, Troubles]], side: int) -> GateSide:
     examples = []
     for unit, both in judged.items():
-        troubles = [why for why in both[side] if why]
+        troubles = list(filter(None, both[side]))
         if troubles:
             examples.append(f"{_named(unit)}: {troubles[0]}")
     return gate_side(f"{len(examples)} of {count(len(judged), 'answer')} degenerate", len(judged), examples)
 
 
 def _named(unit: Unit) -> str:
-    return f"{unit[1]}, round {unit[2]}" if unit[2] is not None else str(unit[1])
+    if unit[2] is None:
+        return str(unit[1])
+    return f"{unit[1]}, round {unit[2]}"

@@ -74,17 +74,18 @@ def gather(
     requests = [*requests_of(baseline), *requests_of(speculative)]
     present = list(dict.fromkeys(str(request.get("group")) for request in requests))
     declared = declared_groups(results, kinds, present)
-    order = [*declared, *(group for group in present if group not in declared)]
+    order = list(dict.fromkeys([*declared, *present]))
     together = experiment.get("schedule") == "interleaved"
     measured = measure(results, declared, together=together)
     by_speed = decide(measured)
     gates = judge_gates(baseline, speculative, resolved)
-    drafting = {arm: drafting_of(result) for arm, result in results.items()}
+    drafting = {BASELINE: drafting_of(baseline), SPECULATIVE: drafting_of(speculative)}
     nothing_drafted = _nothing_drafted(speculative, declared) and bool(drafting[SPECULATIVE]["drafted"])
+    wrong = []
     # What a single check finds is plainer than that texts differ.
-    failed = [gate for gate in gates if gate["word"] == FAILED]
-    failed.sort(key=lambda gate: gate["name"] == OUTPUTS)
-    wrong = [f"wrong output: {gate['said']}" for gate in failed]
+    for gate in sorted(gates, key=lambda gate: gate["name"] == OUTPUTS):
+        if gate["word"] == FAILED:
+            wrong.append(f"wrong output: {gate['said']}")
     invalid = _not_comparable(results, resolved, declared, order, drafting, from_files=from_files)
     if not wrong:
         # What keeps the speed from being known; of answers that are wrong no speed has to be known.
@@ -117,26 +118,37 @@ def declared_groups(results: Mapping[str, ArmResult], kinds: Sequence[str], pres
 
     Where none is declared: all of them, but not those that are there for a gate alone.
     """
-    requests = [r for result in results.values() for r in requests_of(result)]
+    of_kinds: set[str] = set()
+    gated: set[str] = set()
+    for result in results.values():
+        for request in requests_of(result):
+            if request.get("kind") in kinds:
+                of_kinds.add(str(request.get("group")))
+            if request.get("gate"):
+                gated.add(str(request.get("group")))
     if kinds:
-        return sorted({str(r.get("group")) for r in requests if r.get("kind") in kinds})
-    gated = {str(r.get("group")) for r in requests if r.get("gate")}
+        return sorted(of_kinds)
     return [group for group in present if group not in gated] or list(present)
 
 
 def _figures(results: Mapping[str, ArmResult], groups: Sequence[str], measured: Measured) -> Figures:
     """Speed-up, A/A control and equality of outputs over some groups; a prompt counts once in all of them."""
-    one, two = in_groups(results[BASELINE], groups), in_groups(results[SPECULATIVE], groups)
-    rounds = rounds_of(one)[:2]
+    baseline, speculative = in_groups(results[BASELINE], groups), in_groups(results[SPECULATIVE], groups)
+    rounds = rounds_of(baseline)[:2]
     twice = None
     if len(rounds) == 2:
-        first = [r for r in one if r.get("round") == rounds[0]]
-        again = [r | {"round": rounds[0]} for r in one if r.get("round") == rounds[1]]
+        # The second round under the number of the first: answers are paired within a round.
+        first, again = [], []
+        for request in baseline:
+            if request.get("round") == rounds[0]:
+                first.append(request)
+            elif request.get("round") == rounds[1]:
+                again.append(request | {"round": rounds[0]})
         twice = compare_outputs(first, again)
     return {
-        "speedup": measured.speedup.as_dict() if measured.speedup else None,
+        "speedup": measured.gain,
         "control": control_of(results[BASELINE], groups),
-        "outputs": {"speculative": compare_outputs(one, two), "control": twice},
+        "outputs": {"speculative": compare_outputs(baseline, speculative), "control": twice},
     }
 
 
@@ -174,16 +186,20 @@ def _group(
     results: Mapping[str, ArmResult], group: str, declared: Sequence[str], measured: Measured, together: bool
 ) -> JudgedGroup:
     """The figures of one group; ``measured`` is what was measured of the declared ones."""
-    own = measured if [group] == declared else measure(results, [group], together=together)
-    return {**_figures(results, [group], own), "declared": group in declared}
+    if [group] != declared:
+        measured = measure(results, [group], together=together)
+    return {**_figures(results, [group], measured), "declared": group in declared}
 
 
 def _nothing_drafted(speculative: ArmResult, declared: Sequence[str]) -> bool:
     """Whether the counters of the declared groups are there, and say that not one token was drafted."""
     groups = speculative.get("groups") or {}
-    counted = [counter_of(groups.get(group), "draft_tokens") for group in declared]
-    known = [value for value in counted if value is not None]
-    return bool(known) and sum(known) == 0
+    counted = []
+    for group in declared:
+        drafted = counter_of(groups.get(group), "draft_tokens")
+        if drafted is not None:
+            counted.append(drafted)
+    return bool(counted) and sum(counted) == 0
 
 
 def _no_speed(

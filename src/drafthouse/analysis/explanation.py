@@ -50,8 +50,9 @@ def what_follows(evidence: Evidence, decision: Decision) -> str:
     """What follows the word in the sentence."""
     if evidence.invalid or evidence.wrong:
         reasons = [*evidence.invalid, *evidence.wrong]
-        more = f" (and {count(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 else ""
-        return f"{reasons[0]}{more}"
+        if len(reasons) > 1:
+            return f"{reasons[0]} (and {count(len(reasons) - 1, 'more reason')})"
+        return reasons[0]
     speedup = evidence.measured.speedup
     if speedup is None:
         return "too few prompts: fewer than two were answered in both arms"
@@ -61,20 +62,23 @@ def what_follows(evidence: Evidence, decision: Decision) -> str:
         return "; ".join([f"{decision.cause}: {why}", speed, *failed_alone(evidence), f"do: {do}"])
     parts = [speed]
     if decision.word == Word.DOES_NOT_PAY:
-        if over_all := _slower_over_all(evidence, speedup):
-            parts = [over_all, speed] if speedup.speedup > 0 else [speed]
-        else:
+        over_all = _slower_over_all(evidence, speedup)
+        if not over_all:
             parts.append(f"the upper bound {_bound(speedup.high, WORTH)} is below {times(WORTH)}")
+        elif speedup.speedup > 0:
+            parts.insert(0, over_all)
     parts += [_slow_text(evidence), _control_text(evidence, decision), *failed_alone(evidence)]
     parts += [unchecked(evidence), worthless(evidence), clocks_text(evidence.clock)]
-    return "; ".join(part for part in parts if part)
+    return "; ".join(filter(None, parts))
 
 
 def headline(evidence: Evidence, decision: Decision) -> str:
     """What follows the word, in a dozen words."""
     if evidence.invalid:
         reason = evidence.invalid[0]
-        return reason if len(reason.split()) < _DOZEN else "the numbers prove nothing"
+        if len(reason.split()) < _DOZEN:
+            return reason
+        return "the numbers prove nothing"
     if evidence.wrong:
         return "wrong output"
     speedup = evidence.measured.speedup
@@ -96,22 +100,24 @@ def _slower_over_all(evidence: Evidence, speedup: Speedup) -> str:
 
 def _speed(evidence: Evidence, speedup: Speedup) -> str:
     """The speed-up as measured: how much, on what, at which concurrency, and over all seconds."""
+    speed = f"{_faster(evidence, speedup)}, {at_a_time(evidence.concurrency)}"
     total = evidence.measured.total
-    in_sum = f", {times(math.exp(total.ratio))} over the seconds of all answers" if total else ""
-    return f"{_faster(evidence, speedup)}, {at_a_time(evidence.concurrency)}{in_sum}"
+    if total is None:
+        return speed
+    return f"{speed}, {times(math.exp(total.ratio))} over the seconds of all answers"
 
 
 def _faster(evidence: Evidence, speedup: Speedup) -> str:
     """How much faster, and on what."""
     figures = speedup.as_dict()
     span = times_span(figures)
-    told = f"no clear difference, {span}"
+    speed = f"no clear difference, {span}"
     if figures["low"] > 1.0:
-        told = f"{span} faster"
+        speed = f"{span} faster"
     elif figures["high"] < 1.0:
-        told = f"slower, {span} the speed"
+        speed = f"slower, {span} the speed"
     kinds = listing(evidence.kinds) or "all kinds of prompt"
-    return f"{told} per token on {kinds}"
+    return f"{speed} per token on {kinds}"
 
 
 def cannot_say(evidence: Evidence, decision: Decision, speedup: Speedup) -> tuple[str, str]:
@@ -169,11 +175,14 @@ def reasons_of(evidence: Evidence, decision: Decision) -> list[str]:
     if decision.word == Word.CANNOT_SAY:
         found.append(cannot_say(evidence, decision, speedup)[0])
     prompts = count(len(speedup.prompt_gains), "prompt")
-    side = "above" if speedup.low > math.log(THRESHOLD) else "not above"
-    upper = "below" if speedup.high < math.log(WORTH) else "not below"
+    lower, upper = "above", "below"
+    if speedup.low <= math.log(THRESHOLD):
+        lower = "not above"
+    if speedup.high >= math.log(WORTH):
+        upper = "not below"
     found.append(
         f"the lower {LOW_BOUND} bound of the speed-up over {prompts} in {count(speedup.rounds, 'round')} is "
-        f"{_bound(speedup.low, THRESHOLD)}, {side} {times(THRESHOLD)}; the upper {HIGH_BOUND} bound is "
+        f"{_bound(speedup.low, THRESHOLD)}, {lower} {times(THRESHOLD)}; the upper {HIGH_BOUND} bound is "
         f"{_bound(speedup.high, WORTH)}, {upper} {times(WORTH)}"
     )
     if total:
@@ -195,8 +204,10 @@ def failed_alone(evidence: Evidence) -> list[str]:
     for gate in evidence.gates:
         ours, theirs = gate["baseline"], gate["speculative"]
         if gate["name"] in (JSON, TOOLS) and gate["word"] != FAILED and theirs.get("wrong") and not ours.get("wrong"):
-            first = f" ({theirs['examples'][0]})" if theirs["examples"] else ""
-            found.append(f"{gate['title']}: {theirs['said']} with speculation, {ours['said']} without{first}")
+            losses = f"{gate['title']}: {theirs['said']} with speculation, {ours['said']} without"
+            if theirs["examples"]:
+                losses += f" ({theirs['examples'][0]})"
+            found.append(losses)
     return found
 
 
@@ -217,7 +228,9 @@ def unchecked(evidence: Evidence) -> str:
     for temperature in sorted(temperatures):
         if words.get(SAMPLED if temperature else OUTPUTS) in nothing:
             blind.append(f"{temperature:g}")
-    return f"outputs not checked at {listing(blind)}" if blind else ""
+    if not blind:
+        return ""
+    return f"outputs not checked at {listing(blind)}"
 
 
 def worthless(evidence: Evidence) -> str:
@@ -290,11 +303,13 @@ def _slow_text(evidence: Evidence) -> str:
     speedup = evidence.measured.speedup
     if speedup is None:
         return ""
-    slow = [prompt for prompt in slowest_prompts(speedup) if prompt["gain"] < SLOWER]
-    if not slow:
+    named = []
+    for prompt in slowest_prompts(speedup):
+        if prompt["gain"] < SLOWER:
+            named.append(f"{prompt['prompt_id']} {times(prompt['gain'])}")
+    if not named:
         return ""
-    named = listing([f"{prompt['prompt_id']} {times(prompt['gain'])}" for prompt in slow])
-    return f"slower on {percent(slower_share(speedup))} of the prompts (the slowest: {named})"
+    return f"slower on {percent(slower_share(speedup))} of the prompts (the slowest: {listing(named)})"
 
 
 def _control_text(evidence: Evidence, decision: Decision) -> str:
@@ -328,11 +343,15 @@ def warnings_of(evidence: Evidence, decision: Decision) -> list[str]:
         *_other_work(results),
         *_polluted_elsewhere(evidence),
     ]
-    found += list(dict.fromkeys(str(note) for result in results.values() for note in result.get("notes") or []))
+    notes: list[str] = []
+    for result in results.values():
+        notes += map(str, result.get("notes") or [])
+    found += list(dict.fromkeys(notes))
     found += [*_repeated_prompts(evidence), *_unequal_outputs(evidence), *_slower_groups(evidence, decision)]
     if any(gate["name"] == WARM for gate in evidence.gates):
         lost = lost_prefix_cache(prefix_hits(results["baseline"]), prefix_hits(results["speculative"]))
-        found += [lost] if lost else []
+        if lost:
+            found.append(lost)
     if late := later_first_token(evidence.clock):
         found.append(late)
     found += [f"{finding['said']} ({finding['code']}); {finding['do']}" for finding in evidence.acceptance]
@@ -341,10 +360,14 @@ def warnings_of(evidence: Evidence, decision: Decision) -> list[str]:
 
 def _profile_warnings(evidence: Evidence) -> list[str]:
     resolved = evidence.resolved
-    marks = {"synthetic": resolved.get("synthetic"), "unpinned": resolved.get("unpinned")}
-    found = [f"{mark} profile: {why}" for mark, why in marks.items() if why]
-    own = tuple(f"{mark}:" for mark in MARKS)
-    found += [str(warning) for warning in resolved.get("warnings") or [] if not str(warning).startswith(own)]
+    found = []
+    for mark in MARKS:
+        if why := resolved.get(mark):
+            found.append(f"{mark} profile: {why}")
+    marked = tuple(f"{mark}:" for mark in MARKS)
+    for warning in resolved.get("warnings") or []:
+        if not str(warning).startswith(marked):
+            found.append(str(warning))
     for issue in resolved.get("known_issues") or []:
         # What is refused says so itself, or was not asked for in a measurement.
         if issue["effect"] != "refused":
@@ -373,9 +396,10 @@ def _other_work(results: Mapping[str, ArmResult]) -> list[str]:
             if isinstance(share, int | float):
                 shares.append(share)
         if shares and median(shares) > OTHER_CPU_PERCENT:
-            names = listing(busy_processes(result.get("machine"))[:5])
             taken = f"{arm}: other work took {median(shares):.0f} % of the machine's CPU while it was measured (median)"
-            found.append(f"{taken}: {names}" if names else taken)
+            if names := listing(busy_processes(result.get("machine"))[:5]):
+                taken += f": {names}"
+            found.append(taken)
     return found
 
 
@@ -402,9 +426,12 @@ def _repeated_prompts(evidence: Evidence) -> list[str]:
 
 def _unequal_outputs(evidence: Evidence) -> list[str]:
     both, again = evidence.figures["outputs"]["speculative"], evidence.figures["outputs"]["control"]
-    if not both or both["share"] >= (again["share"] if again else 1.0):
+    baseline_share, twice = 1.0, ""
+    if again:
+        baseline_share = again["share"]
+        twice = f", and in {percent(baseline_share)} when the baseline is asked twice"
+    if not both or both["share"] >= baseline_share:
         return []
-    twice = f", and in {percent(again['share'])} when the baseline is asked twice" if again else ""
     kinds, equal = listing(evidence.declared), percent(both["share"])
     return [f"outputs at temperature 0 on {kinds} are equal in {equal} of the pairs{twice}"]
 
@@ -415,4 +442,6 @@ def _slower_groups(evidence: Evidence, decision: Decision) -> list[str]:
         speedup = figures["speedup"]
         if decision.word == Word.PAYS and speedup and speedup["high"] < 1.0:
             slower.append(f"{group} ({times(speedup['gain'])})")
-    return [f"slower than the baseline on {listing(slower)}"] if slower else []
+    if not slower:
+        return []
+    return [f"slower than the baseline on {listing(slower)}"]

@@ -88,13 +88,17 @@ def judge_gates(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedP
     requests = requests_of(baseline), requests_of(speculative)
     found = [_named(OUTPUTS, OUTPUTS_RULE, judge_outputs(baseline, speculative))]
     # In the order in which a failure is told: what one answer shows is plainer than figures over all of them.
-    suites = [str(suite) for suite in (resolved.get("experiment") or {}).get("suites") or []]
-    advice = "" if "gates" in suites else "; the suite 'gates' has prompts that do"
+    advice = ""
+    if "gates" not in ((resolved.get("experiment") or {}).get("suites") or []):
+        advice = "; the suite 'gates' has prompts that do"
     for name, asked_for in _ASKED_FOR.items():
         ours, theirs = _states(requests[0], name), _states(requests[1], name)
         nothing = f"no prompt of the experiment asks for {asked_for}{advice}"
         found.append(_named(name, CHECKS_RULE, _judge_states(name, ours, theirs, nothing)))
-    again = {gate.get("again") for request in requests[0] if (gate := request.get("gate"))}
+    again = set()
+    for request in requests[0]:
+        if gate := request.get("gate"):
+            again.add(gate.get("again"))
     if WARM in again:
         judged = _judge_again(WARM, *requests)
         hits = {"baseline": prefix_hits(baseline), "speculative": prefix_hits(speculative)}
@@ -102,17 +106,22 @@ def judge_gates(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedP
     if STREAMS in again:
         found.append(_named(STREAMS, AGAIN_RULE, _judge_again(STREAMS, *requests)))
     if SLOTS in again:
-        # A result that is judged without its profile has no arm.
-        arm = (resolved.get("arms") or {}).get("baseline")
-        fit = arm.get("fit") if arm else None
-        slots = fit["sequences"] if fit else None
-        found.append(_named(SLOTS, SLOTS_RULE, judge_slots(baseline, speculative, slots)))
+        found.append(_named(SLOTS, SLOTS_RULE, judge_slots(baseline, speculative, _slots(resolved))))
     return [
         *found,
         _named(SCORES, SCORES_RULE, judge_scores(baseline, speculative)),
         _named(TEXTS, TEXTS_RULE, judge_texts(baseline, speculative)),
         _named(SAMPLED, SAMPLED_RULE, judge_sampled(baseline, speculative)),
     ]
+
+
+def _slots(resolved: ResolvedProfile) -> int | None:
+    """The slots of a server; None where a result is judged without its profile, or nothing was fitted."""
+    arm = (resolved.get("arms") or {}).get("baseline")
+    fit = arm and arm.get("fit")
+    if not fit:
+        return None
+    return fit["sequences"]
 
 
 def _named(name: str, rule: str, judged: JudgedArms) -> JudgedGate:
@@ -134,8 +143,10 @@ def _judge_again(name: Again, baseline: Sequence[Request], speculative: Sequence
 def _judge_states(name: str, ours: States, theirs: States, without: str) -> JudgedArms:
     """A gate by what each prompt is in the baseline and in the other arm; ``without`` says that none is."""
     both = [prompt for prompt in ours if prompt in theirs]
-    sides = _told(ours, both), _told(theirs, both)
-    word, said = (NOT_MEASURED, without) if not both else _word_of(name, ours, theirs, both, *sides)
+    sides = _side(ours, both), _side(theirs, both)
+    word, said = NOT_MEASURED, without
+    if both:
+        word, said = _word_of(name, ours, theirs, both, *sides)
     return {"word": word, "said": said, "baseline": sides[0], "speculative": sides[1]}
 
 
@@ -148,8 +159,12 @@ def _word_of(
         return NOT_MEASURED, f"{prompts}, and {FEWEST} are needed"
     if passed < FEWEST or 2 * passed < len(both):
         return NO_BASELINE, f"the baseline itself gets only {passed} of {prompts} right{_first(ours, both)}"
-    lost = [prompt for prompt in both if ours[prompt][0] == RIGHT and theirs[prompt][0] != RIGHT]
-    wrong = [prompt for prompt in lost if theirs[prompt][0] == WRONG]
+    lost, wrong = [], []
+    for prompt in both:
+        if ours[prompt][0] == RIGHT and theirs[prompt][0] != RIGHT:
+            lost.append(prompt)
+            if theirs[prompt][0] == WRONG:
+                wrong.append(prompt)
     # What both get right is neither lost nor won.
     won = kept - (passed - len(lost))
     flawless = not baseline["wrong"]
@@ -163,8 +178,9 @@ def _word_of(
     if nothing or (flawless and len(wrong) > LOST_TO_CHANCE) or sign_test(len(lost), won) < CHANCE:
         return FAILED, losses
     if why := _cannot_tell(len(lost), len(both), passed, kept, nothing_wrong=flawless):
-        cut = "; they were cut off or undecided, which a higher output length limit may settle"
-        return NOT_MEASURED, f"{losses}: {why}{cut if lost and not wrong else ''}"
+        if lost and not wrong:
+            why += "; they were cut off or undecided, which a higher output length limit may settle"
+        return NOT_MEASURED, f"{losses}: {why}"
     return PASSED, f"{speculative['said']}; the baseline {baseline['said']}"
 
 
@@ -185,7 +201,9 @@ def _cannot_tell(
 
 
 def _field(name: str) -> str:
-    return TITLES[name] if name == JSON else TITLES[name][0].lower() + TITLES[name][1:]
+    if name == JSON:
+        return TITLES[name]
+    return TITLES[name][0].lower() + TITLES[name][1:]
 
 
 def _states(requests: Iterable[Request], name: str) -> dict[Prompt, tuple[str, str]]:
@@ -199,13 +217,19 @@ def _states(requests: Iterable[Request], name: str) -> dict[Prompt, tuple[str, s
     return found
 
 
-def _told(states: States, prompts: Sequence[Prompt]) -> CheckedSide:
+def _side(states: States, prompts: Sequence[Prompt]) -> CheckedSide:
     """One side of a gate: how many of some prompts are right, and the first that are not."""
     counts = Counter(states[prompt][0] for prompt in prompts)
-    said = f"{counts[RIGHT]} of {count(len(prompts), 'prompt')} right" if prompts else "not asked"
+    said = "not asked"
+    if prompts:
+        said = f"{counts[RIGHT]} of {count(len(prompts), 'prompt')} right"
     if counts[OPEN]:
         said += f", {counts[OPEN]} cut off by the output length limit or undecided"
-    examples = [f"{prompt[1]}: {states[prompt][1]}" for prompt in prompts if states[prompt][0] != RIGHT]
+    examples = []
+    for prompt in prompts:
+        state, why = states[prompt]
+        if state != RIGHT:
+            examples.append(f"{prompt[1]}: {why}")
     return {**gate_side(said, len(prompts), examples), "wrong": counts[WRONG], "open": counts[OPEN]}
 
 

@@ -124,7 +124,9 @@ def level_verdict(level: float, good: Steps, rounds: Sequence[int], measured: Me
 
 def _shown(speedup: Speedup) -> Gain:
     """A level's speed-up as plain data; one round is enough for it, with what is known of starts beforehand."""
-    reach = CONFIDENCE if len(speedup.prompt_gains) >= FEWEST_PROMPTS else 0.0
+    reach = 0.0
+    if len(speedup.prompt_gains) >= FEWEST_PROMPTS:
+        reach = CONFIDENCE
     return {**speedup.as_dict(), "reach": reach}
 
 
@@ -132,7 +134,10 @@ def _throughput_ratio(good: Steps, rounds: Sequence[int]) -> float | None:
     """The output tokens a second of the speculative arm over the baseline's; None where one is unknown."""
     middles = []
     for arm in (SPECULATIVE, BASELINE):
-        known = [float(value) for number in rounds if (value := good[arm, number].get("output_throughput"))]
+        known = []
+        for number in rounds:
+            if throughput := good[arm, number].get("output_throughput"):
+                known.append(float(throughput))
         if not known:
             return None
         middles.append(median(known))

@@ -15,6 +15,7 @@ from .speedup import (
     SPECULATIVE,
     LogTimes,
     PromptKey,
+    Speedup,
     SumRatio,
     estimate_speedup,
     mean_ratio,
@@ -46,7 +47,10 @@ def by_round(requests: Iterable[Request], clock: Clock = measured_tpot) -> dict[
         if value is not None and value > 0:
             own = values.setdefault(asked_of(request), {})
             own.setdefault(request.get("round"), []).append(math.log(value))
-    return {prompt: {number: fmean(logs) for number, logs in own.items()} for prompt, own in values.items()}
+    means: dict[Asked, dict[int, float]] = {}
+    for prompt, rounds in values.items():
+        means[prompt] = {number: fmean(logs) for number, logs in rounds.items()}
+    return means
 
 
 def end_to_end_s(lengths: Mapping[tuple[str, str], int]) -> Clock:
@@ -59,8 +63,10 @@ def end_to_end_s(lengths: Mapping[tuple[str, str], int]) -> Clock:
         tpot_ms, ttft_ms = measured_tpot(request), request.get("ttft_ms")
         if tpot_ms is None:
             return None
+        if ttft_ms is None:
+            ttft_ms = tpot_ms
         length = lengths[str(request.get("group")), str(request.get("prompt_id"))]
-        return (float(tpot_ms if ttft_ms is None else ttft_ms) + (length - 1) * tpot_ms) / 1000
+        return (float(ttft_ms) + (length - 1) * tpot_ms) / 1000
 
     return seconds
 
@@ -87,24 +93,35 @@ def mean_by_prompt(requests: Iterable[Request], clock: Clock) -> dict[Asked, flo
 
 def measure(results: Mapping[str, ArmResult], groups: Sequence[str], *, together: bool) -> Measured:
     """What was measured of both arms over some groups; ``together``: they ran side by side."""
-    requests = {arm: in_groups(result, groups) for arm, result in results.items()}
-    log_tpot = {arm: by_round(own) for arm, own in requests.items()}
-    asked = rounds_in(log_tpot[BASELINE], log_tpot[SPECULATIVE])
-    kinds = {prompt: prompt[0] for prompt in asked}
-    clock = end_to_end_s(lengths_of([*requests[BASELINE], *requests[SPECULATIVE]]))
+    baseline, speculative = in_groups(results[BASELINE], groups), in_groups(results[SPECULATIVE], groups)
+    clock = end_to_end_s(lengths_of([*baseline, *speculative]))
+    ours, theirs = _by_temperature(baseline), _by_temperature(speculative)
     by_temperature: dict[float, SumRatio] = {}
-    for temperature in sorted({r["temperature"] for r in requests[BASELINE] if r.get("temperature") is not None}):
-        seconds = []
-        for arm in (BASELINE, SPECULATIVE):
-            chosen = [r for r in requests[arm] if r.get("temperature") == temperature]
-            seconds.append(mean_by_prompt(chosen, clock))
-        if part := sum_ratio(*seconds):
-            by_temperature[temperature] = part
+    for temperature in sorted(ours):
+        answers = theirs.get(temperature, [])
+        ratio = sum_ratio(mean_by_prompt(ours[temperature], clock), mean_by_prompt(answers, clock))
+        if ratio:
+            by_temperature[temperature] = ratio
     return Measured(
-        speedup=estimate_speedup(log_tpot[BASELINE], log_tpot[SPECULATIVE], kinds, together=together),
-        total=sum_ratio(mean_by_prompt(requests[BASELINE], clock), mean_by_prompt(requests[SPECULATIVE], clock)),
+        speedup=_estimate(by_round(baseline), by_round(speculative), together=together),
+        total=sum_ratio(mean_by_prompt(baseline, clock), mean_by_prompt(speculative, clock)),
         by_temperature=by_temperature,
     )
+
+
+def _estimate(baseline: LogTimes[Asked], speculative: LogTimes[Asked], *, together: bool = False) -> Speedup | None:
+    """The estimator over prompts that name their kind."""
+    kinds = {prompt: prompt[0] for prompt in baseline}
+    return estimate_speedup(baseline, speculative, kinds, together=together)
+
+
+def _by_temperature(requests: Iterable[Request]) -> dict[float, list[Request]]:
+    """Requests by their temperature, without those that tell none."""
+    found: dict[float, list[Request]] = {}
+    for request in requests:
+        if request.get("temperature") is not None:
+            found.setdefault(request["temperature"], []).append(request)
+    return found
 
 
 def paired(slower: Iterable[Request], faster: Iterable[Request], clock: Clock = measured_tpot) -> Gain | None:
@@ -113,7 +130,7 @@ def paired(slower: Iterable[Request], faster: Iterable[Request], clock: Clock = 
     One prompt alone has no interval.
     """
     one, two = by_round(slower, clock), by_round(faster, clock)
-    found = estimate_speedup(one, two, {prompt: prompt[0] for prompt in one})
+    found = _estimate(one, two)
     if found:
         return found.as_dict()
     alone = []
@@ -125,8 +142,8 @@ def paired(slower: Iterable[Request], faster: Iterable[Request], clock: Clock = 
 def control_of(result: ArmResult, groups: Sequence[str]) -> Control | None:
     """The baseline's odd rounds over its even ones, over some groups; None for one round."""
     log_tpot = by_round(in_groups(result, groups))
-    rounds = sorted({number for own in log_tpot.values() for number in own}, key=lambda value: (value is None, value))
-    return control_ratio(log_tpot, rounds)
+    rounds = set[int]().union(*log_tpot.values())
+    return control_ratio(log_tpot, sorted(rounds, key=lambda number: (number is None, number)))
 
 
 def control_ratio(log_tpot: LogTimes[PromptKey], rounds: Sequence[int]) -> Control | None:
@@ -137,11 +154,18 @@ def control_ratio(log_tpot: LogTimes[PromptKey], rounds: Sequence[int]) -> Contr
     odd, even = rounds[0::2], rounds[1::2]
     logs = []
     for own in log_tpot.values():
-        sides = [[own[number] for number in side if number in own] for side in (odd, even)]
-        if all(sides):
-            logs.append(fmean(sides[0]) - fmean(sides[1]))
+        in_odd = [own[number] for number in odd if number in own]
+        in_even = [own[number] for number in even if number in own]
+        if in_odd and in_even:
+            logs.append(fmean(in_odd) - fmean(in_even))
     found = mean_ratio(logs)
     if found is None:
         return None
-    named: list[int | list[int]] = [side[0] if len(side) == 1 else list(side) for side in (odd, even)]
-    return {**found, "rounds": named}
+    return {**found, "rounds": [_number_or_list(odd), _number_or_list(even)]}
+
+
+def _number_or_list(rounds: Sequence[int]) -> int | list[int]:
+    """The number of one round, or the list of several."""
+    if len(rounds) == 1:
+        return rounds[0]
+    return list(rounds)

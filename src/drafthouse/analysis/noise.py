@@ -51,12 +51,17 @@ def disturbances_of(
     if not ahead and speedup.high <= math.log(THRESHOLD):
         return []
     # The arm that has to be the slower one for the word to stand comes first.
-    arms = ("baseline", "speculative") if ahead else ("speculative", "baseline")
-    slowed, other = (results[arm] for arm in arms)
+    arms = ("baseline", "speculative")
+    if not ahead:
+        arms = ("speculative", "baseline")
+    slowed, other = results[arms[0]], results[arms[1]]
     found = []
-    taken, beside = (share_taken(_between(arm, declared), "other_cpu_percent") for arm in (slowed, other))
+    taken = share_taken(_between(slowed, declared), "other_cpu_percent")
+    beside = share_taken(_between(other, declared), "other_cpu_percent")
     if factor := _explains(math.exp(speedup.speedup), ahead, taken, beside):
-        busy = [name for result in results.values() for name in busy_processes(result.get("machine"))]
+        busy: list[str] = []
+        for result in results.values():
+            busy += busy_processes(result.get("machine"))
         names = list(dict.fromkeys(busy))
         who, do = "other work took", f"stop {listing(names[:3])}, or allow more rounds, and measure again"
         if share_taken(_between(slowed, declared), "cpu_steal_percent") > taken / 2:
@@ -68,12 +73,12 @@ def disturbances_of(
             f"can have shifted the speed-up by {times(factor)}"
         )
         found.append(Disturbance(what, do))
-    held, less_held = _throttled(slowed, declared), _throttled(other, declared)
-    lost = (1 - THROTTLED_CLOCK) * held, (1 - THROTTLED_CLOCK) * less_held
+    throttled, beside = _throttled(slowed, declared), _throttled(other, declared)
+    lost = (1 - THROTTLED_CLOCK) * throttled, (1 - THROTTLED_CLOCK) * beside
     if factor := _explains(math.exp(speedup.speedup), ahead, *lost):
         what = (
-            f"a GPU was throttled for heat or power for {100 * held:.0f} % of the time in {arms[0]}, which can have "
-            f"shifted the speed-up by {times(factor)}"
+            f"a GPU was throttled for heat or power for {100 * throttled:.0f} % of the time in {arms[0]}, which can "
+            f"have shifted the speed-up by {times(factor)}"
         )
         found.append(Disturbance(what, "check its cooling and its power limit, then measure again"))
     return found
@@ -82,30 +87,47 @@ def disturbances_of(
 def _explains(speedup: float, ahead: bool, lost: float, beside: float) -> float | None:
     """The factor by which the shares of speed that the arms lost can have moved the speed-up; None: it stands."""
     factor = (1 - beside) / (1 - lost)
-    explains = factor >= speedup if ahead else speedup <= THRESHOLD < speedup * factor
-    return factor if explains and factor >= LOADED else None
+    if factor < LOADED:
+        return None
+    if ahead and factor < speedup:
+        return None
+    if not ahead and not speedup <= THRESHOLD < speedup * factor:
+        return None
+    return factor
 
 
 def groups_of(result: ArmResult) -> list[GroupMachine]:
     """What the machine did around each group of an arm."""
-    machine = result.get("machine")
-    return (machine.get("groups") or []) if machine else []
+    return _groups_in(result.get("machine"))
+
+
+def _groups_in(machine: StepMachine | None) -> list[GroupMachine]:
+    if not machine:
+        return []
+    return machine.get("groups") or []
 
 
 def busy_processes(machine: StepMachine | None) -> list[str]:
     """The names of the processes, not ours, that were busy while an arm was measured."""
     names = []
-    for group in (machine.get("groups") or []) if machine else []:
-        between = group.get("between")
-        for process in (between.get("busy_processes") if between else None) or []:
+    for during in _during(_groups_in(machine)):
+        for process in during.get("busy_processes") or []:
             names.append(str(process.get("name")))
     return list(dict.fromkeys(names))
 
 
 def _between(result: ArmResult, declared: Sequence[str]) -> list[Between]:
     """What the machine did while the declared groups of an arm were measured."""
-    groups = [group for group in groups_of(result) if group.get("group") in declared]
-    return [between for group in groups if (between := group.get("between"))]
+    return _during(group for group in groups_of(result) if group.get("group") in declared)
+
+
+def _during(groups: Iterable[GroupMachine]) -> list[Between]:
+    """What the machine did while some groups were measured, where it was read."""
+    found = []
+    for group in groups:
+        if between := group.get("between"):
+            found.append(between)
+    return found
 
 
 Share = Literal["other_cpu_percent", "cpu_steal_percent"]
@@ -119,7 +141,9 @@ def share_taken(between: Sequence[Between], name: Share) -> float:
         hidden = seconds and own_s is not None and own_s < ENGINE_SEEN * seconds
         if isinstance(share, int | float) and not hidden:
             shares.append(min(share / 100, 0.95))
-    return median(shares) if shares else 0.0
+    if not shares:
+        return 0.0
+    return median(shares)
 
 
 def _throttled(result: ArmResult, declared: Sequence[str]) -> float:
@@ -132,13 +156,18 @@ def _throttled(result: ArmResult, declared: Sequence[str]) -> float:
     for group in groups_of(result):
         if group.get("group") not in declared:
             continue
-        seen = sampled.get((group.get("round"), group.get("group"))) or []
-        told = [share for gpu in seen if (share := gpu["throttled_share"]) is not None]
-        if not told and (after := group.get("after")):
-            told = [float(bool(gpu.get("throttled_by"))) for gpu in after.get("gpus") or []]
-        if told:
-            shares.append(max(told))
-    return fmean(shares) if shares else 0.0
+        of_gpus: list[float] = []
+        for gpu in sampled.get((group.get("round"), group.get("group"))) or []:
+            if gpu["throttled_share"] is not None:
+                of_gpus.append(gpu["throttled_share"])
+        after = group.get("after")
+        if after and not of_gpus:
+            of_gpus = [float(bool(gpu.get("throttled_by"))) for gpu in after.get("gpus") or []]
+        if of_gpus:
+            shares.append(max(of_gpus))
+    if not shares:
+        return 0.0
+    return fmean(shares)
 
 
 # --- one step ---------------------------------------------------------------------------------------
@@ -146,8 +175,7 @@ def _throttled(result: ArmResult, declared: Sequence[str]) -> float:
 
 def disturbance_of(measured: StepResult) -> str | None:
     """What disturbed a step, in words: another job on the CPU, or a throttled GPU; None where nothing did."""
-    between = [during for group in measured["machine"]["groups"] if (during := group.get("between"))]
-    taken = share_taken(between, "other_cpu_percent")
+    taken = share_taken(_during(measured["machine"]["groups"]), "other_cpu_percent")
     if 100 * taken > OTHER_CPU_PERCENT:
         names = listing(busy_processes(measured["machine"])[:3]) or "other work"
         return f"{names} took {100 * taken:.0f} % of the CPU"

@@ -20,7 +20,7 @@ from ..bench.result_types import ArmResult, Request
 from ..bench.samples import requests_of, whole_prompt
 from ..bench.stats import median
 from ..core.format import count, listing
-from .answered import LOST_CHANCE, answers_lost, is_answered, thought_of, whole_text
+from .answered import LOST_CHANCE, answers_lost, first_difference, is_answered, thought_of, whole_text
 from .paired_tests import binomial_tail, losses_chance
 from .verdict_types import EqualOutputs, EqualSide, FirstDifference, JudgedArms, not_measured
 
@@ -80,8 +80,11 @@ def pair_outputs(one: Iterable[Request], two: Iterable[Request]) -> list[OutputP
 
 def greedy(requests: Iterable[Request]) -> list[Request]:
     """The whole answers at temperature 0; other people's files may have no text of them."""
-    whole = [r for r in requests if r.get("status") == "ok" and r.get("temperature") == 0]
-    return [r for r in whole if r.get("text", "") is not None]
+    found = []
+    for request in requests:
+        if request.get("status") == "ok" and request.get("temperature") == 0 and request.get("text", "") is not None:
+            found.append(request)
+    return found
 
 
 def _key(request: Request) -> tuple[Any, str, Any]:
@@ -91,7 +94,7 @@ def _key(request: Request) -> tuple[Any, str, Any]:
 def _pair(first: Request, second: Request) -> OutputPair:
     before, after = whole_text(first), whole_text(second)
     shorter = min(len(before), len(after))
-    at = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), shorter)
+    at = first_difference(before, after)
     thoughts = len(thought_of(first)), len(thought_of(second))
     # The same words as a thought and as an answer are not the same: they differ where the first begins to answer.
     split = thoughts[0] != thoughts[1] and at > min(thoughts)
@@ -125,8 +128,10 @@ def tokens_before(request: Request, character: int, characters: int) -> tuple[in
     pieces = [int(size) for size in request.get("pieces") or []]
     if pieces and sum(pieces) == characters and len(pieces) >= PIECES_A_TOKEN * tokens:
         return sum(end <= character for end in accumulate(pieces)), max(tokens, len(pieces)), True
+    if not characters:
+        return 0, tokens, False
     tokens = tokens or characters
-    return (min(tokens, tokens * character // characters) if characters else 0), tokens, False
+    return min(tokens, tokens * character // characters), tokens, False
 
 
 def compare_outputs(one: Iterable[Request], two: Iterable[Request]) -> EqualOutputs | None:
@@ -156,7 +161,9 @@ def compare_outputs(one: Iterable[Request], two: Iterable[Request]) -> EqualOutp
 
 
 def _middle(places: Sequence[int]) -> float | None:
-    return median(places) if places else None
+    if not places:
+        return None
+    return median(places)
 
 
 # --- the gate -------------------------------------------------------------------------------------
@@ -238,9 +245,12 @@ def too_early(
         return None
     _, place, differing = worst
     explained = (1.0 - (1.0 - 1.0 / tolerated_tokens) ** place) * len(pairs)
+    tokens = "token"
+    if place > 1:
+        tokens = count(place, "token")
     return (
         f"{differing} of {count(len(pairs), 'prompt')} get another answer at temperature 0 within the first "
-        f"{'token' if place == 1 else count(place, 'token')}, where numerics explain about {explained:.1f}"
+        f"{tokens}, where numerics explain about {explained:.1f}"
     )
 
 
@@ -275,11 +285,13 @@ def _first_pairs(pairs: Iterable[OutputPair]) -> list[OutputPair]:
 def _side(pairs: Sequence[OutputPair]) -> EqualSide:
     """One side of the gate: how many answers are equal, and where the others first differ."""
     differing = sorted((pair for pair in pairs if not pair.equal), key=lambda pair: pair.token)
-    earliest = [
-        f"{pair.prompt_id}, round {pair.round}: token {pair.token + 1} of {pair.tokens}" for pair in differing[:3]
-    ]
+    earliest = []
+    for pair in differing[:3]:
+        earliest.append(f"{pair.prompt_id}, round {pair.round}: token {pair.token + 1} of {pair.tokens}")
     middle = _middle([pair.token for pair in differing])
-    said = f"{len(pairs) - len(differing)} of {len(pairs)} equal" if pairs else "not asked twice"
+    said = "not asked twice"
+    if pairs:
+        said = f"{len(pairs) - len(differing)} of {len(pairs)} equal"
     if middle is not None:
         said += f", the others first differ after {middle:.0f} tokens (median)"
     return {

@@ -16,7 +16,7 @@ import numpy as np
 from ..bench.result_types import ArmResult, Request
 from ..bench.samples import whole_answers, whole_prompt
 from ..core.format import count
-from .answered import whole_text
+from .answered import first_difference, whole_text
 from .paired_tests import binomial_tail, losses_chance, sign_test
 from .verdict_types import GateSide, JudgedArms, gate_side, not_measured
 
@@ -64,13 +64,15 @@ def judge_sampled(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
     repeats = _repeats(baseline), _repeats(speculative)
     sides = _side(before, len(shared), repeats[0]), _side(after, len(shared), repeats[1])
     changes = [theirs[prompt] - ours[prompt] for prompt in shared]
-    wrong = _other_lengths(changes, after / before) or _repeats_more(*repeats)
-    return {
-        "word": "failed" if wrong else "passed",
-        "said": wrong or f"{sides[1]['said']}; the baseline: {sides[0]['said']}",
+    answer: JudgedArms = {
+        "word": "passed",
+        "said": f"{sides[1]['said']}; the baseline: {sides[0]['said']}",
         "baseline": sides[0],
         "speculative": sides[1],
     }
+    if wrong := _other_lengths(changes, after / before) or _repeats_more(*repeats):
+        return {**answer, "word": "failed", "said": wrong}
+    return answer
 
 
 def _other_lengths(changes: Sequence[float], ratio: float) -> str:
@@ -79,10 +81,12 @@ def _other_lengths(changes: Sequence[float], ratio: float) -> str:
     # Two sides of the lengths and one of the repetition share the rate.
     if sign_test(max(longer, shorter), min(longer, shorter)) >= CHANCE / 4 or abs(ratio - 1) <= LENGTH_SHARE:
         return ""
-    word, number = ("longer", longer) if longer > shorter else ("shorter", shorter)
+    word = "shorter"
+    if longer > shorter:
+        word = "longer"
     return (
-        f"above temperature 0 the answers to {number} of {count(len(changes), 'prompt')} are {word} than the "
-        f"baseline's, {ratio:.2f} times as much text in all"
+        f"above temperature 0 the answers to {max(longer, shorter)} of {count(len(changes), 'prompt')} are {word} than "
+        f"the baseline's, {ratio:.2f} times as much text in all"
     )
 
 
@@ -93,9 +97,9 @@ def _repeats_more(ours: Repeats, theirs: Repeats) -> str:
     share of the answers that parted is binomial, with its share of the places.
     """
     both = [answer for answer in ours if answer in theirs]
-    # A row for each answer, a column for each arm.
-    whole = np.array([(ours[answer].whole, theirs[answer].whole) for answer in both], dtype=bool).reshape(-1, 2)
-    places = np.array([(ours[answer].places, theirs[answer].places) for answer in both]).reshape(-1, 2)
+    # A row for each answer, a column for each arm: whether it is a repeat, and its places.
+    by_answer = np.array([(ours[answer], theirs[answer]) for answer in both], dtype=int).reshape(-1, 2, 2)
+    whole, places = by_answer[:, :, 0] > 0, by_answer[:, :, 1]
     lost, won = int((whole[:, 1] > whole[:, 0]).sum()), int((whole[:, 0] > whole[:, 1]).sum())
     chance = losses_chance(lost, won, len(both))
     if chance > FEW_CHANCE:
@@ -141,18 +145,12 @@ def _repeats(result: ArmResult) -> dict[tuple[Prompt, int], Repeat]:
         prompt, text = _prompt(request), whole_text(request)
         known = earlier.setdefault(prompt, [])
         if _temperature(request) > 0 and known and text:
-            found[prompt, numbers[prompt]] = Repeat(text in known, max(_places(text, one) for one in known))
+            # It could have parted at each of these characters, or by going on where the earlier answer ends.
+            places = max(first_difference(text, earlier_text) for earlier_text in known) + 1
+            found[prompt, numbers[prompt]] = Repeat(text in known, places)
             numbers[prompt] += 1
         known.append(text)
     return found
-
-
-def _places(text: str, earlier: str) -> int:
-    """The places at which a text could have parted from an earlier one: up to where it does, or to its end."""
-    for place, (one, two) in enumerate(zip(text, earlier, strict=False)):
-        if one != two:
-            return place + 1
-    return min(len(text), len(earlier)) + 1
 
 
 def _side(characters: float, prompts: int, repeats: Repeats) -> GateSide:

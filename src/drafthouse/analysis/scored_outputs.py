@@ -7,8 +7,9 @@ in bf16 two tokens may be level, and the kernels of a prefill round otherwise th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -44,6 +45,9 @@ RULE = (
 )
 
 
+Arm = Literal["baseline", "speculative"]
+
+
 @dataclass(frozen=True)
 class Pair:
     """One draw: the scores of both arms' answers to a prompt; at temperature 0 over all of its rounds."""
@@ -56,12 +60,22 @@ class Pair:
     @property
     def ours(self) -> float:
         """The mean log-probability a token of the baseline's answers, in nats."""
-        return fmean(row["mean_logprob"] for row in self.baseline)
+        return _mean_logprob(self.baseline)
 
     @property
     def theirs(self) -> float:
-        """The same of the speculative arm's."""
-        return fmean(row["mean_logprob"] for row in self.speculative)
+        """The mean log-probability a token of the speculative arm's answers, in nats."""
+        return _mean_logprob(self.speculative)
+
+    def of(self, arm: Arm) -> list[ScoredAnswer]:
+        """The scores of one arm's answers."""
+        if arm == "baseline":
+            return self.baseline
+        return self.speculative
+
+
+def _mean_logprob(answers: Sequence[ScoredAnswer]) -> float:
+    return fmean(answer["mean_logprob"] for answer in answers)
 
 
 def judge_scores(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
@@ -72,12 +86,12 @@ def judge_scores(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
         why = (scoring and scoring.get("why")) or "this engine cannot score text, or no text was kept to score"
         return not_measured(why, "not scored")
     greedy = pairs.get(0.0, [])
-    epsilon = max(EPSILON, OWN_GAPS * _worst([row for pair in greedy for row in pair.baseline]))
+    epsilon = max(EPSILON, OWN_GAPS * _worst(_scores(greedy, "baseline")))
     chance = CHANCE / (1 + len(pairs) * 2)
-    wrong = _other_text([pair for own in pairs.values() for pair in own], chance) + _unlikely(greedy, epsilon)
+    wrong = _other_text(list(chain.from_iterable(pairs.values())), chance) + _unlikely(greedy, epsilon)
     for temperature, own in pairs.items():
         wrong += _worse(own, temperature, chance)
-    sides = _told(pairs, "baseline", epsilon), _told(pairs, "speculative", epsilon)
+    sides = _side(pairs, "baseline", epsilon), _side(pairs, "speculative", epsilon)
     answer: JudgedArms = {
         "baseline": sides[0],
         "speculative": sides[1],
@@ -99,8 +113,12 @@ def _scoring_text(scoring: ScoringTotal | None) -> str:
     if not scoring:
         return ""
     seconds, left = scoring.get("seconds"), scoring.get("left")
-    took = f"; scoring took {seconds:.0f} s" if seconds is not None else ""
-    return took + (f"; {count(left, 'answer')} left unscored ({scoring['why']})" if left else "")
+    text = ""
+    if seconds is not None:
+        text += f"; scoring took {seconds:.0f} s"
+    if left:
+        text += f"; {count(left, 'answer')} left unscored ({scoring['why']})"
+    return text
 
 
 def _pairs(baseline: Sequence[ScoredAnswer], speculative: Sequence[ScoredAnswer]) -> dict[float, list[Pair]]:
@@ -122,7 +140,7 @@ def _other_text(pairs: Sequence[Pair], chance: float) -> list[str]:
     """A sentence where texts are not what their token ids say, and the baseline's are."""
     lost, won = [], 0
     for pair in pairs:
-        ours, theirs = (any(row["same_text"] is False for row in rows) for rows in (pair.baseline, pair.speculative))
+        ours, theirs = _has_other_text(pair.baseline), _has_other_text(pair.speculative)
         if theirs and not ours:
             lost.append(pair)
         won += ours and not theirs
@@ -132,6 +150,10 @@ def _other_text(pairs: Sequence[Pair], chance: float) -> list[str]:
         f"in {len(lost)} of {count(len(pairs), 'answer')} the text does not match its token ids "
         f"(first {lost[0].prompt_id})"
     ]
+
+
+def _has_other_text(answers: Sequence[ScoredAnswer]) -> bool:
+    return any(answer["same_text"] is False for answer in answers)
 
 
 def _unlikely(pairs: Sequence[Pair], epsilon: float) -> list[str]:
@@ -157,10 +179,10 @@ def _worse(pairs: Sequence[Pair], temperature: float, chance: float) -> list[str
         won += pair.ours < least <= pair.theirs
     if min(flip_test(drops), losses_chance(lost, won, len(pairs))) >= chance:
         return []
+    ours, theirs = fmean(pair.ours for pair in pairs), fmean(pair.theirs for pair in pairs)
     return [
         f"at temperature {temperature:g} the baseline gives the speculative arm's answers a mean log-probability of "
-        f"{fmean(pair.theirs for pair in pairs):.2f} per token, and its own {fmean(pair.ours for pair in pairs):.2f} "
-        f"({count(len(pairs), 'pair')} of answers)"
+        f"{theirs:.2f} per token, and its own {ours:.2f} ({count(len(pairs), 'pair')} of answers)"
     ]
 
 
@@ -170,28 +192,38 @@ def _least_likely(pairs: Sequence[Pair], pair: Pair) -> float:
     That is, below the least of them by more than that is below their median: one prompt is always the hardest.
     """
     others = [one.ours for one in pairs if (one.group, one.prompt_id) != (pair.group, pair.prompt_id)]
-    return 2 * min(others) - median(others) - MARGIN if others else -math.inf
+    if not others:
+        return -math.inf
+    return 2 * min(others) - median(others) - MARGIN
 
 
 def _worst(rows: Sequence[ScoredAnswer]) -> float:
     return max((float(row["worst"]) for row in rows), default=0.0)
 
 
-def _told(pairs: Mapping[float, Sequence[Pair]], arm: Literal["baseline", "speculative"], epsilon: float) -> GateSide:
+def _scores(pairs: Iterable[Pair], arm: Arm) -> list[ScoredAnswer]:
+    """The scores of one arm's answers, over some draws."""
+    return list(chain.from_iterable(pair.of(arm) for pair in pairs))
+
+
+def _side(pairs: Mapping[float, Sequence[Pair]], arm: Arm, epsilon: float) -> GateSide:
     """One side of the gate: how its answers were scored, at each temperature."""
-    said, examples, total = [], [], 0
-    for temperature, of_temperature in pairs.items():
-        rows = [row for pair in of_temperature for row in (pair.baseline if arm == "baseline" else pair.speculative)]
-        total += len(rows)
+    parts, examples, total = [], [], 0
+    for temperature, draws in pairs.items():
+        answers = _scores(draws, arm)
+        total += len(answers)
         if temperature:
-            mean = fmean(row["mean_logprob"] for row in rows)
-            said.append(f"{mean:.2f} nats per token at {temperature:g} over {count(len(rows), 'answer')}")
+            mean = _mean_logprob(answers)
+            parts.append(f"{mean:.2f} nats per token at {temperature:g} over {count(len(answers), 'answer')}")
             continue
-        misses, tokens = sum(row["misses"] for row in rows), sum(row["tokens"] for row in rows)
-        said.append(
+        misses = tokens = 0
+        for answer in answers:
+            misses += answer["misses"]
+            tokens += answer["tokens"]
+            if answer["worst"] > epsilon:
+                examples.append(f"{answer['prompt_id']}, round {answer['round']}: worst by {answer['worst']:.1f}")
+        parts.append(
             f"{misses} of {tokens:,} tokens at temperature 0 are not the target's own choice, the worst by "
-            f"{_worst(rows):.2f} nats ({epsilon:.2g} are allowed)"
+            f"{_worst(answers):.2f} nats ({epsilon:.2g} are allowed)"
         )
-        bad = [row for row in rows if row["worst"] > epsilon]
-        examples += [f"{row['prompt_id']}, round {row['round']}: worst by {row['worst']:.1f}" for row in bad]
-    return gate_side(listing(said), total, examples)
+    return gate_side(listing(parts), total, examples)

@@ -76,12 +76,14 @@ class StartEffects:
     @property
     def apart(self) -> tuple[float, str]:
         """The furthest that two starts of one arm lie apart, as a ratio, and the arm."""
-        spans = {arm: max(levels.values()) - min(levels.values()) for arm, levels in self.effects.items() if levels}
-        if not spans:
-            return 1.0, BASELINE
-        arm = max(spans, key=lambda name: spans[name])
-        # Half a difference of two starts varies by 1 / sqrt(2) of what one start does.
-        return math.exp(spans[arm] * (math.sqrt(2.0) if self.together else 1.0)), arm
+        widest, arm = 0.0, BASELINE
+        for name, levels in self.effects.items():
+            if levels and max(levels.values()) - min(levels.values()) > widest:
+                widest, arm = max(levels.values()) - min(levels.values()), name
+        if self.together:
+            # Half a difference of two starts varies by 1 / sqrt(2) of what one start does.
+            widest *= math.sqrt(2.0)
+        return math.exp(widest), arm
 
 
 @dataclass(frozen=True)
@@ -129,9 +131,9 @@ def rounds_in(baseline: LogTimes[PromptKey], speculative: LogTimes[PromptKey]) -
     """The rounds in which both arms answered a prompt, by prompt, in order; without those that have none."""
     found: dict[PromptKey, list[int]] = {}
     for prompt, rounds in baseline.items():
-        shared = sorted(number for number in rounds if number in speculative.get(prompt, {}))
+        shared = rounds.keys() & speculative.get(prompt, {}).keys()
         if shared:
-            found[prompt] = shared
+            found[prompt] = sorted(shared)
     return found
 
 
@@ -150,18 +152,25 @@ def estimate_speedup(
     asked = rounds_in(baseline, speculative)
     if len(asked) < 2:
         return None
-    rounds = sorted({number for own in asked.values() for number in own})
-    anchors = [prompt for prompt, own in asked.items() if len(own) == len(rounds)] if len(rounds) > 1 else []
+    rounds = sorted(set[int]().union(*asked.values()))
+    anchors: list[PromptKey] = []
+    if len(rounds) > 1:
+        anchors = [prompt for prompt, own in asked.items() if len(own) == len(rounds)]
     starts = start_effects(baseline, speculative, anchors, rounds, together=together)
     gains = prompt_gains(baseline, speculative, asked, set(anchors), starts)
     by_kind = _grouped(gains, kinds)
     number = len(by_kind)
-    means = {kind: sum(gains[prompt] for prompt in own) / len(own) for kind, own in by_kind.items()}
+    means: dict[str, float] = {}
+    # The variance that each kind adds to the estimate, with its degrees of freedom.
     parts: list[tuple[float, int]] = []
-    for kind, own in by_kind.items():
-        squares = sum((gains[prompt] - means[kind]) ** 2 for prompt in own)
-        parts.append((squares / (len(own) - 1) / len(own) / number**2, len(own) - 1))
-    from_prompts = sum(part for part, _ in parts)
+    from_prompts = 0.0
+    for kind, prompts in by_kind.items():
+        own_gains = [gains[prompt] for prompt in prompts]
+        size, freedom_of_kind = len(own_gains), len(own_gains) - 1
+        means[kind] = sum(own_gains) / size
+        variance = sum((gain - means[kind]) ** 2 for gain in own_gains) / freedom_of_kind
+        parts.append((variance / size / number**2, freedom_of_kind))
+        from_prompts += parts[-1][0]
     from_starts = _from_starts(by_kind, asked, rounds, starts)
     freedom = _satterthwaite([*parts, (from_starts, starts.freedom)])
     speedup = sum(means.values()) / number
@@ -203,22 +212,24 @@ def start_effects(
         # Half of the difference in either arm: its variance over both is that of one start, from one degree a round.
         half = (levels[0] - levels[1]) / 2
         levels, freedom = [half, -half], len(rounds) - 1
-    effects = [one.mean(axis=1) - one.mean() for one in levels]
-    squares = 0.0
-    for one in levels:
-        residuals = one - one.mean(axis=0) - one.mean(axis=1)[:, None] + one.mean()
-        squares += float((residuals**2).sum())
-    # One anchor shows no noise of its own: all that its steps differ by counts as the starts'.
-    noise = squares / (freedom * (len(anchors) - 1)) if len(anchors) > 1 else 0.0
+    by_arm: dict[str, dict[int, float]] = {}
+    residual_squares = effect_squares = 0.0
+    for arm_name, level in zip((BASELINE, SPECULATIVE), levels, strict=True):
+        effects = level.mean(axis=1) - level.mean()
+        residuals = level - level.mean(axis=0) - level.mean(axis=1)[:, None] + level.mean()
+        effect_squares += float((effects**2).sum())
+        residual_squares += float((residuals**2).sum())
+        by_arm[arm_name] = dict(zip(rounds, effects.tolist(), strict=True))
+    noise = 0.0
+    if len(anchors) > 1:
+        # One anchor shows no noise of its own: all that its steps differ by counts as the starts'.
+        noise = residual_squares / (freedom * (len(anchors) - 1))
     anchor_noise = noise / len(anchors)
-    pooled = sum(float((one**2).sum()) for one in effects) + PRIOR_FREEDOM * (PRIOR_SD**2 + anchor_noise)
+    pooled = effect_squares + PRIOR_FREEDOM * (PRIOR_SD**2 + anchor_noise)
     all_freedom = freedom + PRIOR_FREEDOM
     # Never below the prior's own share of it.
     variance = max(pooled / all_freedom - anchor_noise, PRIOR_FREEDOM * PRIOR_SD**2 / all_freedom)
-    by_arm = {
-        arm: dict(zip(rounds, one.tolist(), strict=True))
-        for arm, one in zip((BASELINE, SPECULATIVE), effects, strict=True)
-    }
+
     return StartEffects(variance, all_freedom, anchor_noise, by_arm, together)
 
 
@@ -298,12 +309,13 @@ def sum_ratio(baseline: Mapping[PromptKey, float], speculative: Mapping[PromptKe
     both = [prompt for prompt in baseline if prompt in speculative]
     if not both:
         return None
-    one = np.array([baseline[prompt] for prompt in both])
-    two = np.array([speculative[prompt] for prompt in both])
-    ratio = math.log(float(one.mean()) / float(two.mean()))
+    baseline_s = np.array([baseline[prompt] for prompt in both])
+    speculative_s = np.array([speculative[prompt] for prompt in both])
+    ratio = math.log(float(baseline_s.mean()) / float(speculative_s.mean()))
     if len(both) < 2:
         return SumRatio(ratio, 0.0)
-    spread = float(((one / one.mean() - two / two.mean()) ** 2).sum())
+    relative = baseline_s / baseline_s.mean() - speculative_s / speculative_s.mean()
+    spread = float((relative**2).sum())
     return SumRatio(ratio, spread / (len(both) - 1) / len(both))
 
 

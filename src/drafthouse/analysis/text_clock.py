@@ -25,7 +25,8 @@ FEWEST = 6
 
 def usage_against_text(results: Mapping[str, ArmResult], groups: Sequence[str]) -> list[str]:
     """A sentence where usage and the text contradict each other between the arms, nothing otherwise."""
-    baseline, speculative = (_with_text(in_groups(results[arm], groups)) for arm in (BASELINE, SPECULATIVE))
+    baseline = _with_text(in_groups(results[BASELINE], groups))
+    speculative = _with_text(in_groups(results[SPECULATIVE], groups))
     one, two = bytes_per_token(baseline), bytes_per_token(speculative)
     logs = [math.log(two[prompt] / one[prompt]) for prompt in one if prompt in two]
     if len(logs) < FEWEST:
@@ -35,7 +36,9 @@ def usage_against_text(results: Mapping[str, ArmResult], groups: Sequence[str]) 
         return []
     # As they were measured, at their own lengths.
     wall = sum_ratio(mean_by_prompt(baseline, _seconds), mean_by_prompt(speculative, _seconds))
-    took = f"; its answers took {times(math.exp(-wall.ratio))} the baseline's seconds in sum" if wall else ""
+    took = ""
+    if wall:
+        took = f"; its answers took {times(math.exp(-wall.ratio))} the baseline's seconds in sum"
     return [
         f"usage and the text disagree: over {count(len(logs), 'prompt')} the speculative arm has "
         f"{times(ratio['gain'])} as many bytes of text for each token that its server counts as the baseline{took}"

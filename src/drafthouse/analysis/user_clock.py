@@ -37,7 +37,9 @@ def user_clock(results: Mapping[str, ArmResult], groups: Sequence[str]) -> UserC
 
     def end_to_end_ms(request: Request) -> float | None:
         seconds = end_to_end(request)
-        return None if seconds is None else 1000 * seconds
+        if seconds is None:
+            return None
+        return 1000 * seconds
 
     return {
         "output_tokens": median(lengths.values()) if lengths else None,
@@ -86,8 +88,12 @@ def _middle(requests: Sequence[Request], clock: Clock) -> float | None:
         value = clock(request)
         if value is not None:
             by_prompt.setdefault((*asked_of(request), str(request.get("group"))), []).append(float(value))
-    return float(median(median(values) for values in by_prompt.values())) if by_prompt else None
+    if not by_prompt:
+        return None
+    return float(median(map(median, by_prompt.values())))
 
 
 def _figure(value: float | None) -> str:
-    return number(value) if value is None or value < 100 else whole(value)
+    if value is None or value < 100:
+        return number(value)
+    return whole(value)

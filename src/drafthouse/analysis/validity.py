@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..bench.result_types import ArmResult
+from ..bench.result_types import ArmResult, Request
 from ..bench.samples import disturbances, gave_nothing, measured_tpot, requests_of
 from ..core.format import count, listing
 from ..profiles.planned_types import PlannedExperiment
@@ -25,11 +25,12 @@ Pair = tuple[Any, Any, Any]
 
 def wrong_schema(results: Mapping[str, ArmResult]) -> list[str]:
     """A sentence for each result of another schema."""
-    return [
-        f"{arm} has the schema {result.get('schema')!r}, and this program reads {RESULT_SCHEMA!r}"
-        for arm, result in results.items()
-        if result.get("schema") != RESULT_SCHEMA
-    ]
+    found = []
+    for arm, result in results.items():
+        schema = result.get("schema")
+        if schema != RESULT_SCHEMA:
+            found.append(f"{arm} has the schema {schema!r}, and this program reads {RESULT_SCHEMA!r}")
+    return found
 
 
 def broken_answers(results: Mapping[str, ArmResult]) -> list[str]:
@@ -42,17 +43,17 @@ def broken_answers(results: Mapping[str, ArmResult]) -> list[str]:
         if not requests:
             found.append(f"{arm} has no requests")
         for status, words in BROKEN.items():
-            judged = [r for r in requests if r.get("status") == status and gave_nothing(r)]
-            hits = [r for r in requests if r.get("status") == status and not gave_nothing(r)]
+            # The gates judge what gave nothing; what is left is broken.
+            judged, broken = 0, []
+            for request in requests:
+                if request.get("status") == status and gave_nothing(request):
+                    judged += 1
+                elif request.get("status") == status:
+                    broken.append(request)
             counted = result.get(status)
-            if hits:
-                first = hits[0]
-                why = f": {str(first['error'])[:160]}" if first.get("error") else ""
-                found.append(
-                    f"{arm}: {len(hits)} of {count(len(requests), 'request')} {words} "
-                    f"(first {first.get('prompt_id')}, round {first.get('round')}{why})"
-                )
-            elif isinstance(counted, int) and counted > len(judged):
+            if broken:
+                found.append(f"{arm}: {len(broken)} of {count(len(requests), 'request')} {words} ({_first(broken[0])})")
+            elif isinstance(counted, int) and counted > judged:
                 summary = f"its summary counts {count(counted, 'request')} {words}"
                 found.append(f"{arm}: {summary}, but its requests show none")
         strange = sorted({str(r.get("status")) for r in requests} - {"ok", *BROKEN})
@@ -61,14 +62,29 @@ def broken_answers(results: Mapping[str, ArmResult]) -> list[str]:
     return found
 
 
+def _first(request: Request) -> str:
+    """The first broken request of its sort, with its error."""
+    place = f"first {request.get('prompt_id')}, round {request.get('round')}"
+    if not request.get("error"):
+        return place
+    return f"{place}: {str(request['error'])[:160]}"
+
+
+def first_names(names: Sequence[str], most: int = 3) -> str:
+    """The first of some names, and an ellipsis where there are more: ``a, b, c, …``."""
+    if len(names) > most:
+        names = [*names[:most], "…"]
+    return ", ".join(names)
+
+
 def polluted_groups(results: Mapping[str, ArmResult], declared: Sequence[str]) -> list[str]:
     """A sentence for each declared group that something else disturbed: its times are not the arm's own."""
-    return [
-        f"{arm}: {group} is polluted in round {number}: {said}"
-        for arm, result in results.items()
-        for group, number, said in disturbances(result)
-        if group in declared
-    ]
+    found = []
+    for arm, result in results.items():
+        for group, number, why in disturbances(result):
+            if group in declared:
+                found.append(f"{arm}: {group} is polluted in round {number}: {why}")
+    return found
 
 
 def missing_pairs(
@@ -79,25 +95,25 @@ def missing_pairs(
 ) -> list[str]:
     """Where a request of one arm has no partner in the other."""
     found: list[str] = []
-    requests = [request for result in results.values() for request in requests_of(result)]
-    measured = {str(request.get("kind")) for request in requests if str(request.get("group")) in declared}
+    keys: dict[str, list[Pair]] = {}
+    measured: set[str] = set()
+    for arm, result in results.items():
+        keys[arm] = []
+        for request in requests_of(result):
+            keys[arm].append((request.get("round"), request.get("group"), request.get("prompt_id")))
+            if str(request.get("group")) in declared:
+                measured.add(str(request.get("kind")))
     absent = [str(kind) for kind in experiment.get("kinds") or [] if str(kind) not in measured]
     if absent:
         found.append(
             f"the profile declares {listing(absent)}, but the results have only {listing(list(present)) or 'nothing'}"
         )
-    keys: dict[str, list[Pair]] = {
-        arm: [(r.get("round"), r.get("group"), r.get("prompt_id")) for r in requests_of(result)]
-        for arm, result in results.items()
-    }
+
     one, two = set(keys["baseline"]), set(keys["speculative"])
     for arm, alone in (("speculative", one - two), ("baseline", two - one)):
         if alone:
             names = sorted(f"{key[2]} in round {key[0]}" for key in alone)
-            found.append(
-                f"{count(len(alone), 'pair')} missing: {arm} has no request for {', '.join(names[:3])}"
-                + (", …" if len(names) > 3 else "")
-            )
+            found.append(f"{count(len(alone), 'pair')} missing: {arm} has no request for {first_names(names)}")
     for arm, seen in keys.items():
         if len(set(seen)) < len(seen):
             found.append(

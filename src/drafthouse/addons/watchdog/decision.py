@@ -20,7 +20,6 @@ Time is a clock that only the caller moves on, in seconds: a wall clock that is 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -119,9 +118,11 @@ def memory_of(data: Any) -> Memory:
     if data["phase"] not in PHASES:
         raise ValueError(f"no phase {data['phase']!r}")
     windows = tuple((float(at), as_declared(Window(**window))) for at, window in data["windows"])
-    seen = tuple(float(value) for value in data["seen"]) if data["seen"] else None
-    if seen is not None and len(seen) != 3:
-        raise ValueError("no last traffic")
+    seen = None
+    if data["seen"]:
+        seen = tuple(map(float, data["seen"]))
+        if len(seen) != 3:
+            raise ValueError("no last traffic")
     return as_declared(Memory(**{**data, "windows": windows, "seen": seen}))
 
 
@@ -129,7 +130,9 @@ def as_declared(made: Kind) -> Kind:
     """``made``, whose numbers and texts are what they are declared as. Raises TypeError."""
     for name, kind in get_type_hints(type(made)).items():
         value = getattr(made, name)
-        right = kind | int if kind in (float, float | None) else kind
+        right = kind
+        if kind in (float, float | None):
+            right = kind | int
         plain = (str, bool, int, str | None, int | None, float | int, float | int | None)
         if right in plain and not isinstance(value, right):
             raise TypeError(f"{name}: {value!r}")
@@ -161,33 +164,48 @@ def decide(
         word, code, why = _while_off(rules, points, memory, evidence, load, left_s)
         return answer(word, code, why)
     if counts.drafted < rules.least_drafted:
-        memory = memory if counts.drafted else replace(memory, low_s=0.0, high_s=0.0)
-        told = "no traffic" if not counts.tokens else f"{counts.drafted:.0f} drafted tokens"
-        return answer(HOLD, "few", f"{told} in {rules.look_s:.0f} s, {rules.least_drafted} needed for a decision")
-    gain = numbers["gain"]
-    memory = _weighed(rules, memory, window, counts, gain)
+        if not counts.drafted:
+            memory = replace(memory, low_s=0.0, high_s=0.0)
+        traffic = "no traffic"
+        if counts.tokens:
+            traffic = f"{counts.drafted:.0f} drafted tokens"
+        return answer(HOLD, "few", f"{traffic} in {rules.look_s:.0f} s, {rules.least_drafted} needed for a decision")
+    memory = _weighed(rules, memory, window, counts, numbers["gain"])
     numbers["low_s"] = round(memory.low_s, 1)
-    told = f"the gain is {gain:.2f}, the acceptance rate {counts.rate:.2f} (break-even: {numbers['break_even']:.2f})"
+    return answer(*_while_drafting(rules, memory, numbers, counts.rate, left_s))
+
+
+def _while_drafting(
+    rules: Rules, memory: Memory, numbers: Numbers, acceptance: float, left_s: float
+) -> tuple[str, str, str]:
+    """Word, code and reason where drafts enough were counted; ``left_s``: so long the server is not changed."""
+    gain = numbers["gain"]
+    figures = f"the gain is {gain:.2f}, the acceptance rate {acceptance:.2f} (break-even: {numbers['break_even']:.2f})"
     if memory.phase == TRIAL:
         if left_s > 0:
-            return answer(HOLD, "dwell", f"{told}; the trial continues for {left_s:.0f} s")
+            return HOLD, "dwell", f"{figures}; the trial continues for {left_s:.0f} s"
         if gain >= rules.on_above:
-            return answer(ON, "pays", f"{told}: it pays again")
-        return answer(OFF, "trial_failed", f"{told}: it does not pay yet")
+            return ON, "pays", f"{figures}: it pays again"
+        return OFF, "trial_failed", f"{figures}: it does not pay yet"
     if memory.phase == ON and memory.low_s >= rules.patience_s and gain < rules.off_below:
         if left_s > 0:
-            return answer(HOLD, "dwell", f"{told}; the server was changed recently: no change for {left_s:.0f} s more")
-        return answer(OFF, "does_not_pay", f"{told} over {memory.low_s:.0f} s of traffic")
+            return HOLD, "dwell", f"{figures}; the server was changed recently: no change for {left_s:.0f} s more"
+        return OFF, "does_not_pay", f"{figures} over {memory.low_s:.0f} s of traffic"
     if memory.phase == OFF and memory.high_s >= rules.patience_s and gain >= rules.on_above and left_s <= 0:
-        return answer(ON, "pays", f"{told} over {memory.high_s:.0f} s of traffic")
-    return answer(HOLD, "pays" if gain >= rules.off_below else "patience", told)
+        return ON, "pays", f"{figures} over {memory.high_s:.0f} s of traffic"
+    if gain >= rules.off_below:
+        return HOLD, "pays", figures
+    return HOLD, "patience", figures
 
 
 def settled(memory: Memory, decision: Decision) -> Memory:
     """What is known once a decision was carried out: the server is another one from now on."""
-    failed = memory.failed_trials + 1 if decision.code == "trial_failed" else memory.failed_trials
-    memory = replace(memory, phase=decision.word, failed_trials=0 if decision.word == ON else failed)
-    return changed(memory)
+    failed = memory.failed_trials
+    if decision.word == ON:
+        failed = 0
+    elif decision.code == "trial_failed":
+        failed += 1
+    return changed(replace(memory, phase=decision.word, failed_trials=failed))
 
 
 def changed(memory: Memory) -> Memory:
@@ -205,7 +223,9 @@ def _taken_in(rules: Rules, memory: Memory, window: Window) -> Memory:
         return changed(memory)
     since = memory.clock_s - rules.look_s
     kept = tuple((at, one) for at, one in memory.windows if at > since)
-    return replace(memory, windows=kept if window.missing else (*kept, (memory.clock_s, window)))
+    if not window.missing:
+        kept = (*kept, (memory.clock_s, window))
+    return replace(memory, windows=kept)
 
 
 def _together(windows: Sequence[Window], tokens: int) -> tuple[Counts, float | None]:
@@ -215,7 +235,9 @@ def _together(windows: Sequence[Window], tokens: int) -> tuple[Counts, float | N
     drafts = _sum_if_all_known([window.drafts for window in windows])
     answered = _sum_if_all_known([window.tokens for window in windows])
     loads = [window.load for window in windows if window.load]
-    mean_load = math.fsum(loads) / len(loads) if loads else None
+    mean_load = None
+    if loads:
+        mean_load = math.fsum(loads) / len(loads)
     return counts_of(drafted, accepted, tokens, drafts, answered), mean_load
 
 
@@ -230,9 +252,14 @@ def _sum_if_all_known(values: Sequence[float | None]) -> float | None:
 
 def _weighed(rules: Rules, memory: Memory, window: Window, counts: Counts, gain: float) -> Memory:
     """The memory with the window's seconds below the lower or above the upper bar."""
-    seconds = _drafting_s(memory.windows) if window.drafted else 0.0
-    low = 0.0 if gain >= rules.on_above else memory.low_s + (seconds if gain < rules.off_below else 0.0)
-    high = 0.0 if gain < rules.off_below else memory.high_s + (seconds if gain >= rules.on_above else 0.0)
+    seconds = 0.0
+    if window.drafted:
+        seconds = _drafting_s(memory.windows)
+    low, high = memory.low_s, memory.high_s
+    if gain < rules.off_below:
+        low, high = low + seconds, 0.0
+    if gain >= rules.on_above:
+        low, high = 0.0, high + seconds
     return replace(memory, low_s=low, high_s=high, seen=(counts.tokens, counts.drafted, counts.accepted))
 
 
@@ -243,8 +270,12 @@ def _drafting_s(windows: Sequence[tuple[float, Window]]) -> float:
     in which the request ran.
     """
     *before, (_, last) = windows
-    ran = itertools.takewhile(lambda one: one.load and not one.drafted, (one for _, one in reversed(before)))
-    return last.seconds + math.fsum(one.seconds for one in ran)
+    seconds = [last.seconds]
+    for _, earlier in reversed(before):
+        if earlier.drafted or not earlier.load:
+            break
+        seconds.append(earlier.seconds)
+    return math.fsum(seconds)
 
 
 def _while_off(
@@ -278,15 +309,20 @@ def _numbers(
     load: float | None,
 ) -> Numbers:
     bar = break_even(points, max(1.0, load or 1.0), tokens)
+    acceptance = None
+    if counts.drafted:
+        acceptance = round(counts.rate, 4)
+    if load is not None:
+        load = round(load, 2)
     return {
         "phase": memory.phase,
         "seconds": round(math.fsum(one.seconds for one in evidence), 1),
-        "load": None if load is None else round(load, 2),
+        "load": load,
         "load_measured": bar["measured"],
         "tokens": round(counts.tokens),
         "drafted": round(counts.drafted),
         "accepted": round(counts.accepted),
-        "acceptance": round(counts.rate, 4) if counts.drafted else None,
+        "acceptance": acceptance,
         "break_even": round(bar["rate"], 4),
         "break_even_length": round(bar["length"], 3),
         "gain": round(gain_of(counts, bar["rate"]), 4),

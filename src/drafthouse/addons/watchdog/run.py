@@ -153,8 +153,9 @@ class Watchdog:
         if (serving["arm"], status.started) != (self.state.arm, self.state.started):
             return self.other_server(seconds, serving, status.started)
         before, after = self.snapshot, self.read(self.order)
-        self.snapshot = None if after["error"] else after
+        self.snapshot = after
         if after["error"]:
+            self.snapshot = None
             return Window(seconds, missing=f"no counters: {after['error']}")
         if before is None:
             return Window(seconds, missing="the first look at these counters")
@@ -162,10 +163,12 @@ class Watchdog:
         if moved is None:
             return Window(seconds, missing="the engine's counters were reset, or do not count drafts")
         drafted = moved["draft_tokens"]
+        if drafted is None:
+            # An engine that does not count them (SGLang) drafts as many as the profile says.
+            drafted = (moved["num_drafts"] or 0) * self.order["tokens"]
         return Window(
             seconds,
-            # An engine that does not count them (SGLang) drafts as many as the profile says.
-            drafted=int(drafted if drafted is not None else (moved["num_drafts"] or 0) * self.order["tokens"]),
+            drafted=int(drafted),
             accepted=int(moved["accepted_tokens"] or 0),
             drafts=moved["num_drafts"],
             tokens=answered(before, after),
@@ -175,17 +178,18 @@ class Watchdog:
     def other_server(self, seconds: float, serving: Serving, started: float | None) -> Window:
         """Take in that another server runs than before, which we have not started: it is left alone for a while."""
         first = self.state.arm is None
-        drafts = serving["arm"] == SPECULATIVE
-        memory = self.state.memory
-        if drafts != (memory.phase != OFF) and self.order["mode"] != REPORT:
-            memory = Memory(phase=ON if drafts else OFF, clock_s=memory.clock_s)
+        memory, phase = self.state.memory, _phase_of(serving)
+        if (phase == OFF) != (memory.phase == OFF) and self.order["mode"] != REPORT:
+            memory = Memory(phase=phase, clock_s=memory.clock_s)
         # Whoever served it anew may have mended what changes came to nothing by.
         self.state = self.state.with_(
             arm=serving["arm"], started=started, memory=changed(memory), wish=None, failures=0
         )
         self.snapshot = None
-        # Where the watch has only begun, nothing was changed by anybody.
-        return Window(seconds, missing="the first look" if first else "", restarted=not first)
+        if first:
+            # Where the watch has only begun, nothing was changed by anybody.
+            return Window(seconds, missing="the first look")
+        return Window(seconds, restarted=True)
 
     def allowed(self, decision: Decision) -> Decision:
         """A decision, or why it is not for us to make."""
@@ -223,11 +227,9 @@ class Watchdog:
             # Nobody would know when to open the door again.
             late = "the engine does not report its running requests"
         elif not (self.drained(door) if door.there else self.is_quiet()):
-            late = (
-                f"running requests did not end in {self.order['drain_s']:.0f} s"
-                if door.there
-                else "requests are running"
-            )
+            late = "requests are running"
+            if door.there:
+                late = f"running requests did not end in {self.order['drain_s']:.0f} s"
         elif is_measured(self.home):
             door.open()
             late = "a measurement has started"
@@ -307,8 +309,10 @@ class Watchdog:
         """Go on after we were ended in the middle of a change: what is recorded is put back, and the door opens."""
         begun = self.state.under_way
         serving = current(self.home)
-        phase = OFF if serving and serving["arm"] != SPECULATIVE else ON
-        to = begun["to"] if begun else None
+        phase = ON
+        if serving:
+            phase = _phase_of(serving)
+        to = begun and begun["to"]
         done = (to == OFF) == (phase == OFF)
         problem = "" if is_measured(self.home) else self.put_right()
         memory = self.went_on()
@@ -334,7 +338,9 @@ class Watchdog:
     def tell(self, decision: Decision) -> None:
         """Write a `hold` down where its reason is another one, or an hour has gone by."""
         what = (decision.word, decision.code)
-        pause_s = STILL_S if what == self.said else TURNS_S
+        pause_s = TURNS_S
+        if what == self.said:
+            pause_s = STILL_S
         if what in self.said_s and self.state.memory.clock_s - self.said_s[what] < pause_s:
             return
         self.say({"decision": decision.word, "code": decision.code, "why": decision.why, "acts": False,
@@ -361,6 +367,13 @@ class Watchdog:
     def runtime(self) -> Runtime:
         """The box's runtime."""
         return runtime_of(self.order["runtime"], self.home)
+
+
+def _phase_of(serving: Serving) -> str:
+    """Whether what serves drafts: ON or OFF."""
+    if serving["arm"] == SPECULATIVE:
+        return ON
+    return OFF
 
 
 def watch(home: Path) -> None:
