@@ -93,35 +93,52 @@ def foreign(before: Snapshot, after: Snapshot, requests: Sequence[Cost], most_to
     one, two = before.get("traffic"), after.get("traffic")
     if one is None or two is None:
         return None
-    moved = {key: _moved(one, two, key) for key in _COUNTERS}
-    if min([value for value in moved.values() if value is not None], default=0.0) < 0:
-        # The server was started anew in between: it counts from 0 again.
-        return None
     own = _own(requests, most_tokens)
-    beyond = {
-        key: None if value is None or (ours := own[key]) is None else max(0, round(value - ours))
-        for key, value in moved.items()
-    }
-    running = [None if (value := part.get("running")) is None else round(value) for part in (one, two)]
+    beyond = _beyond(one, two, own)
+    if beyond is None:
+        return None
+    running_before, running_after = _running(one), _running(two)
     found: Foreign = {
         "requests": beyond["requests"],
         "input_tokens": beyond["input_tokens"],
         "output_tokens": beyond["output_tokens"],
-        "running_before": running[0],
-        "running_after": running[1],
+        "running_before": running_before,
+        "running_after": running_after,
         "polluted": False,
         "said": None,
     }
     reasons = _reasons(found, own)
     if not reasons:
-        return None if all(value is None for value in (*beyond.values(), *running)) else found
+        known = any(value is not None for value in (*beyond.values(), running_before, running_after))
+        return found if known else None
     told = counted(before, after, requests)
     # A stranger's request is one more, or still under way.
-    alone = found["requests"] == 0 and not found["input_tokens"] and not any(running)
+    alone = found["requests"] == 0 and not (found["input_tokens"] or running_before or running_after)
     miscounted = bool(alone and told and apart(told["usage"], told["engine"], told["answers"]))
     if miscounted:
         found["miscounted"] = True
     return found | {"polluted": True, "said": f"{_CULPRIT[miscounted]}: {', '.join(reasons)}"}
+
+
+def _beyond(before: Traffic, after: Traffic, own: Mapping[_Counter, float | None]) -> dict[_Counter, int | None] | None:
+    """How far each counter moved beyond what our requests cost at most, each None where that is not known.
+
+    None for a server that was started anew in between: it counts from 0 again.
+    """
+    beyond: dict[_Counter, int | None] = {}
+    for counter in _COUNTERS:
+        moved, ours = _moved(before, after, counter), own[counter]
+        if moved is not None and moved < 0:
+            return None
+        beyond[counter] = None
+        if moved is not None and ours is not None:
+            beyond[counter] = max(0, round(moved - ours))
+    return beyond
+
+
+def _running(traffic: Traffic) -> int | None:
+    running = traffic.get("running")
+    return None if running is None else round(running)
 
 
 def counted(before: Snapshot, after: Snapshot, requests: Sequence[Cost]) -> Counted | None:
@@ -141,27 +158,29 @@ def counted(before: Snapshot, after: Snapshot, requests: Sequence[Cost]) -> Coun
 
 def _moved(before: Traffic, after: Traffic, key: str) -> float | None:
     """How far a counter moved; one that has no line yet has counted nothing (Prometheus' labelled ones)."""
-    if key not in after:
-        return None if key not in before else -before[key]
-    return after[key] - before.get(key, 0.0)
+    if key in after:
+        return after[key] - before.get(key, 0.0)
+    if key in before:
+        return -before[key]
+    return None
 
 
 def _own(requests: Sequence[Cost], most_tokens: int) -> dict[_Counter, float | None]:
     """The most that our requests can have cost, each None where that has no bound."""
-    # A usage of nothing is no bound, and one that is too low is none either: what came in the stream was made for us.
-    outputs = [least_generated(request) if request.get("output_tokens") else None for request in requests]
-    inputs = [request.get("input_tokens") for request in requests]
-    longest = max((value for value in inputs if value), default=None)
-    unknown = sum(not value for value in inputs)
-    output_tokens = sum(max(most_tokens, 0) if value is None else value for value in outputs)
-    input_tokens = None
-    if longest is not None or not unknown:
-        # An unknown prompt counts as the longest of the others.
-        input_tokens = float(sum(value or 0 for value in inputs) + unknown * (longest or 0))
+    output_tokens = input_tokens = longest = unknown = 0
+    for request in requests:
+        # A usage of nothing is no bound, and one too low is none either: what came in the stream was made for us.
+        output_tokens += least_generated(request) if request.get("output_tokens") else max(most_tokens, 0)
+        prompt = request.get("input_tokens") or 0
+        input_tokens += prompt
+        longest = max(longest, prompt)
+        unknown += not prompt
+    bounded = longest or not unknown
     return {
         "requests": float(len(requests)),
         "output_tokens": float(output_tokens),
-        "input_tokens": input_tokens,
+        # An unknown prompt counts as the longest of the others.
+        "input_tokens": float(input_tokens + unknown * longest) if bounded else None,
     }
 
 
@@ -217,9 +236,11 @@ def clock_jump(before: Clocks, after: Clocks) -> ClockJump | None:
     it, so ``polluted`` is True.
     """
     ran_s = after.monotonic_s - before.monotonic_s
-    known = before.boot_s is not None and after.boot_s is not None
-    suspended_s = (after.boot_s or 0.0) - (before.boot_s or 0.0) - ran_s if known else 0.0
-    suspended_s = suspended_s if suspended_s > JUMP_S else 0.0
+    suspended_s = 0.0
+    if before.boot_s is not None and after.boot_s is not None:
+        suspended_s = after.boot_s - before.boot_s - ran_s
+    if suspended_s <= JUMP_S:
+        suspended_s = 0.0
     jump_s = after.unix_s - before.unix_s - ran_s - suspended_s
     jumped = abs(jump_s) > JUMP_S + SLEW * ran_s
     if not jumped and not suspended_s:

@@ -108,19 +108,22 @@ def plan_groups(suites: Sequence[Suite], options: StepOptions) -> list[Group]:
     chosen = {kind: prompts for kind, prompts in kinds.items() if not options.kinds or kind in options.kinds}
     groups: list[Group] = []
     for number in range(options.first_round, options.first_round + options.rounds):
-        cells = _cells_of_round(chosen, options, number) if options.asking else _all_cells(chosen, options)
-        asks = []
-        for (temperature, kind), prompts in cells.items():
-            key = group_key(kind, temperature)
-            own = [
-                _ask(prompt, options, key=key, number=number, place=place, temperature=temperature)
-                for place, prompt in enumerate(prompts)
-            ]
-            asks.append(tuple(own))
-        asks = asking_token_ids(asks, options.token_ids)
-        for place, ((temperature, kind), own_asks) in enumerate(zip(cells, asks, strict=True)):
-            key = group_key(kind, temperature)
-            groups.append(Group(key, number, place, own_asks, _at_once(kind, chosen, options)))
+        groups += _groups_of_round(chosen, options, number)
+    return groups
+
+
+def _groups_of_round(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions, number: int) -> list[Group]:
+    cells = _cells_of_round(chosen, options, number) if options.asking else _all_cells(chosen, options)
+    asks = []
+    for (temperature, _), prompts in cells.items():
+        of_group = []
+        for place, prompt in enumerate(prompts):
+            of_group.append(_ask(prompt, options, number=number, place=place, temperature=temperature))
+        asks.append(of_group)
+    groups: list[Group] = []
+    for (temperature, kind), of_group in zip(cells, asking_token_ids(asks, options.token_ids), strict=True):
+        at_once = _at_once(kind, chosen, options)
+        groups.append(Group(group_key(kind, temperature), number, len(groups), of_group, at_once))
     return groups
 
 
@@ -145,31 +148,46 @@ def _all_cells(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions) -> 
 
 
 def _cells_of_round(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions, number: int) -> Cells:
-    """The prompts of a round of an experiment, in the first one those without a word before those that are timed.
-
-    A suite without a declared kind (gates, an article) is asked whole; of the other kinds beside a declared one a few
-    prompts, each once.
-    """
+    """The prompts of a round of an experiment, in the first one those without a word before those that are timed."""
     asking = options.asking
     assert asking is not None
     declared = _declared(chosen, asking)
     cells: Cells = {}
     if number == 1:
-        suites = {prompt.suite for kind in declared for prompt in chosen[kind]}
-        beside = [kind for kind in chosen if kind not in declared]
-        whole = {kind: chosen[kind] for kind in beside if all(prompt.suite not in suites for prompt in chosen[kind])}
-        repeated = {kind for kind, prompts in whole.items() if _is_repeated(prompts)}
-        cells |= _all_cells({kind: prompts for kind, prompts in whole.items() if kind not in repeated}, options)
-        for kind in beside:
-            if kind not in whole or kind in repeated:
-                own = _temperatures(chosen[kind], options)
-                few = chosen[kind][: REPEATS if kind in repeated else asking.others]
-                for place, prompt in enumerate(few):
-                    cells.setdefault((own[place % len(own)], kind), []).append(prompt)
-    sizes = {kind: len(chosen[kind]) for kind in declared}
-    order = ordered(sizes, {kind: _temperatures(chosen[kind], options) for kind in declared})
-    for timed in asked_in_round(order, asking, number):
+        cells = _cells_beside(chosen, declared, options, asking.others)
+    sizes, temperatures = {}, {}
+    for kind in declared:
+        sizes[kind] = len(chosen[kind])
+        temperatures[kind] = _temperatures(chosen[kind], options)
+    for timed in asked_in_round(ordered(sizes, temperatures), asking, number):
         cells.setdefault((timed.temperature, timed.kind), []).append(chosen[timed.kind][timed.place])
+    return cells
+
+
+def _cells_beside(
+    chosen: Mapping[str, Sequence[Prompt]], declared: Sequence[str], options: StepOptions, others: int
+) -> Cells:
+    """The prompts of the kinds that the verdict is not about.
+
+    A suite without a declared kind (gates, an article) is asked whole; of the other kinds beside a declared one
+    ``others`` prompts, each once.
+    """
+    suites = {prompt.suite for kind in declared for prompt in chosen[kind]}
+    whole, few = {}, {}
+    for kind, prompts in chosen.items():
+        if kind in declared:
+            continue
+        if any(prompt.suite in suites for prompt in prompts):
+            few[kind] = prompts[:others]
+        elif _is_repeated(prompts):
+            few[kind] = prompts[:REPEATS]
+        else:
+            whole[kind] = prompts
+    cells = _all_cells(whole, options)
+    for kind, prompts in few.items():
+        temperatures = _temperatures(prompts, options)
+        for place, prompt in enumerate(prompts):
+            cells.setdefault((temperatures[place % len(temperatures)], kind), []).append(prompt)
     return cells
 
 
@@ -186,7 +204,9 @@ def _is_repeated(prompts: Sequence[Prompt]) -> bool:
 
 
 def _temperatures(prompts: Sequence[Prompt], options: StepOptions) -> tuple[float, ...]:
-    return (prompts[0].temperatures if prompts else ()) or options.temperatures
+    if not prompts:
+        return options.temperatures
+    return prompts[0].temperatures or options.temperatures
 
 
 def _at_once(kind: str, chosen: Mapping[str, Sequence[Prompt]], options: StepOptions) -> int:
@@ -225,12 +245,15 @@ def ask_fields(prompt: Prompt) -> PromptFields:
     }
 
 
-def _ask(prompt: Prompt, options: StepOptions, *, key: str, number: int, place: int, temperature: float) -> Ask:
+def _ask(prompt: Prompt, options: StepOptions, *, number: int, place: int, temperature: float) -> Ask:
+    seed = None
+    if options.seed is not None:
+        seed = options.seed + 10_000 * number + place
     return Ask(
         **ask_fields(prompt),
-        group=key,
+        group=group_key(prompt.kind, temperature),
         temperature=temperature,
         round=number,
-        seed=None if options.seed is None else options.seed + 10_000 * number + place,
+        seed=seed,
         ignore_eos=options.ignore_eos,
     )

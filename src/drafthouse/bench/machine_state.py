@@ -102,34 +102,50 @@ def between(before: MachineState, after: MachineState, own: Collection[int] = ()
     the machine took, also processes that cannot be seen from inside a container.
     """
     seconds = after.monotonic_s - before.monotonic_s
-    ticks = {name: after.cpu_ticks[name] - count for name, count in before.cpu_ticks.items() if name in after.cpu_ticks}
-    ticks_all = sum(ticks.values())
-    shares = {name: 100 * count / ticks_all for name, count in ticks.items()} if ticks_all > 0 else {}
+    busy_percent, steal_percent = _cpu_percent(before.cpu_ticks, after.cpu_ticks)
     busy: list[BusyProcess] = []
     own_s = 0.0
     for number, process in after.processes.items():
         earlier = before.processes.get(number)
-        used_s = process.cpu_s - (earlier.cpu_s if earlier and earlier.start == process.start else 0.0)
+        used_s = process.cpu_s
+        if earlier and earlier.start == process.start:
+            used_s -= earlier.cpu_s
         if number in own:
             own_s += used_s
         elif seconds > 0 and 100 * used_s / seconds >= BUSY_PERCENT:
             busy.append({"pid": number, "name": process.name, "cpu_percent": round(100 * used_s / seconds, 1)})
-    busy.sort(key=lambda one: -one["cpu_percent"])
-    busy_percent = 100 - shares["idle"] if shares else None
-    cores = os.cpu_count() or 1
-    other = busy_percent - 100 * own_s / (seconds * cores) if busy_percent is not None and seconds > 0 else None
-    power = None
-    if before.energy_j is not None and after.energy_j is not None and after.energy_j >= before.energy_j and seconds > 0:
-        power = round((after.energy_j - before.energy_j) / seconds, 1)
+    busy.sort(key=lambda process: -process["cpu_percent"])
+    other_percent = None
+    if busy_percent is not None and seconds > 0:
+        other_percent = max(0.0, busy_percent - 100 * own_s / (seconds * (os.cpu_count() or 1)))
     return {
         "seconds": round(seconds, 3),
         "cpu_busy_percent": _rounded(busy_percent),
-        "cpu_steal_percent": _rounded(shares.get("steal")),
+        "cpu_steal_percent": _rounded(steal_percent),
         "own_cpu_s": round(own_s, 2),
-        "other_cpu_percent": _rounded(max(other, 0.0) if other is not None else None),
-        "cpu_package_power_w": power,
+        "other_cpu_percent": _rounded(other_percent),
+        "cpu_package_power_w": _rounded(_package_power_w(before, after)),
         "busy_processes": busy,
     }
+
+
+def _cpu_percent(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[float | None, float | None]:
+    """Busy and stolen time as percentages of all cores' ticks; None where nothing was counted."""
+    ticks = {name: after[name] - count for name, count in before.items() if name in after}
+    ticks_all = sum(ticks.values())
+    if ticks_all <= 0:
+        return None, None
+    steal = ticks.get("steal")
+    return 100 - 100 * ticks["idle"] / ticks_all, None if steal is None else 100 * steal / ticks_all
+
+
+def _package_power_w(before: MachineState, after: MachineState) -> float | None:
+    seconds = after.monotonic_s - before.monotonic_s
+    if before.energy_j is None or after.energy_j is None or seconds <= 0:
+        return None
+    used_j = after.energy_j - before.energy_j
+    # The counter begins anew at its range.
+    return used_j / seconds if used_j >= 0 else None
 
 
 def engine_pids(ports: Iterable[int], processes: Mapping[int, Process], root: Path = Path("/")) -> set[int]:
@@ -169,10 +185,12 @@ def _cpu_model(root: Path) -> str | None:
 
 def _mhz(root: Path) -> list[float]:
     """Each core's clock: what the kernel set (cpufreq), else what the CPU says it runs at."""
-    set_khz = [
-        text_in(path) for path in sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))
-    ]
-    if clocks := [float(khz) / 1000 for khz in set_khz if khz.strip().isdigit()]:
+    clocks = []
+    for path in sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq")):
+        khz = text_in(path)
+        if khz.strip().isdigit():
+            clocks.append(float(khz) / 1000)
+    if clocks:
         return clocks
     lines = text_in(root / "proc/cpuinfo").splitlines()
     return [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]
@@ -180,24 +198,26 @@ def _mhz(root: Path) -> list[float]:
 
 def _cpu_temperature_c(root: Path) -> float | None:
     """The hottest reading of the CPU's own sensors."""
-    found: list[float] = []
+    files: list[Path] = []
     for folder in (root / "sys/class/hwmon").glob("hwmon*"):
         if text_in(folder / "name").strip() in {"coretemp", "k10temp", "zenpower", "cpu_thermal"}:
-            found += [
-                int(text) / 1000 for path in folder.glob("temp*_input") if (text := text_in(path).strip()).isdigit()
-            ]
+            files += folder.glob("temp*_input")
     for folder in (root / "sys/class/thermal").glob("thermal_zone*"):
-        text = text_in(folder / "temp").strip()
-        if text_in(folder / "type").strip() in {"x86_pkg_temp", "cpu-thermal", "cpu_thermal"} and text.isdigit():
-            found.append(int(text) / 1000)
-    return max(found, default=None)
+        if text_in(folder / "type").strip() in {"x86_pkg_temp", "cpu-thermal", "cpu_thermal"}:
+            files.append(folder / "temp")
+    return max((number / 1000 for number in _whole_numbers(files)), default=None)
 
 
 def _package_energy_j(root: Path) -> float | None:
     """The energy that all CPU packages have used, in joules (RAPL; readable by root only)."""
-    texts = [text_in(path).strip() for path in (root / "sys/class/powercap").glob("intel-rapl:[0-9]/energy_uj")]
-    counts = [int(text) for text in texts if text.isdigit()]
+    counts = _whole_numbers((root / "sys/class/powercap").glob("intel-rapl:[0-9]/energy_uj"))
     return sum(counts) / 1e6 if counts else None
+
+
+def _whole_numbers(files: Iterable[Path]) -> list[int]:
+    """The numbers in files of `/sys`, each of which holds one; a file that holds none is left out."""
+    texts = [text_in(path).strip() for path in files]
+    return [int(text) for text in texts if text.isdigit()]
 
 
 def _cpu_ticks(root: Path) -> dict[str, int]:

@@ -27,30 +27,9 @@ MESSAGE_CHARACTERS = 300
 
 def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[Status, str | None]:
     """How the request ended, and why when it did not end well."""
-
-    def said() -> str:
-        return _cut(_message(bytes(record.body)), endpoint) or record.error or "no text"
-
-    if record.http_status is None:
-        return FAILED, record.error or "no answer"
-    if record.location:
-        where = _cut(urljoin(endpoint.chat_url, record.location), endpoint)
-        return FAILED, f"HTTP {record.http_status}: the server redirects to {where}; use that address as the base URL"
-    if record.encoding:
-        return FAILED, (
-            f"the answer is compressed (Content-Encoding: {_cut(record.encoding, endpoint)}) but was requested "
-            "uncompressed; turn compression off in the server or in the proxy before it"
-        )
-    if record.http_status != 200:
-        return (
-            FAILED,
-            f"HTTP {record.http_status}: {said()}" + (f"; {record.error}" if record.body and record.error else ""),
-        )
-    if record.ask.stream and not record.stream:
-        return (
-            FAILED,
-            f"the answer is not an event stream: {said()}",
-        )
+    failure = _failure(record, endpoint)
+    if failure:
+        return FAILED, failure
     if answer.error:
         where = "stream" if record.stream else "answer"
         return FAILED, f"an error inside the {where}: {_cut(answer.error, endpoint)}"
@@ -68,6 +47,28 @@ def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[S
             f"{len(answer.token_times_s)} chunks contained tokens"
         )
     return OK, None
+
+
+def _failure(record: Recording, endpoint: Endpoint) -> str | None:
+    """Why a request failed as HTTP has it: no answer, a redirect, an error's status, another form of the body."""
+    if record.http_status is None:
+        return record.error or "no answer"
+    if record.location:
+        where = _cut(urljoin(endpoint.chat_url, record.location), endpoint)
+        return f"HTTP {record.http_status}: the server redirects to {where}; use that address as the base URL"
+    if record.encoding:
+        return (
+            f"the answer is compressed (Content-Encoding: {_cut(record.encoding, endpoint)}) but was requested "
+            "uncompressed; turn compression off in the server or in the proxy before it"
+        )
+    if record.http_status == 200 and (record.stream or not record.ask.stream):
+        return None
+    message = _cut(_message(bytes(record.body)), endpoint) or record.error or "no text"
+    if record.http_status == 200:
+        return f"the answer is not an event stream: {message}"
+    if record.body and record.error:
+        message += f"; {record.error}"
+    return f"HTTP {record.http_status}: {message}"
 
 
 def _message(body: bytes) -> str:

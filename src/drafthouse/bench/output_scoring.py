@@ -110,19 +110,29 @@ def asking_token_ids(groups: Sequence[Sequence[Ask]], most: int) -> list[tuple[A
     Short prompts first, each once. Answers that are held to a schema or a call are not the model's free choice: none
     of them.
     """
-    queues = []
-    for group in groups:
-        free = [ask for ask in reversed(group) if ask.stream and not ask.tools and not ask.response_format]
-        once = {whole_prompt(ask.prompt_id): ask for ask in free}
-        queues.append(sorted(once.values(), key=lambda ask: len(json.dumps(list(ask.messages)))))
+    queues = [_short_first(group) for group in groups]
     chosen: set[int] = set()
     for turn in range(max(map(len, queues), default=0)):
-        chosen |= {id(queue[turn]) for queue in queues[: max(0, most - len(chosen))] if turn < len(queue)}
+        left = max(0, most - len(chosen))
+        for queue in queues[:left]:
+            if turn < len(queue):
+                chosen.add(id(queue[turn]))
 
     def marked(ask: Ask) -> Ask:
-        return replace(ask, extra={**(ask.extra or {}), _ASKING: True}) if id(ask) in chosen else ask
+        if id(ask) not in chosen:
+            return ask
+        return replace(ask, extra={**(ask.extra or {}), _ASKING: True})
 
     return [tuple(map(marked, group)) for group in groups]
+
+
+def _short_first(group: Sequence[Ask]) -> list[Ask]:
+    """The requests of a group that a model answers freely, each prompt once, by the length of their messages."""
+    by_prompt: dict[str, Ask] = {}
+    for ask in reversed(group):
+        if ask.stream and not ask.tools and not ask.response_format:
+            by_prompt[whole_prompt(ask.prompt_id)] = ask
+    return sorted(by_prompt.values(), key=lambda ask: len(json.dumps(list(ask.messages))))
 
 
 def token_ids_of(record: Recording) -> TokenIds | None:
@@ -140,7 +150,8 @@ def token_ids_of(record: Recording) -> TokenIds | None:
         if isinstance(document, dict):
             prompt = prompt or _ids(document.get("prompt_token_ids"))
             for choice in document.get("choices") or []:
-                answer += _ids(choice.get("token_ids")) if isinstance(choice, dict) else []
+                if isinstance(choice, dict):
+                    answer += _ids(choice.get("token_ids"))
     # Some versions send no ids with some of the chunks (vLLM issue 28246): what is left would be another text.
     if not prompt or not answer or len(answer) != read_answer(events).output_tokens:
         return None
@@ -157,7 +168,9 @@ def token_ids_of(record: Recording) -> TokenIds | None:
 
 
 def _ids(value: object) -> list[int]:
-    return [one for one in value if isinstance(one, int)] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    return [token for token in value if isinstance(token, int)]
 
 
 # --- asking the baseline --------------------------------------------------------------------------
@@ -175,26 +188,26 @@ def score_answers(endpoint: Endpoint, steps: Iterable[StepResult], tokens: int) 
     known: dict[tuple[str, str], Logprobs] = {}
     why: str | None = None
     waiting = _waiting(list(steps))
-    for arm, one, prompt, texts in waiting:
+    for arm, ids, prompt, texts in waiting:
         if time.monotonic() - began_s > SECONDS:
             why = f"the limit of {SECONDS:.0f} s was reached"
             break
         try:
-            scored = known.get((prompt, one["answer"])) or _score(endpoint, prompt, one["answer"], tokens)
+            scored = known.get((prompt, ids["answer"])) or _score(endpoint, prompt, ids["answer"], tokens)
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
             why = endpoint.without_key(_words(error))
             # An engine that refuses one answer (too long, say) may well score the next; one that is gone does not.
             if isinstance(error, urllib.error.HTTPError) and error.code < 500:
                 continue
             break
-        known[prompt, one["answer"]] = scored
+        known[prompt, ids["answer"]] = scored
         rows.append(
             {
                 "arm": arm,
-                "round": one["round"],
-                "group": one["group"],
-                "prompt_id": one["prompt_id"],
-                "temperature": one["temperature"],
+                "round": ids["round"],
+                "group": ids["group"],
+                "prompt_id": ids["prompt_id"],
+                "temperature": ids["temperature"],
                 **score_row(scored, texts),
             }
         )
@@ -206,39 +219,48 @@ def score_answers(endpoint: Endpoint, steps: Iterable[StepResult], tokens: int) 
 
 def _waiting(steps: Sequence[StepResult]) -> list[tuple[str, TokenIds, str, tuple[str, str]]]:
     """What is to be scored, both arms' answers to a prompt next to each other: arm, ids, prompt's ids, texts."""
-    kept: dict[Place, dict[str, TokenIds]] = {}
+    answers: dict[Place, dict[str, TokenIds]] = {}
     texts: dict[tuple[str, Place], tuple[str, str]] = {}
     prompts: dict[tuple[str, str], str] = {}
-    done = set()
     for step in steps:
-        done |= {(row["arm"], _key(row)) for row in (step["scoring"]["answers"] if step.get("scoring") else [])}
         for arm in ARMS:
             measured = step["arms"].get(arm)
             if not measured or not measured.get("token_ids"):
                 continue
-            for one in measured["token_ids"]:
-                kept.setdefault(_key(one), {})[arm] = one
+            for ids in measured["token_ids"]:
+                answers.setdefault(_place(ids), {})[arm] = ids
                 if arm == "baseline":
-                    prompts.setdefault((one["group"], one["prompt_id"]), one["prompt"])
-            texts |= {(arm, _key(r)): (str(r["reasoning_text"]), str(r["text"])) for r in measured["requests"]}
-    return [
+                    prompts.setdefault((ids["group"], ids["prompt_id"]), ids["prompt"])
+            for request in measured["requests"]:
+                texts[arm, _place(request)] = str(request["reasoning_text"]), str(request["text"])
+    scored = set()
+    for scoring in _scorings(steps):
+        scored |= {(answer["arm"], _place(answer)) for answer in scoring["answers"]}
+    waiting = []
+    for place, by_arm in answers.items():
+        if len(by_arm) < len(ARMS):
+            continue
         # The prompt as the baseline read it, for both: what the target would have said to that.
-        (arm, both[arm], prompts[key[1], key[2]], texts.get((arm, key), ("", "")))
-        for key, both in kept.items()
-        if len(both) == len(ARMS)
-        for arm in ARMS
-        if (arm, key) not in done
-    ]
+        prompt = prompts[place[1], place[2]]
+        for arm in ARMS:
+            if (arm, place) not in scored:
+                waiting.append((arm, by_arm[arm], prompt, texts.get((arm, place), ("", ""))))
+    return waiting
 
 
-def _key(row: ScoredAnswer | TokenIds | Request) -> Place:
+def _place(row: ScoredAnswer | TokenIds | Request) -> Place:
     return row["round"], str(row["group"]), str(row["prompt_id"])
+
+
+def _scorings(steps: Iterable[StepResult]) -> list[Scoring]:
+    """The scoring of each step that has one."""
+    return [step["scoring"] for step in steps if step.get("scoring")]
 
 
 def _score(endpoint: Endpoint, prompt: str, answer: str, tokens: int) -> Logprobs:
     """Ask for the log-probabilities of one answer; see `score_row` for what raises."""
-    ids = [int(one) for one in prompt.split()]
-    asked = [int(one) for one in answer.split()][: max(1, tokens - len(ids))]
+    ids = list(map(int, prompt.split()))
+    asked = list(map(int, answer.split()))[: max(1, tokens - len(ids))]
     body = {"model": endpoint.model, "prompt": ids + asked, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 1}
     request = urllib.request.Request(  # noqa: S310
         f"{endpoint.root}/v1/completions",
@@ -246,14 +268,14 @@ def _score(endpoint: Endpoint, prompt: str, answer: str, tokens: int) -> Logprob
         {"Content-Type": "application/json", **endpoint.headers},
     )
     with opener().open(request, timeout=SECONDS) as reply:
-        told = json.load(reply)["choices"][0]["prompt_logprobs"][len(ids) :]
+        logprobs = json.load(reply)["choices"][0]["prompt_logprobs"][len(ids) :]
     own: list[float] = []
     best: list[float] = []
     decoded = ""
-    for token, entry in zip(asked, told, strict=True):
+    for token, entry in zip(asked, logprobs, strict=True):
         chosen = entry[str(token)]
         own.append(float(chosen["logprob"]))
-        best.append(max(float(one["logprob"]) for one in entry.values()))
+        best.append(max(float(candidate["logprob"]) for candidate in entry.values()))
         decoded += str(chosen.get("decoded_token") or "")
     return {"own": own, "best": best, "decoded": decoded, "whole": len(asked) == len(answer.split())}
 
@@ -282,23 +304,28 @@ def score_row(scored: Logprobs, texts: Sequence[str]) -> Score:
 
 def scored_rows(steps: Iterable[StepResult], arm: str) -> list[ScoredAnswer]:
     """The rows of an arm's scored answers; they stand in the steps of the baseline, which scored them."""
-    told = [step["scoring"] for step in steps if step.get("scoring")]
-    rows = [row.copy() for one in told for row in one["answers"] if row["arm"] == arm]
-    for row in rows:
-        del row["arm"]
+    rows = []
+    for scoring in _scorings(steps):
+        for answer in scoring["answers"]:
+            if answer["arm"] == arm:
+                row = answer.copy()
+                del row["arm"]
+                rows.append(row)
     return rows
 
 
 def scoring_of(steps: Iterable[StepResult]) -> ScoringTotal | None:
     """What scoring took in all; None where no step scored."""
-    told = [step["scoring"] for step in steps if step.get("scoring")]
-    if not told:
+    scorings = _scorings(steps)
+    if not scorings:
         return None
-    answers = sum(len(one["answers"]) for one in told)
-    seconds = sum(one["seconds"] for one in told)
-    last_why = next((one["why"] for one in reversed(told) if one["why"]), None)
+    answers, seconds, last_why = 0, 0.0, None
+    for scoring in scorings:
+        answers += len(scoring["answers"])
+        seconds += scoring["seconds"]
+        last_why = scoring["why"] or last_why
     # What one step leaves the next one takes up.
-    return {"answers": answers, "left": told[-1]["left"], "seconds": round(seconds, 1), "why": last_why}
+    return {"answers": answers, "left": scorings[-1]["left"], "seconds": round(seconds, 1), "why": last_why}
 
 
 def _plain(text: str) -> str:

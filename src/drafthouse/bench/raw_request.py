@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .outcome import outcome_of
 from .samples import time_per_token
-from .sse import one_event, read_answer, split_events
+from .sse import Event, one_event, read_answer, split_events
 
 if TYPE_CHECKING:
     from drafthouse.bench.client import Endpoint, Recording
@@ -27,20 +27,22 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
     too few pieces for it (`samples.time_per_token`). An answer that was asked for as a whole has E2E alone.
     """
     whole = not record.ask.stream and not record.stream
-    events = split_events(bytes(record.body), record.times_s, record.ends) if record.stream else []
-    if whole and record.http_status == OK_STATUS and record.times_s:
-        events = one_event(bytes(record.body), record.times_s[-1])
-    answer = read_answer(events)
+    answer = read_answer(_events_of(record, whole))
     status, error = outcome_of(record, answer, endpoint)
-    sent_s = record.sent_s if record.sent_s is not None else record.began_s
-    times = answer.token_times_s
-    e2el = (times[-1] - sent_s) * 1000 if times else None
+    sent_s = record.began_s if record.sent_s is None else record.sent_s
+    times, pieces = answer.token_times_s, answer.reasoning_pieces + answer.text_pieces
+    e2el = ttft = ttfat = None
+    if times:
+        e2el = (times[-1] - sent_s) * 1000
     if whole:
-        times, answer.first_answer_s = [], None
-    ttft = (times[0] - sent_s) * 1000 if times else None
+        times, pieces, answer.first_answer_s = [], [], None
+    if times:
+        ttft = (times[0] - sent_s) * 1000
+    if answer.first_answer_s is not None:
+        ttfat = (answer.first_answer_s - sent_s) * 1000
     gaps = [round((after - before) * 1000, 4) for before, after in itertools.pairwise(times)]
     ask = record.ask
-    found: Request = {
+    return {
         "prompt_id": ask.prompt_id,
         "kind": ask.kind,
         "suite": ask.suite,
@@ -58,7 +60,7 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
         "max_tokens": ask.output_tokens,
         "cached_tokens": answer.cached_tokens,
         "ttft_ms": ttft,
-        "ttfat_ms": (answer.first_answer_s - sent_s) * 1000 if answer.first_answer_s is not None else None,
+        "ttfat_ms": ttfat,
         "e2el_ms": e2el,
         "tpot_ms": time_per_token(ttft, e2el, answer.output_tokens, gaps),
         "itls_ms": gaps,
@@ -68,10 +70,18 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
         "reasoning_text": answer.reasoning_text,
         "tool_calls": answer.tool_calls or None,
         # Characters of each piece: without speculation a piece is a token.
-        "pieces": [] if whole else answer.reasoning_pieces + answer.text_pieces,
+        "pieces": pieces,
         "gate": ask.gate,
         "timings": answer.timings,
         "avg_decoded_tokens_per_iter": answer.avg_decoded_tokens_per_iter,
         "spec_metrics": answer.spec_metrics,
     }
-    return found
+
+
+def _events_of(record: Recording, whole: bool) -> list[Event]:
+    """The events of a stream; of an answer asked for as a ``whole``, those of a stream that brought all at once."""
+    if record.stream:
+        return split_events(bytes(record.body), record.times_s, record.ends)
+    if whole and record.http_status == OK_STATUS and record.times_s:
+        return one_event(bytes(record.body), record.times_s[-1])
+    return []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal, TypeVar, cast
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         Reasoning,
         Request,
         Span,
+        StepArm,
         StepResult,
         WarmUp,
     )
@@ -79,14 +81,51 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 def spread(values: Sequence[float], name: str) -> dict[str, float | None]:
     """Mean, median, population standard deviation and p99 as `mean_<name>_ms` and so on."""
-    mean = math.fsum(values) / len(values) if values else None
-    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values)) if mean is not None else None
+    mean = std = None
+    if values:
+        mean = math.fsum(values) / len(values)
+        std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
     return {
         f"mean_{name}_ms": mean,
         f"median_{name}_ms": percentile(values, 50),
         f"std_{name}_ms": std,
         f"p99_{name}_ms": percentile(values, 99),
     }
+
+
+@dataclass
+class _Measurements:
+    """What the steps of an arm measured, in their order."""
+
+    requests: list[Request] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    counters: list[CounterReading] = field(default_factory=list)
+    power: list[PowerSpan] = field(default_factory=list)
+    gpus: list[GpuSpan] = field(default_factory=list)
+    warmups: list[WarmUp] = field(default_factory=list)
+
+    def add(self, measured: StepArm, later_s: float) -> None:
+        """Add a step that began ``later_s`` seconds after the first one."""
+        for request in measured["requests"]:
+            self.requests.append({**request, "started_s": round(request["started_s"] + later_s, 6)})
+        self.spans += measured["spans"]
+        self.counters += measured["counters"]
+        self.power += measured.get("power", [])
+        self.gpus += measured.get("gpus", [])
+        self.warmups.append(measured["warmup"])
+
+    def of_group(self, name: str) -> _Measurements:
+        """The measurements of one group, as far as its numbers need them."""
+        return _Measurements(
+            requests=_in_group(self.requests, name),
+            spans=_in_group(self.spans, name),
+            counters=_in_group(self.counters, name),
+            power=_in_group(self.power, name),
+        )
+
+    def power_used(self, meter: PowerMeter | None) -> Power:
+        """The energy and the power of the answers; ``meter`` is what the result says of the meter."""
+        return power_of([part["span"] for part in self.power], meter, _output_tokens(self.requests))
 
 
 def assemble(
@@ -108,101 +147,83 @@ def assemble(
     parts = [step for step in steps if arm in step["arms"]]
     if not parts:
         raise ValueError(f"no step measured the arm {arm!r}")
-    zero, begun = parts[0]["started_unix_s"], begun_s(parts)
-    requests: list[Request] = []
-    spans: list[Span] = []
-    counters: list[CounterReading] = []
-    power: list[PowerSpan] = []
-    gpus: list[GpuSpan] = []
-    warmups: list[WarmUp] = []
+    first, last, begun = parts[0], parts[-1], begun_s(parts)
+    measured = _Measurements()
     machine: list[GroupMachine] = []
     suites: dict[str, None] = {}
     notes: list[str] = []
     for step in parts:
-        later_s = begun(step) - begun(parts[0])
-        measured = step["arms"][arm]
-        requests += [{**one, "started_s": round(one["started_s"] + later_s, 6)} for one in measured["requests"]]
-        spans += measured["spans"]
-        counters += measured["counters"]
-        power += measured.get("power", [])
-        gpus += measured.get("gpus", [])
-        warmups.append(measured["warmup"])
+        measured.add(step["arms"][arm], begun(step) - begun(first))
         machine += step["machine"]["groups"]
         suites |= dict.fromkeys(step["suites"])
         notes += map(str, step.get("notes") or [])
-    meter = parts[-1].get("power_meter")
-    settings = parts[0]["settings"]
-    head: Head = {
-        "date": datetime.fromtimestamp(zero, timezone.utc).strftime("%Y%m%d-%H%M%S"),
-        "backend": "openai-chat",
-        "model_id": parts[0]["arms"][arm]["model_id"],
-        "request_rate": "inf",
-        "max_concurrency": settings["concurrency"],
-    }
-    groups: dict[str, Numbers] = {}
-    for name in dict.fromkeys(str(span["group"]) for span in spans):
-        in_group = _in_group(requests, name)
-        groups[name] = {
-            **head,
-            **_numbers(in_group, _in_group(spans, name), _in_group(counters, name), None),
-            "power": _power(_in_group(power, name), meter, in_group),
-        }
+    meter, head = last.get("power_meter"), _head(first, arm)
     return {
         "schema": SCHEMA,
         "arm": arm,
         "profile": profile,
         "key": key,
         **head,
-        **_numbers(requests, spans, counters, log),
-        "power": _power(power, meter, requests),
-        "reasoning": _reasoning(requests),
-        "rounds": len({span["round"] for span in spans}),
-        "groups": groups,
+        **_numbers(measured, log),
+        "power": measured.power_used(meter),
+        "reasoning": _reasoning(measured.requests),
+        "rounds": len({span["round"] for span in measured.spans}),
+        "groups": _groups(measured, head, meter),
         "engine": engine or {},
-        "settings": settings,
+        "settings": first["settings"],
         "suites": list(suites),
         "incomplete": any(step.get("incomplete") for step in parts),
         "notes": notes,
-        "warmup": warmups,
-        "tokenizer": parts[-1]["arms"][arm].get("tokenizer"),
-        "counters": counters,
+        "warmup": measured.warmups,
+        "tokenizer": last["arms"][arm].get("tokenizer"),
+        "counters": measured.counters,
         "scored": scored_rows(steps, arm),
         "scoring": scoring_of(steps),
-        "machine": {
-            "before": parts[0]["machine"]["before"],
-            "after": parts[-1]["machine"]["after"],
-            "groups": machine,
-        },
-        "gpus": gpus,
-        "requests": requests,
+        "machine": {"before": first["machine"]["before"], "after": last["machine"]["after"], "groups": machine},
+        "gpus": measured.gpus,
+        "requests": measured.requests,
         **(more or {}),
     }
+
+
+def _head(step: StepResult, arm: str) -> Head:
+    """What `vllm bench serve` writes at the head of its results, of an arm whose first step this is."""
+    return {
+        "date": datetime.fromtimestamp(step["started_unix_s"], timezone.utc).strftime("%Y%m%d-%H%M%S"),
+        "backend": "openai-chat",
+        "model_id": step["arms"][arm]["model_id"],
+        "request_rate": "inf",
+        "max_concurrency": step["settings"]["concurrency"],
+    }
+
+
+def _groups(measured: _Measurements, head: Head, meter: PowerMeter | None) -> dict[str, Numbers]:
+    """The numbers of each group, by its name."""
+    groups: dict[str, Numbers] = {}
+    for name in dict.fromkeys(str(span["group"]) for span in measured.spans):
+        of_group = measured.of_group(name)
+        groups[name] = {**head, **_numbers(of_group, None), "power": of_group.power_used(meter)}
+    return groups
 
 
 def _in_group(measured: Sequence[_OfGroup], name: str) -> list[_OfGroup]:
     return [part for part in measured if part["group"] == name]
 
 
-def _power(spans: Sequence[PowerSpan], meter: PowerMeter | None, requests: Sequence[Request]) -> Power:
-    return power_of([part["span"] for part in spans], meter, _output_tokens(requests))
-
-
-def _numbers(
-    requests: Sequence[Request],
-    spans: Sequence[Span],
-    counters: Sequence[CounterReading],
-    log: str | None,
-) -> Measured:
+def _numbers(measured: _Measurements, log: str | None) -> Measured:
     """The counts, speeds and acceptance of some requests."""
+    requests = measured.requests
     ended = Counter(request["status"] for request in requests)
-    good = [request for request in requests if request["status"] == OK]
-    duration = math.fsum(span["duration_s"] for span in spans)
-    tokens_in = sum(request["input_tokens"] or 0 for request in good)
+    good = _whole_answers(requests)
+    duration = math.fsum(span["duration_s"] for span in measured.spans)
+    tokens_in = cached = without_tpot = 0
+    for request in good:
+        tokens_in += request["input_tokens"] or 0
+        cached += request["cached_tokens"] or 0
+        # One that was asked for as a whole came in no pieces at all.
+        without_tpot += measured_tpot(request) is None and request["chunks"] != 0
     tokens_out = _output_tokens(requests)
-    cached = sum(request["cached_tokens"] or 0 for request in good)
     throttled = sum(bool(request.get("throttled")) for request in requests)
-    # One that was asked for as a whole came in no pieces at all.
-    without_tpot = sum(measured_tpot(request) is None and request["chunks"] != 0 for request in good)
     request_throughput = output_throughput = total_throughput = None
     if duration:
         request_throughput = len(good) / duration
@@ -225,47 +246,63 @@ def _numbers(
         "output_throughput": output_throughput,
         "total_token_throughput": total_throughput,
         **_latencies(good),
-        **acceptance_of(requests, counters, log),
+        **acceptance_of(requests, measured.counters, log),
     }
+
+
+def _whole_answers(requests: Iterable[Request]) -> list[Request]:
+    return [request for request in requests if request["status"] == OK]
 
 
 def _output_tokens(requests: Iterable[Request]) -> int:
     """The output tokens of the whole answers."""
-    return sum(request["output_tokens"] or 0 for request in requests if request["status"] == OK)
+    return sum(request["output_tokens"] or 0 for request in _whole_answers(requests))
 
 
 def _latencies(good: Sequence[Request]) -> Latencies:
     found: dict[str, float | None] = {}
-    for name, field in _NAMES.items():
-        told = [measured_tpot(request) if name == "tpot" else request[field] for request in good]
-        found |= spread([value for value in told if value is not None], name)
-    found |= spread([gap for request in good for gap in request["itls_ms"]], "itl")
+    for name, field_name in _NAMES.items():
+        values = []
+        for request in good:
+            value = measured_tpot(request) if name == "tpot" else request[field_name]
+            if value is not None:
+                values.append(value)
+        found |= spread(values, name)
+    gaps: list[float] = []
+    for request in good:
+        gaps += request["itls_ms"]
+    found |= spread(gaps, "itl")
     return cast("Latencies", found)
 
 
 def _reasoning(requests: Sequence[Request]) -> Reasoning:
     """How many of the whole answers began with reasoning: a model that thinks is another task."""
-    good = [request for request in requests if request["status"] == OK]
+    good = _whole_answers(requests)
     return {"answers": sum(bool(request.get("reasoning_text")) for request in good), "of": len(good)}
 
 
 def acceptance_of(requests: Sequence[Request], counters: Sequence[CounterPair], log: str | None) -> Acceptance:
     """Acceptance from the first source that tells it for all of the requests."""
-    deltas = [difference(one["before"], one["after"]) for one in counters]
-    known = [delta for delta in deltas if delta is not None]
-    if known and len(known) == len(deltas):
-        counted = acceptance("metrics", total(known))
-        drafted = counted["spec_decode_draft_tokens"] or counted["spec_decode_num_drafts"]
-        if drafted and (told := acceptance_from_requests(requests)):
-            # Counters without the number of drafts (TensorRT-LLM's per iteration) or of drafted tokens (SGLang's): the
-            # answers may know the length or the rate.
-            counted |= {key: value for key, value in told.items() if counted.get(key) is None}  # type: ignore[typeddict-item]
-        gauges = [length for one in counters if (length := one["after"].get("length"))]
-        if drafted is None and counted["spec_decode_acceptance_length"] is None and gauges:
-            return {**counted, "spec_decode_acceptance_length": fmean(gauges), "spec_decode_source": "gauge"}
-        return counted
-    unknown: Counts = {"num_drafts": None, "draft_tokens": None, "accepted_tokens": None, "per_position": []}
-    return acceptance_from_requests(requests) or acceptance_from_log(log or "") or acceptance(None, unknown)
+    known: list[Counts] = []
+    gauges: list[float] = []
+    for reading in counters:
+        moved = difference(reading["before"], reading["after"])
+        if moved is not None:
+            known.append(moved)
+        if length := reading["after"].get("length"):
+            gauges.append(length)
+    if not known or len(known) < len(counters):
+        unknown: Counts = {"num_drafts": None, "draft_tokens": None, "accepted_tokens": None, "per_position": []}
+        return acceptance_from_requests(requests) or acceptance_from_log(log or "") or acceptance(None, unknown)
+    counted = acceptance("metrics", total(known))
+    drafted = counted["spec_decode_draft_tokens"] or counted["spec_decode_num_drafts"]
+    if drafted and (of_answers := acceptance_from_requests(requests)):
+        # Counters without the number of drafts (TensorRT-LLM's per iteration) or of drafted tokens (SGLang's): the
+        # answers may know the length or the rate.
+        counted |= {key: value for key, value in of_answers.items() if counted.get(key) is None}  # type: ignore[typeddict-item]
+    if drafted is None and counted["spec_decode_acceptance_length"] is None and gauges:
+        return {**counted, "spec_decode_acceptance_length": fmean(gauges), "spec_decode_source": "gauge"}
+    return counted
 
 
 def not_well(result: ArmResult) -> int:
@@ -304,9 +341,10 @@ def summary_lines(result: ArmResult) -> list[str]:
         _source_line(result),
     ]
     lines += _without_tpot_lines(result)
-    lines += [f"Throttled: {said}." for said in throttled({result["arm"]: result})]
+    by_arm = {result["arm"]: result}
+    lines += map("Throttled: {}.".format, throttled(by_arm))
     lines += [*_power_lines(result), *gpu_lines(result)]
-    lines += [f"Throttled: {said}." for said in gpu_trouble({result["arm"]: result})]
+    lines += map("Throttled: {}.".format, gpu_trouble(by_arm))
     if cached := result["total_cached_tokens"]:
         share = 100 * cached / result["total_input_tokens"]
         lines.append(f"{share:.0f} % of the input tokens came from the engine's prefix cache, which shortens TTFT.")
@@ -336,23 +374,29 @@ def _without_tpot_lines(result: ArmResult) -> list[str]:
 
 def _disturbed_lines(result: ArmResult) -> list[str]:
     """What a person must know before any number: it is not all there, or not the server's alone."""
-    lines = ["Incomplete: the run was stopped early."] if result.get("incomplete") else []
-    lines += [f"Polluted: {group}, round {number}: {said}." for group, number, said in disturbances(result)]
+    lines = []
+    if result.get("incomplete"):
+        lines.append("Incomplete: the run was stopped early.")
+    for group, number, sentence in disturbances(result):
+        lines.append(f"Polluted: {group}, round {number}: {sentence}.")
     # Not averaged away: tokens are what every speed below is made of.
-    lines += [f"Miscounted: {said}." for said in of_result(result)]
-    return [*lines, ""] if lines else []
+    lines += map("Miscounted: {}.".format, of_result(result))
+    if lines:
+        lines.append("")
+    return lines
 
 
 def _trouble_lines(result: ArmResult) -> list[str]:
     if not not_well(result):
         return []
-    counts = ", ".join(f"{result[status]} {words}" for status, words in _NOT_WELL.items() if result[status])
-    lines = [f"{not_well(result)} of {result['num_prompts']} requests did not succeed: {counts}."]
+    counts = [f"{result[status]} {words}" for status, words in _NOT_WELL.items() if result[status]]
+    lines = [f"{not_well(result)} of {result['num_prompts']} requests did not succeed: {', '.join(counts)}."]
     first: dict[NotWell, str] = {}
     for request in result["requests"]:
         if request["status"] != OK:
             first.setdefault(request["status"], f"{request['prompt_id']}: {request['error']}")
-    lines += [f"  first {_NOT_WELL[status]}: {text}" for status, text in first.items()]
+    for status, text in first.items():
+        lines.append(f"  first {_NOT_WELL[status]}: {text}")
     return [*lines, "They are not included in the numbers below.", ""]
 
 
@@ -386,4 +430,6 @@ def _source_line(result: ArmResult) -> str:
 
 
 def _show(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}" if value < 100 else f"{value:.1f}"
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if value < 100 else f"{value:.1f}"

@@ -41,7 +41,7 @@ def rounds_of(requests: Iterable[Request]) -> list[int]:
 
 
 def pieces_of(gaps_ms: Iterable[float]) -> int:
-    """Return in how many pieces an answer came: its chunks, those taken for one that came together."""
+    """The number of pieces in which an answer came: its chunks, those taken for one that came together."""
     return 1 + sum(gap > TOGETHER_MS for gap in gaps_ms)
 
 
@@ -83,26 +83,31 @@ def disturbances(result: ArmResult) -> list[tuple[str, int, str]]:
     That is somebody else's traffic on its server, and a machine that was suspended (`foreign_traffic.py`). A result of
     an older version, and an engine that counts nothing, tell nothing of it.
     """
-    found: list[tuple[CounterReading | GroupMachine, Disturbance | None]]
-    found = [(one, one.get("foreign")) for one in result.get("counters") or []]
-    # Where its own counts contradict each other, that is no stranger's doing (`usage_check.py` says it).
-    found = [(one, bad) for one, bad in found if bad and not bad.get("miscounted")]
+    found: list[tuple[CounterReading | GroupMachine, Disturbance]] = []
+    for reading in result.get("counters") or []:
+        traffic = reading.get("foreign")
+        # Where its own counts contradict each other, that is no stranger's doing (`usage_check.py` says it).
+        if traffic and not traffic.get("miscounted"):
+            found.append((reading, traffic))
     machine = result.get("machine")
-    found += [(one, one.get("clock")) for one in (machine.get("groups") if machine else None) or []]
-    return [
-        (str(one.get("group")), one.get("round"), str(bad["said"])) for one, bad in found if bad and bad["polluted"]
-    ]
+    for group in (machine and machine.get("groups")) or []:
+        jump = group.get("clock")
+        if jump:
+            found.append((group, jump))
+    return [(str(part.get("group")), part.get("round"), str(bad["said"])) for part, bad in found if bad["polluted"]]
 
 
 def throttled(result_by_arm: Mapping[str, ArmResult]) -> list[str]:
     """A sentence for each arm that was told to come back later (HTTP 429): its clocks begin at the last try."""
     found = []
     for arm, result in result_by_arm.items():
-        waited = [r for r in requests_of(result) if r.get("throttled")]
+        requests = requests_of(result)
+        waited = [request for request in requests if request.get("throttled")]
         if waited:
-            times, seconds = sum(r["throttled"] for r in waited), math.fsum(r["throttled_s"] for r in waited)
+            times = sum(request["throttled"] for request in waited)
+            seconds = math.fsum(request["throttled_s"] for request in waited)
             found.append(
-                f"{arm}: {len(waited)} of {count(len(requests_of(result)), 'request')} were answered HTTP 429 first, "
+                f"{arm}: {len(waited)} of {count(len(requests), 'request')} were answered HTTP 429 first, "
                 f"{count(times, 'time')} in all, and retried after the wait it asked for ({seconds:.1f} s)"
             )
     return found

@@ -8,6 +8,7 @@ acceptance at position i = accepted at i / drafts (a fraction). Whose counters a
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import math
 import re
@@ -145,7 +146,9 @@ async def count_tokens(session: aiohttp.ClientSession, endpoint: Endpoint, text:
             tokens = json.loads(await bounded_body(response)).get("tokens")
     except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ValueError, AttributeError, RecursionError) as problem:
         return None, endpoint.without_key(f"/tokenize: {type(problem).__name__}: {problem}")
-    return (len(tokens), None) if isinstance(tokens, list) else (None, "/tokenize: no list of tokens in its answer")
+    if not isinstance(tokens, list):
+        return None, "/tokenize: no list of tokens in its answer"
+    return len(tokens), None
 
 
 async def bounded_body(response: aiohttp.ClientResponse) -> bytes:
@@ -171,29 +174,39 @@ def difference(before: Snapshot, after: Snapshot) -> Counts | None:
     """What was counted between two snapshots, or None where that cannot be known.
 
     Unknown: one of them was unreadable, no engine's, smaller than before (a restarted server), or impossible (more was
-    accepted than drafted). An engine that
-    `shows_zeros` and has no counters of speculation has drafted nothing: zeros. One that does not has no such line, or
-    none at all, until it drafts for the first time.
+    accepted than drafted).
     """
-    engine = DIALECTS.get(after["dialect"] or "")
-    if engine is None or (before["dialect"] is None and (engine.shows_zeros or before["error"] is not None)):
-        return None
-    if not engine.shows_zeros and not after["present"]:
-        return None
-    if before["present"] and before.get("family") != after.get("family"):
+    if not _comparable(before, after):
         return None
     moved = _nothing()
     for name in _COUNTED:
         value = after[name]
         moved[name] = None if value is None else value - (before[name] or 0)
-    old, new = before["per_position"], after["per_position"]
-    moved["per_position"] = [count - (old[at] if at < len(old) else 0) for at, count in enumerate(new)]
+    new = after["per_position"]
+    old = [*before["per_position"], *[0] * len(new)]
+    moved["per_position"] = [count - earlier for count, earlier in zip(new, old, strict=False)]
     if min([*(moved[name] or 0 for name in _COUNTED), *moved["per_position"]]) < 0:
         return None
     drafted, accepted = moved["draft_tokens"], moved["accepted_tokens"]
     if drafted is not None and accepted is not None and accepted > drafted:
         return None
     return moved
+
+
+def _comparable(before: Snapshot, after: Snapshot) -> bool:
+    """Whether the counters of two snapshots can be subtracted.
+
+    An engine that `shows_zeros` and has no counters of speculation has drafted nothing: zeros. One that does not has
+    no such line, or none at all, until it drafts for the first time.
+    """
+    engine = DIALECTS.get(after["dialect"] or "")
+    if engine is None:
+        return False
+    if before["dialect"] is None and (engine.shows_zeros or before["error"] is not None):
+        return False
+    if not engine.shows_zeros and not after["present"]:
+        return False
+    return not before["present"] or before.get("family") == after.get("family")
 
 
 def total(deltas: Iterable[Counts]) -> Counts:
@@ -241,60 +254,75 @@ def acceptance_from_requests(requests: Sequence[Request]) -> Acceptance | None:
     (`tensorrt_llm/serve/postprocess_handlers.py`); gpt-oss's own chat format has a writer of its own, which leaves
     it out (`harmony_adapter.py`), unless the server runs with `DISABLE_HARMONY_ADAPTER=1`.
     """
-    good = [request for request in requests if request["status"] == OK]
-    metrics = [told for request in good if (told := request.get("spec_metrics"))]
-    if metrics:
-        return _from_spec_metrics(metrics)
-    timings = [told for request in good if (told := request.get("timings"))]
-    if timings:
-        counts = _nothing(None)
-        counts["draft_tokens"] = sum(int(timing.get("draft_n") or 0) for timing in timings)
-        counts["accepted_tokens"] = sum(int(timing.get("draft_n_accepted") or 0) for timing in timings)
-        return acceptance("response", counts)
+    metrics, timings = [], []
     steps = tokens = 0.0
-    for request in good:
+    for request in requests:
+        if request["status"] != OK:
+            continue
+        if request.get("spec_metrics"):
+            metrics.append(request["spec_metrics"])
+        if request.get("timings"):
+            timings.append(request["timings"])
         average = request.get("avg_decoded_tokens_per_iter")
         if average and average > 0 and math.isfinite(average):
             tokens += request["output_tokens"] or 0
             steps += (request["output_tokens"] or 0) / average
+    if metrics:
+        return _from_spec_metrics(metrics)
+    if timings:
+        return _from_timings(timings)
     if steps:
         return acceptance("response", _nothing(None)) | {"spec_decode_acceptance_length": tokens / steps}
     return None
 
 
+def _from_timings(timings: Sequence[Mapping[str, Any]]) -> Acceptance:
+    counts = _nothing(None)
+    counts["draft_tokens"] = sum(int(timing.get("draft_n") or 0) for timing in timings)
+    counts["accepted_tokens"] = sum(int(timing.get("draft_n_accepted") or 0) for timing in timings)
+    return acceptance("response", counts)
+
+
 def _from_spec_metrics(metrics: Sequence[Mapping[str, Any]]) -> Acceptance:
-    counts = []
-    for one in metrics:
-        histogram = [int(count) for count in one.get("acceptance_histogram") or []]
-        told: Counts = {
-            "num_drafts": int(one.get("num_spec_steps") or 0),
-            "draft_tokens": int(one.get("num_draft_tokens") or 0),
-            "accepted_tokens": int(one.get("num_accepted_draft_tokens") or 0),
-            "per_position": [sum(histogram[at + 1 :]) for at in range(len(histogram) - 1)],
-        }
-        counts.append(told)
+    counts: list[Counts] = []
+    for of_answer in metrics:
+        histogram = list(map(int, of_answer.get("acceptance_histogram") or []))
+        counts.append(
+            {
+                "num_drafts": int(of_answer.get("num_spec_steps") or 0),
+                "draft_tokens": int(of_answer.get("num_draft_tokens") or 0),
+                "accepted_tokens": int(of_answer.get("num_accepted_draft_tokens") or 0),
+                "per_position": [sum(histogram[at:]) for at in range(1, len(histogram))],
+            }
+        )
     return acceptance("response", total(counts))
 
 
 def acceptance_from_log(text: str) -> Acceptance | None:
     """The acceptance that an engine's log tells, or None where it tells none."""
-    lines = [line for engine in DIALECTS.values() for line in engine.log_lines(text)]
+    lines, lengths, drafts = 0, list[float](), list[float]()
+    drafted = accepted = 0
+    per_position: list[float] = []
+    for engine in DIALECTS.values():
+        for line in engine.log_lines(text):
+            lines += 1
+            if line.length is not None:
+                lengths.append(line.length)
+            if line.num_drafts is not None:
+                drafts.append(line.num_drafts)
+            drafted += line.draft_tokens
+            accepted += line.accepted_tokens
+            per_position = _added(per_position, [rate * (line.num_drafts or 0) for rate in line.rates])
     if not lines:
         return None
-    lengths = [line.length for line in lines if line.length is not None]
-    if len(lengths) == len(lines):
-        return acceptance("log", _nothing(None)) | {"spec_decode_acceptance_length": math.fsum(lengths) / len(lengths)}
-    drafts = [line.num_drafts for line in lines if line.num_drafts is not None]
-    drafted = sum(line.draft_tokens for line in lines)
-    accepted = sum(line.accepted_tokens for line in lines)
+    if len(lengths) == lines:
+        return acceptance("log", _nothing(None)) | {"spec_decode_acceptance_length": math.fsum(lengths) / lines}
     counts: Counts = {
-        "num_drafts": round(sum(drafts)) if len(drafts) == len(lines) else None,
+        "num_drafts": round(sum(drafts)) if len(drafts) == lines else None,
         "draft_tokens": drafted,
         "accepted_tokens": accepted,
-        "per_position": [],
+        "per_position": per_position,
     }
-    for line in lines:
-        counts["per_position"] = _added(counts["per_position"], [rate * (line.num_drafts or 0) for rate in line.rates])
     return acceptance("log", counts)
 
 
@@ -303,5 +331,4 @@ def _nothing(value: int | None = 0) -> Counts:
 
 
 def _added(one: Sequence[float], other: Sequence[float]) -> list[float]:
-    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
-    return [value + (shorter[at] if at < len(shorter) else 0) for at, value in enumerate(longer)]
+    return [sum(pair) for pair in itertools.zip_longest(one, other, fillvalue=0)]

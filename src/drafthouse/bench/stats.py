@@ -144,10 +144,8 @@ def interval_ends(ordered: Floats, confidence: float = CONFIDENCE) -> tuple[Floa
     n = ordered.shape[-1]
     place, share = _order_statistics(n, min(confidence + EXTRA, (1.0 + confidence) / 2.0))
     after = min(place + 1, n - 1)
-    low, high = (
-        np.asarray((1.0 - share) * ordered[..., one] + share * ordered[..., two])
-        for one, two in ((place, after), (n - 1 - place, n - 1 - after))
-    )
+    low = np.asarray((1.0 - share) * ordered[..., place] + share * ordered[..., after])
+    high = np.asarray((1.0 - share) * ordered[..., n - 1 - place] + share * ordered[..., n - 1 - after])
     return low, high
 
 

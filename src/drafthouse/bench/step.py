@@ -77,8 +77,8 @@ async def warm_up(
     ]
     records = await closed_loop(session, endpoint, asks, concurrency)
     answers = [raw_request(record, endpoint, 0.0) for record in records]
-    failed = [answer for answer in answers if answer["status"] == FAILED]
-    return {"sent": len(answers), "failed": len(failed), "error": failed[0]["error"] if failed else None}
+    errors = [answer["error"] for answer in answers if answer["status"] == FAILED]
+    return {"sent": len(answers), "failed": len(errors), "error": errors[0] if errors else None}
 
 
 def run_step(
@@ -245,8 +245,8 @@ class _Step:
         group, waiting = self.going.group, []
         for endpoint in self.endpoints:
             ended = {record.ask.prompt_id for record in self.going.records[endpoint.arm]}
-            left = [ask.prompt_id for ask in group.asks if ask.prompt_id not in ended]
-            waiting += [f"{endpoint.arm}: {prompt}" for prompt in left[: group.concurrency]]
+            left = [f"{endpoint.arm}: {ask.prompt_id}" for ask in group.asks if ask.prompt_id not in ended]
+            waiting += left[: group.concurrency]
         return f"{group.key} was asked in round {group.round} (waiting or next: {listing(waiting[:6])})"
 
     async def warm_up(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
@@ -277,10 +277,13 @@ class _Step:
         clocks = read_clocks()
         # Every second group begins with the other arm, and every second round too.
         endpoints = self.in_turn(group.place + group.round)
-        records: dict[str, list[Recording]] = {endpoint.arm: [] for endpoint in endpoints}
-        self.going = _Going(group, before, {endpoint.arm: [] for endpoint in endpoints})
+        records: dict[str, list[Recording]] = {}
+        ended: dict[str, list[Recording]] = {}
+        used: dict[str, Tally] = {}
+        for endpoint in endpoints:
+            records[endpoint.arm], ended[endpoint.arm], used[endpoint.arm] = [], [], Tally(self.meter)
+        self.going = _Going(group, before, ended)
         self.text = f"{group.key}, round {group.round}"
-        used = {endpoint.arm: Tally(self.meter) for endpoint in endpoints}
         self.sampler.forget()
         if group.concurrency == 1 and len(endpoints) > 1:
             for place, ask in enumerate(group.asks):
@@ -307,14 +310,13 @@ class _Step:
                 arm["gpus"].append({"round": group.round, "group": group.key, "gpus": seen})
         self.look_for_others(group, before, after)
         await self.tokenize(session)
+        own = own_pids(self.endpoints, state) | own_pids(self.endpoints, state_after)
         return {
             "round": group.round,
             "group": group.key,
             "before": state.facts,
             "after": state_after.facts,
-            "between": between(
-                state, state_after, own_pids(self.endpoints, state) | own_pids(self.endpoints, state_after)
-            ),
+            "between": between(state, state_after, own),
             "clock": jump,
         }
 
@@ -343,11 +345,11 @@ class _Step:
             if last["after"].get("dialect") not in _TOKENIZERS:
                 arm["tokenizer"]["error"] = f"only known for {listing(_TOKENIZERS)}, by their counters"
                 continue
-            answers = [
-                one
-                for one in arm["requests"]
-                if (one["group"], one["round"]) == (last["group"], last["round"]) and may_be_tokenized(one)
-            ]
+            answers = []
+            for request in arm["requests"]:
+                of_group = (request["group"], request["round"]) == (last["group"], last["round"])
+                if of_group and may_be_tokenized(request):
+                    answers.append(request)
             for request in answers[:TOKENIZED]:
                 if arm["tokenizer"]["error"] is None:
                     number, error = await count_tokens(session, endpoint, request["text"])
@@ -366,7 +368,9 @@ class _Step:
             arm = endpoint.arm
             if self.late[arm] < _LATE:
                 self.counters[arm] = await settled(partial(read_counters, session, endpoint))
-                self.late[arm] = self.late[arm] + 1 if is_late(self.counters[arm]) else 0
+                self.late[arm] += 1
+                if not is_late(self.counters[arm]):
+                    self.late[arm] = 0
         return dict(self.counters)
 
     def keep(
@@ -378,14 +382,20 @@ class _Step:
         after: Snapshot,
     ) -> None:
         arm = self.arms[endpoint.arm]
-        arm["requests"] += [raw_request(record, endpoint, self.zero_s) for record in records]
-        arm["token_ids"] += [ids for record in records if (ids := token_ids_of(record))]
-        spans = [(record.sent_s or record.began_s, record.ended_s) for record in records]
-        if group.concurrency == 1:
-            # One after the other; between them the other arm may have had its turn.
-            duration = sum(end - start for start, end in spans)
-        else:
-            duration = max(end for _, end in spans) - min(start for start, _ in spans)
+        starts, ends, seconds = [], [], []
+        for record in records:
+            arm["requests"].append(raw_request(record, endpoint, self.zero_s))
+            ids = token_ids_of(record)
+            if ids:
+                arm["token_ids"].append(ids)
+            start_s = record.sent_s or record.began_s
+            starts.append(start_s)
+            ends.append(record.ended_s)
+            seconds.append(record.ended_s - start_s)
+        # One after the other: between them the other arm may have had its turn.
+        duration = sum(seconds)
+        if group.concurrency > 1:
+            duration = max(ends) - min(starts)
         arm["spans"].append({"round": group.round, "group": group.key, "duration_s": duration})
         arm["counters"].append({"round": group.round, "group": group.key, "before": before, "after": after})
 

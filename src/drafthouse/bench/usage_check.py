@@ -34,16 +34,20 @@ TOKENIZED = 3
 
 def content_of(request: Request) -> str:
     """Everything an answer said: thoughts, text, and calls."""
-    calls = "".join(f"{one.get('name')}{one.get('arguments')}" for one in request.get("tool_calls") or [])
+    calls = "".join(f"{call.get('name')}{call.get('arguments')}" for call in request.get("tool_calls") or [])
     return f"{request.get('reasoning_text') or ''}{request.get('text') or ''}{calls}"
 
 
 def least_generated(request: Cost) -> int:
     """How many output tokens a request cost at least, whatever its usage says: a chunk holds one or more."""
-    told = (request.get("timings") or {}).get("predicted_n")
+    least = max(0, request.get("output_tokens") or 0)
     # One token of a call may come in several chunks: its name, and the beginning of its arguments.
-    chunks = 0 if request.get("tool_calls") else request.get("chunks") or 0
-    return max(request.get("output_tokens") or 0, chunks, told if isinstance(told, int) else 0)
+    if not request.get("tool_calls"):
+        least = max(least, request.get("chunks") or 0)
+    predicted = (request.get("timings") or {}).get("predicted_n")
+    if isinstance(predicted, int):
+        least = max(least, predicted)
+    return least
 
 
 def may_be_tokenized(request: Request) -> bool:
@@ -59,40 +63,59 @@ def apart(one: float, other: float, answers: int, share: float = SHARE) -> bool:
 
 def contradictions(results: Mapping[str, ArmResult], groups: Sequence[str]) -> list[str]:
     """A sentence for each two sources that disagree on these groups, of each arm and between the two."""
-    found = [f"{arm}: {said}" for arm, result in results.items() for said in of_result(result, groups)]
-    pair = _equal_texts(*(_whole(result, groups) for result in results.values())) if len(results) == 2 else None
-    if pair:
-        answers, first, sums = pair
-        one, other = (f"{whole(total)} tokens in {arm}" for arm, total in zip(results, sums, strict=True))
-        if apart(*sums, answers):
-            found.append(
-                f"usage and the text disagree: {count(answers, 'answer')} with the same text in both arms "
-                f"{'was' if answers == 1 else 'were'} counted as {one} and {other} (largest difference: {first})"
-            )
+    found = []
+    for arm, result in results.items():
+        found += [f"{arm}: {sentence}" for sentence in of_result(result, groups)]
+    if len(results) == 2:
+        found += _of_equal_texts(results, groups)
     return found
+
+
+def _of_equal_texts(results: Mapping[str, ArmResult], groups: Sequence[str]) -> list[str]:
+    """A sentence where two arms counted other tokens for the answers that say the same in both."""
+    (one_arm, one), (other_arm, other) = results.items()
+    pairs = _equal_texts(_counted(one, groups), _counted(other, groups))
+    one_tokens = other_tokens = 0
+    for one_request, other_request in pairs:
+        one_tokens += _usage(one_request)
+        other_tokens += _usage(other_request)
+    if not pairs or not apart(one_tokens, other_tokens, len(pairs)):
+        return []
+    worst, _ = max(pairs, key=lambda pair: abs(_usage(pair[0]) - _usage(pair[1])))
+    verb = "was" if len(pairs) == 1 else "were"
+    return [
+        f"usage and the text disagree: {count(len(pairs), 'answer')} with the same text in both arms {verb} counted as "
+        f"{whole(one_tokens)} tokens in {one_arm} and {whole(other_tokens)} tokens in {other_arm} "
+        f"(largest difference: {_first(worst)})"
+    ]
 
 
 def of_result(result: ArmResult, groups: Sequence[str] | None = None) -> list[str]:
     """A sentence for each two sources that disagree in one arm's result; ``groups`` None is all of them."""
-    requests = _whole(result, groups)
+    requests = _counted(result, groups)
     checks = [_max_tokens, _chunks, _timings]
     if not (result.get("settings") or {}).get("ignore_eos"):
         # With it a model goes on behind its end with marks that are not shown: the text holds less than was made.
         checks += [_bytes, _tokenizer]
-    found = [said for check in checks if (said := check(requests))]
-    return [*found, *_counters(result, groups)]
+    found = []
+    for check in checks:
+        sentence = check(requests)
+        if sentence:
+            found.append(sentence)
+    return found + _counters(result, groups)
 
 
 def sources_of(result: ArmResult) -> dict[str, str | None]:
     """Each source beside the text and the stream, with why it was not there; None where it was."""
     older = "the result is too old to contain it"
-    requests, counters = _whole(result, None), result.get("counters") or []
+    requests, counters = _counted(result, None), result.get("counters") or []
     missing: dict[str, str | None] = dict.fromkeys(("max_tokens", "the engine's counters", "the engine's tokenizer"))
     if not any(request.get("max_tokens") for request in requests):
         missing["max_tokens"] = older
     if not any(reading.get("counted") for reading in counters):
-        shown = any("counted" in reading for reading in counters)
-        missing["the engine's counters"] = "the engine shows none" if shown else older
+        missing["the engine's counters"] = older
+        if any("counted" in reading for reading in counters):
+            missing["the engine's counters"] = "the engine shows none"
     if not any(request.get("tokenized") for request in requests):
         tokenizer = result.get("tokenizer")
         why = "no answer was plain text" if "tokenizer" in result else older
@@ -102,21 +125,28 @@ def sources_of(result: ArmResult) -> dict[str, str | None]:
 
 def not_compared(sources: Mapping[str, Mapping[str, str | None]]) -> list[str]:
     """What `sources_of` both arms lacks, as a sentence; none where all of it was there."""
-    lacking = {name: why for own in sources.values() for name, why in own.items() if why}
-    told = [f"{name} ({why})" for name, why in lacking.items()]
-    return [f"Whether the token counts (usage) agree with {listing(told)}."] if told else []
+    lacking = {}
+    for of_arm in sources.values():
+        for name, why in of_arm.items():
+            if why:
+                lacking[name] = f"{name} ({why})"
+    if not lacking:
+        return []
+    return [f"Whether the token counts (usage) agree with {listing(list(lacking.values()))}."]
 
 
-def _whole(result: ArmResult, groups: Sequence[str] | None) -> list[Request]:
-    return [
-        r
-        for r in requests_of(result)
-        if r.get("status") == OK and r.get("output_tokens") and (groups is None or str(r.get("group")) in groups)
-    ]
+def _counted(result: ArmResult, groups: Sequence[str] | None) -> list[Request]:
+    """The whole answers of these groups (None: of all) that have a token count."""
+    counted = []
+    for request in requests_of(result):
+        of_groups = groups is None or str(request.get("group")) in groups
+        if of_groups and request.get("status") == OK and request.get("output_tokens"):
+            counted.append(request)
+    return counted
 
 
 def _usage(request: Request) -> int:
-    """The server's count of an answer's tokens; those of `_whole` have one."""
+    """The server's count of an answer's tokens; those of `_counted` have one."""
     return request["output_tokens"] or 0
 
 
@@ -136,36 +166,51 @@ def _max_tokens(requests: Sequence[Request]) -> str | None:
 
 
 def _bytes(requests: Sequence[Request]) -> str | None:
-    # A token is a byte of text at least, but for the marks that are not shown. Other people's files may have no text.
-    shown = [r for r in requests if r.get("text") is not None]
-    tokens = sum(_usage(r) for r in shown)
-    size = sum(len(content_of(r).encode("utf-8", "replace")) for r in shown)
-    if tokens <= size + HIDDEN_TOKENS * len(shown):
+    answers = tokens = size = 0
+    for request in requests:
+        # Other people's files may have no text.
+        if request.get("text") is not None:
+            answers += 1
+            tokens += _usage(request)
+            size += len(content_of(request).encode("utf-8", "replace"))
+    # A token is a byte of text at least, but for the marks that are not shown.
+    if tokens <= size + HIDDEN_TOKENS * answers:
         return None
     return f"usage and the text disagree: {whole(tokens)} output tokens in {whole(size)} bytes of text"
 
 
 def _chunks(requests: Sequence[Request]) -> str | None:
-    chosen = [r for r in requests if not r.get("tool_calls")]
-    low = [r for r in chosen if apart(_usage(r), max(_usage(r), r.get("chunks") or 0), 1)]
+    answers, low = 0, []
+    for request in requests:
+        if request.get("tool_calls"):
+            continue
+        answers += 1
+        if apart(_usage(request), max(_usage(request), request.get("chunks") or 0), 1):
+            low.append(request)
     if not low:
         return None
     return (
         f"usage and the stream disagree: {whole(_usage(low[0]))} output tokens, but {whole(low[0]['chunks'])} "
-        f"chunks with at least one each (first {_first(low[0])}; {len(low)} of {count(len(chosen), 'answer')})"
+        f"chunks with at least one each (first {_first(low[0])}; {len(low)} of {count(answers, 'answer')})"
     )
 
 
 def _timings(requests: Sequence[Request]) -> str | None:
-    told = [(r, n) for r in requests if isinstance(n := (r.get("timings") or {}).get("predicted_n"), int)]
-    other = [(r, n) for r, n in told if apart(_usage(r), n, 1)]
-    if not other:
+    answers, wrong = 0, []
+    for request in requests:
+        predicted = (request.get("timings") or {}).get("predicted_n")
+        if not isinstance(predicted, int):
+            continue
+        answers += 1
+        if apart(_usage(request), predicted, 1):
+            wrong.append((request, predicted))
+    if not wrong:
         return None
-    request, number = other[0]
+    request, predicted = wrong[0]
     return (
         f"usage and the engine's timings disagree: {whole(_usage(request))} output tokens, but "
-        f"{whole(number)} (predicted_n) for one answer (first {_first(request)}; "
-        f"{len(other)} of {count(len(told), 'answer')})"
+        f"{whole(predicted)} (predicted_n) for one answer (first {_first(request)}; "
+        f"{len(wrong)} of {count(answers, 'answer')})"
     )
 
 
@@ -182,29 +227,29 @@ def _tokenizer(requests: Sequence[Request]) -> str | None:
 
 def _counters(result: ArmResult, groups: Sequence[str] | None) -> list[str]:
     found = []
-    for one in result.get("counters") or []:
-        if groups is not None and str(one.get("group")) not in groups:
+    for reading in result.get("counters") or []:
+        if groups is not None and str(reading.get("group")) not in groups:
             continue
-        told, where = one.get("counted"), f"on {one.get('group')} in round {one.get('round')}"
-        if told and apart(told["usage"], told["engine"], told["answers"]):
+        counted = reading.get("counted")
+        if counted and apart(counted["usage"], counted["engine"], counted["answers"]):
             found.append(
-                f"usage and the engine's counters disagree {where}: {whole(told['usage'])} output tokens, but the "
-                f"engine generated {whole(told['engine'])} for the same {count(told['answers'], 'request')}"
+                f"usage and the engine's counters disagree on {reading.get('group')} in round {reading.get('round')}: "
+                f"{whole(counted['usage'])} output tokens, but the engine generated {whole(counted['engine'])} for "
+                f"the same {count(counted['answers'], 'request')}"
             )
     return found
 
 
-def _equal_texts(one: Sequence[Request], other: Sequence[Request]) -> tuple[int, str, tuple[int, int]] | None:
-    """How many answers said the same in both arms, the one that is furthest apart, and what each arm counted."""
+def _equal_texts(one: Sequence[Request], other: Sequence[Request]) -> list[tuple[Request, Request]]:
+    """The answers that say the same in both arms."""
 
     def key(request: Request) -> tuple[int, str, str]:
         return request.get("round"), request.get("group"), request.get("prompt_id")
 
-    known = {key(r): r for r in one}
-    pairs = [(known[key(r)], r) for r in other if key(r) in known]
-    equal = [(a, b) for a, b in pairs if content_of(a) and content_of(a) == content_of(b)]
-    if not equal:
-        return None
-    worst = max(equal, key=lambda pair: abs(_usage(pair[0]) - _usage(pair[1])))
-    sums = sum(_usage(a) for a, _ in equal), sum(_usage(b) for _, b in equal)
-    return len(equal), _first(worst[0]), sums
+    known = {key(request): request for request in one}
+    equal = []
+    for request in other:
+        counterpart = known.get(key(request))
+        if counterpart and content_of(counterpart) and content_of(counterpart) == content_of(request):
+            equal.append((counterpart, request))
+    return equal
