@@ -247,12 +247,17 @@ def engine_words(container: Container) -> EngineWords:
     }
     return {
         "Config": {
-            **{key: value for key, value in config.items() if value},  # type: ignore[typeddict-item]
+            **_stated(config),  # type: ignore[typeddict-item]
             "Image": container["image"],
             "Labels": container["labels"],
         },
-        "HostConfig": {key: value for key, value in host.items() if value},
+        "HostConfig": _stated(host),
     }
+
+
+def _stated(settings: Mapping[str, Json]) -> dict[str, Json]:
+    """Settings without the empty ones, of which Docker has its own."""
+    return {key: value for key, value in settings.items() if value}
 
 
 def _device_requests(gpus: list[str] | None) -> Json:

@@ -47,6 +47,7 @@ from .supply import remote_code, supply_notes, weight_items
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import CatalogEngine, CatalogMethod, Options
     from drafthouse.profiles.catalog_types import BuiltinHead, CatalogModel
+    from drafthouse.profiles.planned_types import PlannedExperiment
     from drafthouse.profiles.profile_types import Profile, Site, Unchecked
     from drafthouse.profiles.resolved_types import (
         BuiltArm,
@@ -377,15 +378,7 @@ class _Join:
 
     def _result(self, fits: Mapping[str, Fit]) -> ResolvedProfile:
         engine, chosen, parts = self.engine, self.chosen, self.parts
-        temperature = self.profile.get("temperature", self.target.get("temperature"))
-        experiment = plan_experiment(
-            self.profile["experiment"],
-            fits,
-            self.site["port"],
-            temperature,
-            several_hosts=self.sizes.hosts > 1,
-            room=self.room,
-        )
+        experiment = self._planned_experiment(fits)
         arms: dict[str, ResolvedArm] = {arm: {**self.built[arm], "fit": fits[arm], "files": []} for arm in self.arms}
         weights = self._weights()
         return {
@@ -439,6 +432,16 @@ class _Join:
             "hashes": self._hashes(),
             "remote_code": self.remote_code,
         }
+
+    def _planned_experiment(self, fits: Mapping[str, Fit]) -> PlannedExperiment:
+        return plan_experiment(
+            self.profile["experiment"],
+            fits,
+            self.site["port"],
+            self.profile.get("temperature", self.target.get("temperature")),
+            several_hosts=self.sizes.hosts > 1,
+            room=self.room,
+        )
 
     def _weights(self) -> list[WeightItem]:
         """The weights of target and draft, each after what it is made from."""
