@@ -59,7 +59,9 @@ class Parts:
         if "path" in model["source"]:
             return model["source"]["path"]
         folder = f"{self.site['models_dir']}/{model['folder']}"
-        return f"{folder}/{model['file']}" if "file" in model else folder
+        if "file" in model:
+            return f"{folder}/{model['file']}"
+        return folder
 
     @property
     def served_name(self) -> str:
@@ -76,8 +78,8 @@ class Parts:
     @property
     def place(self) -> HostPlace | None:
         """The host's place where several serve one model."""
-        options = (self.engine.get("devices_option"), self.engine.get("copies_option"))
-        devices, copies = (int(self.serve.get(option or "") or 1) for option in options)
+        devices = int(self.serve.get(self.engine.get("devices_option") or "") or 1)
+        copies = int(self.serve.get(self.engine.get("copies_option") or "") or 1)
         return place_of(self.site, devices, copies)
 
     @property
@@ -93,15 +95,20 @@ class Parts:
     def served(self, arm: str) -> Options:
         """The ``serve`` options of an arm: the profile's, and what the method requires."""
         required = self.method.get("requires")
-        return {**self.serve, **required.get("serve", {})} if required and arm != STOCK else self.serve
+        if not required or arm == STOCK:
+            return self.serve
+        return {**self.serve, **required.get("serve", {})}
 
     def speculation(self) -> Options:
         """The settings of the method in the engine's own words."""
-        method, draft = self.method, self.model_path(self.draft) if self.draft else ""
+        method, draft = self.method, ""
+        if self.draft:
+            draft = self.model_path(self.draft)
         words = words_of(method["id"], method, self.version, draft, self.tokens)
         for key, value in self.method_options.items():
             option = method["options"][key]
-            words[spelled(self.version, option["name"], option.get("spelled", ()))] = _word(self.version, option, value)
+            word = spelled(self.version, option["name"], option.get("spelled", ()))
+            words[word] = _spelled_value(self.version, option, value)
         return words
 
 
@@ -130,12 +137,17 @@ def build_arm(parts: Parts, arm: str) -> BuiltArm:
         **_for_gpu(parts),
         **parts.environment,
         **_switches(parts, arm),
-        **(required.get("environment", {}) if required and arm != STOCK else {}),
-        **_visible(parts),
-        **(engine_of(parts.engine["id"]).place_environment(parts.place) if parts.place else {}),
     }
+    if required and arm != STOCK:
+        environment |= required.get("environment", {})
+    environment |= _visible(parts)
+    if parts.place:
+        environment |= engine_of(parts.engine["id"]).place_environment(parts.place)
+    command = list(launch["command"])
+    if program := own_program(parts.site):
+        command = [program]
     built: BuiltArm = {
-        "command": [program] if (program := own_program(parts.site)) else list(launch["command"]),
+        "command": command,
         "flags": [*flags, *speculation],
         "speculation_flags": speculation,
         "config": _config(parts, arm),
@@ -149,23 +161,29 @@ def build_arm(parts: Parts, arm: str) -> BuiltArm:
 
 def _together(parts: Parts, place: HostPlace, arm: str) -> Together:
     """What keeps the hosts of a replica together; the hash is the same on all, wherever its files lie there."""
-    speculation = [parts.method["id"], parts.method_options, parts.tokens, parts.draft and parts.draft["id"]]
-    said = [parts.engine["id"], parts.version, parts.target["id"], parts.served(arm), parts.extra, parts.environment]
-    way = [parts.site.get("replica_port"), parts.site.get("executor"), parts.site.get("ray_address")]
-    text = compact_json([*said, *way, speculation if arm == "speculative" else None])
+    speculation: list[object] | None = None
+    if arm == "speculative":
+        speculation = [parts.method["id"], parts.method_options, parts.tokens, parts.draft and parts.draft["id"]]
+    served = [parts.engine["id"], parts.version, parts.target["id"], parts.served(arm), parts.extra, parts.environment]
+    links = [parts.site.get("replica_port"), parts.site.get("executor"), parts.site.get("ray_address")]
+    text = compact_json([*served, *links, speculation])
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    words = engine_of(parts.engine["id"]).place_words(place)
-    return {"digest": digest, "keeper": [] if place.rank else lead_command(parts.site), "words": words}
+    keeper: list[str] = []
+    if place.rank == 0:
+        keeper = lead_command(parts.site)
+    return {"digest": digest, "keeper": keeper, "words": engine_of(parts.engine["id"]).place_words(place)}
 
 
 def own_program(site: Site) -> str | None:
     """The site's own server of the engine: only a process runs one, an image has its own."""
-    return site.get("engine_program") if site["runtime"] == "process" else None
+    if site["runtime"] != "process":
+        return None
+    return site.get("engine_program")
 
 
 def takes_key(launch: Launch) -> bool:
-    """Tell whether an engine asks for a key, whichever way it is told it."""
-    return any(way in launch for way in ("key_file", "key_environment", "key_inside"))
+    """Whether an engine can be given an API key: by a file, a variable or its configuration."""
+    return "key_file" in launch or "key_environment" in launch or "key_inside" in launch
 
 
 def _for_gpu(parts: Parts) -> dict[str, str]:
@@ -192,19 +210,22 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
     """The flags that all arms have, and those of speculation."""
     launch, engine = parts.engine["launch"], parts.engine
     path = parts.model_path(parts.target)
-    flags: list[Flag] = [[launch["target"], path] if "target" in launch else [path]]
+    flags: list[Flag] = [[path]]
+    if "target" in launch:
+        flags = [[launch["target"], path]]
     if "name" in launch:
         flags.append([launch["name"], parts.served_name])
     for key, value in parts.served(arm).items():
         option = engine["options"][key]
         if "flag" in option:
             name = spelled(parts.version, option["flag"], option.get("spelled", ()))
-            flags.append(flag(name, _word(parts.version, option, value)))
+            flags.append(flag(name, _spelled_value(parts.version, option, value)))
     flags += [list(words) for words in (*parts.extra, *launch.get("always", []))]
     if "key_file" in launch:
         flags.append([launch["key_file"], parts.key_file])
     place = parts.place
-    flags += engine_of(parts.engine["id"]).place_flags(place) if place else []
+    if place:
+        flags += engine_of(parts.engine["id"]).place_flags(place)
     if not place or place.rank == 0:
         flags += [[launch["host"], _listen(parts)], [launch["port"], str(parts.site["port"])]]
     form = engine["speculation"]["form"]
@@ -218,21 +239,29 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
 
 def _listen(parts: Parts) -> str:
     """The address to listen on: every one where the firewall lets somebody in, else the site's own."""
-    opened = parts.opened and parts.site["runtime"] == "process"
-    return "0.0.0.0" if opened else parts.site["host"]  # noqa: S104
+    if parts.opened and parts.site["runtime"] == "process":
+        return "0.0.0.0"  # noqa: S104
+    return parts.site["host"]
 
 
 def _switches(parts: Parts, arm: str) -> dict[str, str]:
     """The options that are environment variables; a switch is 1, or not there."""
-    found = {parts.engine["options"][key].get("environment"): value for key, value in parts.served(arm).items()}
-    return {name: "1" if value is True else str(value) for name, value in found.items() if name and value is not False}
+    found: dict[str, str] = {}
+    for key, value in parts.served(arm).items():
+        name = parts.engine["options"][key].get("environment")
+        if name and value is True:
+            found[name] = "1"
+        elif name and value is not False:
+            found[name] = str(value)
+    return found
 
 
-def _word(version: str, option: Option | MethodOption, value: Any) -> Any:
+def _spelled_value(version: str, option: Option | MethodOption, value: Any) -> Any:
     """An option's value as this version spells it (parser names change)."""
     choices: dict[str, OptionChoice] = option.get("choices", {})
-    choice = choices.get(value) if isinstance(value, str) else None
-    return spelled(version, value, choice.get("spelled", ())) if choice else value
+    if not isinstance(value, str) or value not in choices:
+        return value
+    return spelled(version, value, choices[value].get("spelled", ()))
 
 
 def _config(parts: Parts, arm: str) -> EngineYaml | None:
@@ -241,7 +270,10 @@ def _config(parts: Parts, arm: str) -> EngineYaml | None:
     if config is None:
         return None
     always = config.get("always", {})
-    data: Options = {key: entry["value"] for key, entry in always.items() if known(parts.version, entry)}
+    data: Options = {}
+    for key, entry in always.items():
+        if known(parts.version, entry):
+            data[key] = entry["value"]
     notes = []
     for key, value in parts.served(arm).items():
         option = parts.engine["options"][key]
@@ -251,7 +283,7 @@ def _config(parts: Parts, arm: str) -> EngineYaml | None:
         place = data
         for parent in parents:
             place = place.setdefault(parent, {})
-        place[last] = _word(parts.version, option, value)
+        place[last] = _spelled_value(parts.version, option, value)
         refused = option.get("refused_on", {}).get(parts.hardware.get("compute_capability") or "")
         if refused:
             notes.append(f"{option['yaml']} {value}: {refused['reason']}.")
@@ -272,18 +304,22 @@ def _container(parts: Parts, arm: str) -> ArmContainer | None:
     folder = f"{parts.folder}/{arm}"
     site = parts.site
     mounts = [f"{folder}:{folder}:ro", f"{site['models_dir']}:{site['models_dir']}:ro"]
-    cache = f"{site['home']}/cache/{parts.engine['id']}-{parts.version}" if "cache" in wanted else None
-    if cache:
+    cache = None
+    if "cache" in wanted:
+        cache = f"{site['home']}/cache/{parts.engine['id']}-{parts.version}"
         mounts.append(f"{cache}:{wanted['cache']}:rw")
     if takes_key(parts.engine["launch"]):
         mounts.append(f"{parts.key_file}:{parts.key_file}:ro")
+    # Outside on the site's address alone, or where the firewall lets the allowed ones in, on all of them.
+    published = [site["host"]]
+    if parts.opened:
+        published = ["0.0.0.0", "[::]"]  # noqa: S104
     container: ArmContainer = {
         "image": parts.image,
         "entrypoint": ["/bin/bash", f"{folder}/serve.sh"],
         # Inside, the server must listen on the container's own address: the last --host is the one that counts.
         "command": [parts.engine["launch"]["host"], "0.0.0.0"],  # noqa: S104
-        # Outside on the site's address alone, or where the firewall lets the allowed ones in, on all of them.
-        "published": ["0.0.0.0", "[::]"] if parts.opened else [site["host"]],  # noqa: S104
+        "published": published,
         "port": site["port"],
         "gpus": parts.hardware["kind"] == "gpu",
         "environment": dict(wanted.get("environment", {})),

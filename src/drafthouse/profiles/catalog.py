@@ -81,8 +81,11 @@ class House:
 
     def broken_entries(self) -> list[Problem]:
         """Everything that is wrong with the user's own entries, each problem once."""
-        kinds = (self.broken_hardware, self.broken_engines, self.broken_models)
-        return list(dict.fromkeys(one for broken in kinds for problems in broken.values() for one in problems))
+        found: dict[Problem, None] = {}
+        for broken in (self.broken_hardware, self.broken_engines, self.broken_models):
+            for problems in broken.values():
+                found |= dict.fromkeys(problems)
+        return list(found)
 
 
 def profile_files(root: Path, named: Sequence[str] = ()) -> dict[str, Path]:
@@ -112,9 +115,10 @@ def load_house(root: Path, named: Sequence[str] = ()) -> House:
     engines = sorted((root / ENGINE_FOLDER).glob("*.yml"))
     tables = (HARDWARE_FILE, MODELS_FILE, HASHES_FILE, KNOWN_ISSUES_FILE, PUBLISHED_FILE)
     flags = sorted((root / FLAG_FOLDER).glob("*.yml"))
-    read = [path for paths in profiles.values() for path in paths]
-    files = (*(root / name for name in tables), *engines, *flags, *own.all(), *read)
-    return House(**parsed_once(("house", root, files), files, lambda: vars(_read_house(root, profiles, own))))
+    files = [*map(root.joinpath, tables), *engines, *flags, *own.all()]
+    for paths in profiles.values():
+        files += paths
+    return House(**parsed_once(("house", root, tuple(files)), files, lambda: vars(_read_house(root, profiles, own))))
 
 
 def _read_house(root: Path, paths: Mapping[str, Sequence[Path]], own: OwnFiles) -> House:
@@ -144,8 +148,9 @@ def _read_house(root: Path, paths: Mapping[str, Sequence[Path]], own: OwnFiles) 
     broken_models = add_own_models(root, own.models, models, builtin_kinds(engines))
     profiles: dict[str, Profile] = {}
     broken: dict[str, list[Problem]] = {}
-    files = {name: [shown_path(root, path) for path in found] for name, found in paths.items()}
-    for name, places in files.items():
+    files: dict[str, list[str]] = {}
+    for name, own_paths in paths.items():
+        places = files[name] = [shown_path(root, path) for path in own_paths]
         profiles[name], found = read_table(root, places[-1], PROFILE)
         if not PROFILE_NAME.fits(name):
             found.append(Problem("wrong-format", "the file's name", PROFILE_NAME.needed, "rename it", places[-1]))
@@ -182,8 +187,8 @@ def _require_clone(root: Path) -> None:
 
 def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
     """Read and check the entry of every engine: `profiles/catalog/engines/<name>.yml`."""
-    files = {path.stem: f"{ENGINE_FOLDER}/{path.name}" for path in sorted((root / ENGINE_FOLDER).glob("*.yml"))}
-    if not files:
+    paths = sorted((root / ENGINE_FOLDER).glob("*.yml"))
+    if not paths:
         return {}, [
             Problem(
                 "catalogue-incomplete",
@@ -193,15 +198,20 @@ def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
                 ENGINE_FOLDER,
             )
         ]
-    read = {name: document(root, file) for name, file in files.items()}
-    entries = {name: data for name, (data, problems) in read.items() if not problems}
-    found = [problem for _, problems in read.values() for problem in problems]
+    entries, found = {}, []
+    for path in paths:
+        data, problems = document(root, f"{ENGINE_FOLDER}/{path.name}")
+        if problems:
+            found += problems
+        else:
+            entries[path.stem] = data
     engines: dict[str, EngineEntry] = {}
     for name, entry in entries.items():
+        file = f"{ENGINE_FOLDER}/{name}.yml"
         engines[name] = like_another(entry, entries)
-        found += checked(engines[name], ENGINE, files[name], versions=True)
+        found += checked(engines[name], ENGINE, file, versions=True)
         if not NAME.fits(name):
-            found.append(Problem("wrong-format", "the file's name", NAME.needed, "rename it", files[name]))
+            found.append(Problem("wrong-format", "the file's name", NAME.needed, "rename it", file))
     return engines, found
 
 
@@ -223,12 +233,12 @@ def _flags(
     found = {name: own.get(name) or own.get(engine.get("family", ""), {}) for name, engine in engines.items()}
     for name, engine in engines.items():
         plugin = engine.get("plugin")
-        if plugin and "flags" in plugin:  # beside those of the engine that it patches
-            more = plugin["flags"]
-            found[name] = {
-                version: {**flags, "none": [*flags["none"], *more["none"]], "one": [*flags["one"], *more["one"]]}
-                for version, flags in found[name].items()
-            }
+        if not plugin or "flags" not in plugin:
+            continue
+        more, found[name] = plugin["flags"], dict(found[name])  # another engine may have the first ones
+        for version, flags in found[name].items():
+            none, one = [*flags["none"], *more["none"]], [*flags["one"], *more["one"]]
+            found[name][version] = {**flags, "none": none, "one": one}
     return found
 
 
@@ -249,9 +259,9 @@ def load_gpus(root: Path) -> Gpus:
     gpus: Gpus = read
     if not problems:
         findings = Findings(relative)
-        named = [(f"cards.{name}", card["generation"]) for name, card in gpus["cards"].items()]
-        named += [(f"ranges[{number}]", one["generation"]) for number, one in enumerate(gpus["ranges"])]
-        for path, generation in named:
+        named = {f"cards.{name}": card["generation"] for name, card in gpus["cards"].items()}
+        named |= {f"ranges[{number}]": part["generation"] for number, part in enumerate(gpus["ranges"])}
+        for path, generation in named.items():
             if generation not in gpus["generations"]:
                 found = f"the unknown generation '{generation}'"
                 findings.add(

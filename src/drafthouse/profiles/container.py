@@ -90,6 +90,9 @@ def arm_container(resolved: ResolvedProfile, arm: str, port: int = 0, ready_time
     site, engine = resolved["site"], resolved["engine"]
     wanted = _built(resolved, arm)
     name, outside = f"{PREFIX}{arm}", port or site["port"]
+    gpus: list[str] = []
+    if wanted["gpus"]:
+        gpus = wanted.get("device_ids", ["all"])
     return {
         "name": name,
         "image": wanted["image"],
@@ -100,7 +103,7 @@ def arm_container(resolved: ResolvedProfile, arm: str, port: int = 0, ready_time
         "ports": [f"{_in_brackets(address)}:{outside}:{wanted['port']}" for address in wanted["published"]],
         "ipc": wanted["ipc"],
         "ulimits": wanted["ulimits"],
-        "gpus": wanted.get("device_ids", ["all"]) if wanted["gpus"] else [],
+        "gpus": gpus,
         "health": {
             # There may be no curl in the image; bash is what starts the engine there.
             "command": ["/bin/bash", "-c", _HEALTHY.format(port=site["port"], path=engine["health"])],
@@ -114,7 +117,9 @@ def arm_container(resolved: ResolvedProfile, arm: str, port: int = 0, ready_time
 
 
 def _in_brackets(address: str) -> str:
-    return f"[{address}]" if ":" in address and not address.startswith("[") else address
+    if ":" not in address or address.startswith("["):
+        return address
+    return f"[{address}]"
 
 
 _HEALTHY = (
@@ -131,16 +136,16 @@ def _built(resolved: ResolvedProfile, arm: str) -> ArmContainer:
 
 def definition(resolved: ResolvedProfile, arm: str) -> str:
     """The hash of an arm's files and container: a changed script, or less asked for, is another container."""
-    files = resolved["arms"][arm]["files"] if arm in resolved["arms"] else []
-    text = "".join(file["content"] for file in files) + json.dumps(_built(resolved, arm), sort_keys=True)
+    text = ""
+    if arm in resolved["arms"]:
+        text = "".join(file["content"] for file in resolved["arms"][arm]["files"])
+    text += json.dumps(_built(resolved, arm), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def compose_service(container: Container) -> Mapping[str, Json]:
     """A container as a service of a compose.yaml, in which Compose fills nothing in."""
-    health, gpus = container.get("health"), container.get("gpus")
-    devices = {"driver": "nvidia", **({"count": "all"} if gpus == ["all"] else {"device_ids": gpus})}
-    said: dict[str, Json] = {
+    service: dict[str, Json] = {
         "image": container["image"],
         "container_name": container["name"],
         "entrypoint": container.get("entrypoint"),
@@ -150,29 +155,45 @@ def compose_service(container: Container) -> Mapping[str, Json]:
         "environment": container.get("environment"),
         "ipc": container.get("ipc"),
         "ulimits": container.get("ulimits"),
-        "deploy": {"resources": {"reservations": {"devices": [{**devices, "capabilities": ["gpu"]}]}}}
-        if gpus
-        else None,
+        "deploy": _gpu_reservation(container.get("gpus")),
         "volumes": container.get("mounts"),
         "read_only": container.get("read_only"),
         "tmpfs": container.get("tmpfs"),
         "cap_add": container.get("capabilities"),
         "cap_drop": container.get("without_capabilities"),
         "security_opt": container.get("security"),
-        "healthcheck": {
-            "test": ["CMD", *health["command"]],
-            "interval": f"{health['interval_s']}s",
-            "timeout": f"{health['timeout_s']}s",
-            "retries": health["retries"],
-            "start_period": f"{health['start_period_s']}s",
-        }
-        if health
-        else None,
+        "healthcheck": _compose_health(container.get("health")),
         "restart": RESTART,
         "logging": {"driver": LOG_DRIVER, "options": {**LOG_OPTIONS}},
         "labels": container["labels"],
     }
-    return {key: _literal(value) for key, value in said.items() if value}
+    return {key: _literal(value) for key, value in service.items() if value}
+
+
+def _gpu_reservation(gpus: list[str] | None) -> Json:
+    """What Compose reserves: all GPUs, or those with these indices or UUIDs; None without a GPU."""
+    if not gpus:
+        return None
+    device: dict[str, Json] = {"driver": "nvidia"}
+    if gpus == ["all"]:
+        device["count"] = "all"
+    else:
+        device["device_ids"] = list(gpus)
+    device["capabilities"] = ["gpu"]
+    return {"resources": {"reservations": {"devices": [device]}}}
+
+
+def _compose_health(health: HealthCheck | None) -> Json:
+    """A health check in Compose's words, whose times have units; None without one."""
+    if health is None:
+        return None
+    return {
+        "test": ["CMD", *health["command"]],
+        "interval": f"{health['interval_s']}s",
+        "timeout": f"{health['timeout_s']}s",
+        "retries": health["retries"],
+        "start_period": f"{health['start_period_s']}s",
+    }
 
 
 def _literal(value: Json) -> Json:
@@ -180,15 +201,17 @@ def _literal(value: Json) -> Json:
     if isinstance(value, str):
         return value.replace("$", "$$")
     if isinstance(value, Mapping):
-        return {key: _literal(one) for key, one in value.items()}
-    return [_literal(one) for one in value] if isinstance(value, list) else value
+        return {key: _literal(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_literal(item) for item in value]
+    return value
 
 
 def engine_words(container: Container) -> EngineWords:
     """A container as Docker's API takes it."""
-    ports = [port.rsplit(":", 2) for port in container.get("ports", [])]
     bound: dict[str, list[Mapping[str, str]]] = {}
-    for address, outside, inside in ports:
+    for port in container.get("ports", []):
+        address, outside, inside = port.rsplit(":", 2)
         bound.setdefault(f"{inside}/tcp", []).append({"HostIp": address.strip("[]"), "HostPort": outside})
     health = container.get("health")
     healthcheck: dict[str, Json] | None = None
@@ -204,19 +227,16 @@ def engine_words(container: Container) -> EngineWords:
         "Entrypoint": container.get("entrypoint"),
         "Cmd": container.get("command"),
         "Env": [f"{name}={value}" for name, value in container.get("environment", {}).items()],
-        "ExposedPorts": {port: {} for port in bound},
+        "ExposedPorts": {inside: {} for inside in bound},
         "Healthcheck": healthcheck,
     }
-    gpus = container.get("gpus")
-    # A count of 0 is what Docker tells of a container that was given devices by name.
-    devices = {"Count": -1} if gpus == ["all"] else {"Count": 0, "DeviceIDs": gpus}
     host: dict[str, Json] = {
         "Binds": container.get("mounts"),
         "PortBindings": bound,
         "NetworkMode": container.get("network"),
         "IpcMode": container.get("ipc"),
         "Ulimits": [{"Name": name, "Soft": n, "Hard": n} for name, n in container.get("ulimits", {}).items()],
-        "DeviceRequests": [{"Driver": "nvidia", **devices, "Capabilities": [["gpu"]]}] if gpus else None,
+        "DeviceRequests": _device_requests(container.get("gpus")),
         "ReadonlyRootfs": container.get("read_only"),
         "Tmpfs": dict.fromkeys(container.get("tmpfs", []), ""),
         "CapAdd": container.get("capabilities"),
@@ -227,9 +247,24 @@ def engine_words(container: Container) -> EngineWords:
     }
     return {
         "Config": {
-            **{key: value for key, value in config.items() if value},  # type: ignore[typeddict-item]
+            **_stated(config),  # type: ignore[typeddict-item]
             "Image": container["image"],
             "Labels": container["labels"],
         },
-        "HostConfig": {key: value for key, value in host.items() if value},
+        "HostConfig": _stated(host),
     }
+
+
+def _stated(settings: Mapping[str, Json]) -> dict[str, Json]:
+    """Settings without the empty ones, of which Docker has its own."""
+    return {key: value for key, value in settings.items() if value}
+
+
+def _device_requests(gpus: list[str] | None) -> Json:
+    """The GPUs in the words of Docker's API; None without a GPU."""
+    if not gpus:
+        return None
+    if gpus == ["all"]:
+        return [{"Driver": "nvidia", "Count": -1, "Capabilities": [["gpu"]]}]
+    # A count of 0 is what Docker tells of a container that was given devices by name.
+    return [{"Driver": "nvidia", "Count": 0, "DeviceIDs": list(gpus), "Capabilities": [["gpu"]]}]

@@ -45,13 +45,15 @@ def _head(
             f"'{draft['id']}' was trained for '{made_for}': its shapes fit '{target['id']}', its drafts may not"
         )
     elif made_for != target["id"]:
-        heads = [key for key, model in models.items() if model.get("head_for") == target["id"]]
+        do = "the catalogue has no head for this target"
+        if heads := [key for key, model in models.items() if model.get("head_for") == target["id"]]:
+            do = f"use one of: {', '.join(heads)}"
         findings.add(
             "draft-of-another-target",
             _PATH,
             f"'{draft['id']}', a head made for '{made_for}'",
             f"a head made for '{target['id']}': it reads that model's hidden states",
-            f"use one of: {', '.join(heads)}" if heads else "the catalogue has no head for this target",
+            do,
         )
     if draft.get("head_method") != head_kind(method["id"], method):
         findings.add(
@@ -83,17 +85,17 @@ def _model(findings: Findings, target: CatalogModel, draft: CatalogModel, method
             "choose a draft of the target's own family",
         )
     ratio = draft["parameters"] / target["parameters"]
-    told = f"'{draft['id']}' has {ratio:.0%} of the target's parameters"
+    size = f"'{draft['id']}' has {ratio:.0%} of the target's parameters"
     if ratio >= 1:
-        findings.add("draft-too-large", _PATH, told, "a draft smaller than its target", "choose a smaller draft")
+        findings.add("draft-too-large", _PATH, size, "a draft smaller than its target", "choose a smaller draft")
     elif ratio >= 1 / 3:
-        return [f"{told}: a draft of a third or more seldom pays"]
+        return [f"{size}: a draft of a third or more seldom pays"]
     return []
 
 
 def may_draft(draft: ModelEntry, target: ModelEntry) -> bool:
     """Tell whether a model could draft for a target: a smaller one of its own format that splits text alike."""
-    alike = all(draft[key] == target[key] for key in ("format", "tokenizer"))
+    alike = draft["format"] == target["format"] and draft["tokenizer"] == target["tokenizer"]
     return draft["kind"] == "model" and alike and draft["parameters"] < target["parameters"]
 
 
@@ -150,9 +152,7 @@ def check_schedule(findings: Findings, where: str, schedule: object, tokens: int
     (vllm/config/speculative.py).
     """
     before = len(findings.problems)
-    rows = schedule if isinstance(schedule, list) else []
-    whole = [row for row in rows if isinstance(row, list) and len(row) == 3 and all(type(n) is int for n in row)]
-    if not rows or len(whole) != len(rows):
+    if not isinstance(schedule, list) or not schedule or not all(map(_is_schedule_entry, schedule)):
         findings.add(
             "draft-length-schedule",
             where,
@@ -162,10 +162,12 @@ def check_schedule(findings: Findings, where: str, schedule: object, tokens: int
         )
         return False
     last = 0
-    for number, (first, final, drafted) in enumerate(whole):
+    for number, (first, final, drafted) in enumerate(schedule):
         row = f"{where}[{number}]"
         if (number == 0 and first != 1) or first <= last or final < first:
-            needed = "1 as the first batch size" if number == 0 else f"a first batch size above {last}, and a last one"
+            needed = f"a first batch size above {last}, and a last one"
+            if number == 0:
+                needed = "1 as the first batch size"
             findings.add(
                 "draft-length-schedule",
                 row,
@@ -179,3 +181,8 @@ def check_schedule(findings: Findings, where: str, schedule: object, tokens: int
             )
         last = max(last, final)
     return len(findings.problems) == before
+
+
+def _is_schedule_entry(entry: object) -> bool:
+    """Whether an entry is three whole numbers."""
+    return isinstance(entry, list) and len(entry) == 3 and all(type(number) is int for number in entry)

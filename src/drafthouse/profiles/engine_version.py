@@ -56,8 +56,11 @@ def choose_engine(
     install = _install(engine, version, plugin, hardware["kind"], method, executor)
     # A mirror of the image, or one of the user's own: it must hold the very version.
     image = site.get("engine_image") or _image(engine, version, plugin, hardware["kind"])
-    ways: tuple[tuple[Runtime, object], ...] = (("process", install), ("docker", image))
-    runtimes = [name for name, there in ways if there]
+    runtimes: list[Runtime] = []
+    if install:
+        runtimes.append("process")
+    if image:
+        runtimes.append("docker")
     runtime, note = site["runtime"], ""
     if version:
         runtimes = _runtimes(findings, profile, engine, version, hardware, runtimes, all_releases)
@@ -65,20 +68,24 @@ def choose_engine(
             note = f"runtime: {runtimes[0]} (the only one this profile has; the inventory says {runtime})"
             runtime = runtimes[0]
         elif runtimes and runtime not in runtimes:
+            do = f"set drafthouse_runtime: {runtimes[0]} in the inventory (scripts: --runtime {runtimes[0]})"
+            if len(runtimes) == 1:
+                do = f"leave it out (RUNTIME, -e drafthouse_runtime): {runtimes[0]} is chosen automatically"
             findings.add(
                 "runtime-unavailable",
                 "site.runtime",
                 f"{runtime}, for {engine['name']} {version} on {hardware['kind']}",
                 f"a runtime of this profile: {', '.join(runtimes)}",
-                f"leave it out (RUNTIME, -e drafthouse_runtime): {runtimes[0]} is chosen automatically"
-                if len(runtimes) == 1
-                else f"set drafthouse_runtime: {runtimes[0]} in the inventory (scripts: --runtime {runtimes[0]})",
+                do,
             )
     derived = None
     if image and method and runtime == "docker":
         derived = derived_from(image, engine["id"], version, profile["speculation"]["method"], method, hashes)
-    pin = engine["nightly"] if version == NIGHTLY and "nightly" in engine else engine["versions"].get(version)
-    reason = pin["reason"] if pin else "asked for by the profile"
+    reason = "asked for by the profile"
+    if version == NIGHTLY and "nightly" in engine:
+        reason = engine["nightly"]["reason"]
+    elif version in engine["versions"]:
+        reason = engine["versions"][version]["reason"]
     return Chosen(version, reason, all_releases, plugin, install, image, runtimes, runtime, derived, note)
 
 
@@ -107,11 +114,12 @@ def _version(findings: Findings, profile: Profile, engine: EngineEntry, all_rele
     if version in all_releases:
         return version
     plugin = engine.get("plugin")
-    needed = (
-        f"a pair that works: {pairs(plugin)} ({plugin['reason']})" if plugin else ranges(all_releases, all_releases)
-    )
-    do = did_you_mean(version, all_releases) if is_version(version) else f"use one of: {', '.join(all_releases)}"
-    what = "which its plugin does not patch" if plugin else "which does not exist"
+    what, needed = "which does not exist", ranges(all_releases, all_releases)
+    if plugin:
+        what, needed = "which its plugin does not patch", _working_pairs(plugin)
+    do = f"use one of: {', '.join(all_releases)}"
+    if is_version(version):
+        do = did_you_mean(version, all_releases)
     findings.add("unknown-engine-version", "engine_version", f"{engine['name']} {version}, {what}", needed, do)
     return ""
 
@@ -119,6 +127,10 @@ def _version(findings: Findings, profile: Profile, engine: EngineEntry, all_rele
 def pairs(plugin: Plugin) -> str:
     """The table of a plugin's pairs in one line, the newest first."""
     return ", ".join(f"{own} with {version}" for version, own in plugin["versions"].items())
+
+
+def _working_pairs(plugin: Plugin) -> str:
+    return f"a pair that works: {pairs(plugin)} ({plugin['reason']})"
 
 
 def _plugin(findings: Findings, profile: Profile, engine: EngineEntry, version: str) -> str | None:
@@ -140,7 +152,7 @@ def _plugin(findings: Findings, profile: Profile, engine: EngineEntry, version: 
             "plugin-version",
             "plugin_version",
             f"{plugin['package']} {wanted} with {engine['name']} {version}",
-            f"a pair that works: {pairs(plugin)} ({plugin['reason']})",
+            _working_pairs(plugin),
             f"set plugin_version: {pair}, or remove the key",
         )
     return pair
@@ -148,9 +160,12 @@ def _plugin(findings: Findings, profile: Profile, engine: EngineEntry, version: 
 
 def _installs(engine: EngineEntry, version: str) -> dict[str, Install]:
     """How a version is installed for the process runtime, by kind of hardware."""
-    source = engine["nightly"] if version == NIGHTLY and "nightly" in engine else engine
-    release = engine["versions"].get(version)
-    return {**source["install"], **(release.get("install") or {} if release else {})}
+    if version == NIGHTLY and "nightly" in engine:
+        return {**engine["nightly"]["install"]}
+    installs = {**engine["install"]}
+    if version in engine["versions"]:
+        installs |= engine["versions"][version].get("install") or {}
+    return installs
 
 
 def _install(
@@ -184,14 +199,18 @@ def _image(engine: EngineEntry, version: str, plugin: str | None, kind: str) -> 
     image = (pinned.get("image") if pinned else None) or (source.get("image") if source else None)
     if image is None or kind != "gpu" or not version:
         return None
-    digest = f"@{image['digest']}" if image.get("digest") else ""
-    return f"{image['name']}:{_filled(image['tag'], version, plugin)}{digest}"
+    name = f"{image['name']}:{_filled(image['tag'], version, plugin)}"
+    if digest := image.get("digest"):
+        return f"{name}@{digest}"
+    return name
 
 
 def gpu_image_of(engine: EngineEntry, version: str) -> str | None:
     """The catalogue's container image of an engine's version, the one for GPUs; None where it has none."""
-    plugin = engine.get("plugin")
-    return _image(engine, version, plugin["versions"].get(version) if plugin else None, "gpu")
+    own: str | None = None
+    if plugin := engine.get("plugin"):
+        own = plugin["versions"].get(version)
+    return _image(engine, version, own, "gpu")
 
 
 def _filled(text: str, version: str, plugin: str | None) -> str:
@@ -212,13 +231,16 @@ def _runtimes(
     kind = hardware["kind"]
     if not there:
         fitting = [release for release in all_releases if kind in _installs(engine, release)]
+        do = "choose another engine or other hardware"
+        if fitting:
+            do = f"set engine_version: {fitting[-1]}"
         findings.add(
             "hardware-unsupported",
             "hardware",
             f"{hardware['name']} ({kind})",
             f"hardware that {engine['name']} {version} is installed for: "
             + (", ".join(_installs(engine, version)) or "gpu"),
-            f"set engine_version: {fitting[-1]}" if fitting else "choose another engine or other hardware",
+            do,
         )
         return []
     stated = profile.get("runtimes", there)

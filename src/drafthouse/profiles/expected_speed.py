@@ -84,8 +84,10 @@ class Target:
         """Most users at once for whom it is faster; 0 where for none, None where it is for all that are looked at."""
         if self.speedup(drafting, MOST_USERS, drafted, length) > 1:
             return None
-        slow = (users for users in range(1, MOST_USERS + 1) if self.speedup(drafting, users, drafted, length) <= 1)
-        return next(slow, MOST_USERS) - 1
+        users = 1
+        while users < MOST_USERS and self.speedup(drafting, users, drafted, length) > 1:
+            users += 1
+        return users - 1
 
     def best_tokens(self, drafting: Drafting, users: int, acceptance: float, most: int) -> int:
         """Drafted tokens, up to ``most``, that gain most for ``users`` at once."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from drafthouse.profiles.planned_types import PlannedExperiment, PlannedStep
     from drafthouse.profiles.profile_types import ExperimentWishes
     from drafthouse.profiles.resolved_types import Fit, Ports
+    from drafthouse.prompts.prompt_plan import PlannedPrompts
 
 
 def check_experiment(findings: Findings, experiment: ExperimentWishes, suites: Mapping[str, Sequence[str]]) -> None:
@@ -87,11 +88,16 @@ def plan_experiment(
     schedule = experiment.get("schedule", "auto")
     if schedule == "auto":
         together = sum(fit["reserved"] for fit in fits.values())
-        beside = together <= fits["baseline"]["memory"] and not several_hosts
-        schedule = "interleaved" if beside else "alternated"
-    # The model's own temperature, beside 0, where it has one.
-    own = float(temperature) if temperature is not None else 0.0
+        schedule = "alternated"
+        if together <= fits["baseline"]["memory"] and not several_hosts:
+            schedule = "interleaved"
+    temperatures = [0.0]
+    if temperature:
+        temperatures.append(float(temperature))
     budget = parse_budget(experiment.get("budget", DEFAULT_BUDGET))
+    most_rounds = rounds
+    if not budget.nothing:
+        most_rounds = max(rounds, experiment.get("most_rounds", MOST_ROUNDS))
     planned: PlannedExperiment = {
         "suites": list(experiment["suites"]),
         "once": list(experiment.get("once", [])),
@@ -103,14 +109,15 @@ def plan_experiment(
         "kinds": list(experiment.get("kinds", [])),
         "concurrency": experiment.get("concurrency", 1),
         "rounds": rounds,
-        "most_rounds": rounds if budget.nothing else max(rounds, experiment.get("most_rounds", MOST_ROUNDS)),
+        "most_rounds": most_rounds,
         "budget": budget.as_dict(),
         "schedule": schedule,
         "turns": _turns(schedule, arms, port),
-        "temperatures": [0.0] if own == 0 else [0.0, own],
+        "temperatures": temperatures,
         "steps": [],
     }
-    planned["steps"] = [step for number in range(1, rounds + 1) for step in steps_of_round(planned, number)]
+    for number in range(1, rounds + 1):
+        planned["steps"] += steps_of_round(planned, number)
     # Not even as null without one: the key of a kept result must not change.
     if (ladder := experiment.get("ladder")) is not None:
         planned["ladder"] = plan_ladder(ladder, planned["kinds"])
@@ -119,8 +126,9 @@ def plan_experiment(
 
 def _turns(schedule: str, arms: Sequence[str], port: int) -> list[Ports]:
     """Which arms are served together, in the order of an odd round: the port of each."""
-    turns = [tuple(arms)] if schedule == "interleaved" else [(arm,) for arm in arms]
-    return [{arm: port + place for place, arm in enumerate(turn)} for turn in turns]
+    if schedule == "interleaved":
+        return [{arm: port + place for place, arm in enumerate(arms)}]
+    return [{arm: port} for arm in arms]
 
 
 def fresh_planned(experiment: PlannedExperiment, number: int, fresh: Sequence[int] = ()) -> list[int]:
@@ -129,8 +137,8 @@ def fresh_planned(experiment: PlannedExperiment, number: int, fresh: Sequence[in
     Of the first rounds always: they share what prompts there are.
     """
     rounds = max(number, FIRST_ROUNDS)
-    first = [experiment["fresh"] if place < FIRST_ROUNDS else FRESH_LATER["few"] for place in range(rounds)]
-    return [*fresh[:rounds], *first[len(fresh) :]]
+    undecided = [experiment["fresh"]] * FIRST_ROUNDS + [FRESH_LATER["few"]] * (rounds - FIRST_ROUNDS)
+    return [*fresh[:rounds], *undecided[len(fresh) :]]
 
 
 def steps_of_round(experiment: PlannedExperiment, number: int, fresh: Sequence[int] = ()) -> list[PlannedStep]:
@@ -142,23 +150,28 @@ def steps_of_round(experiment: PlannedExperiment, number: int, fresh: Sequence[i
     ``file`` names its round and arm, whatever the order they are measured in.
     """
     turns = list(enumerate(experiment["turns"], start=(number - 1) * len(experiment["turns"]) + 1))
-    measured = turns if number % 2 else turns[::-1]
-    return [
-        {
-            "round": number,
-            "suites": suites_of_round(experiment, number),
-            "arms": dict(turn),
-            "number": place,
-            "file": f"steps/{file:02d}.json",
-            "prompts": {
-                "anchors": experiment["anchors"],
-                "fresh": fresh_planned(experiment, number, fresh),
-                "others": experiment["prompts_per_kind"].get("others", OTHERS),
-                "gates_at_once": experiment["gates_at_once"],
-            },
+    first = turns[0][0]
+    if number % 2 == 0:
+        turns.reverse()
+    steps: list[PlannedStep] = []
+    for place, (file, turn) in enumerate(turns, start=first):
+        prompts: PlannedPrompts = {
+            "anchors": experiment["anchors"],
+            "fresh": fresh_planned(experiment, number, fresh),
+            "others": experiment["prompts_per_kind"].get("others", OTHERS),
+            "gates_at_once": experiment["gates_at_once"],
         }
-        for place, (file, turn) in enumerate(measured, start=turns[0][0])
-    ]
+        steps.append(
+            {
+                "round": number,
+                "suites": suites_of_round(experiment, number),
+                "arms": dict(turn),
+                "number": place,
+                "file": f"steps/{file:02d}.json",
+                "prompts": prompts,
+            }
+        )
+    return steps
 
 
 def measured_part(experiment: PlannedExperiment) -> object:
@@ -174,8 +187,10 @@ def measured_part(experiment: PlannedExperiment) -> object:
 
 def suites_of_round(experiment: PlannedExperiment, number: int) -> list[str]:
     """The suites of a round: those that are wanted once are in the first only."""
+    if number == 1:
+        return list(experiment["suites"])
     once = experiment.get("once", [])
-    return [suite for suite in experiment["suites"] if number == 1 or suite not in once]
+    return [suite for suite in experiment["suites"] if suite not in once]
 
 
 def asking_of(experiment: PlannedExperiment, step: PlannedStep) -> Asking:

@@ -43,15 +43,11 @@ def open_paths(engine: EngineEntry, version: str) -> ResolvedOpenPaths:
     """The routes of a version of an engine, and which of them answer without the key."""
     facts = engine["open_paths"]
     guards = [prefix for prefix, when in (facts.get("guards") or {}).items() if known(version, when)]
-    routes: list[OpenRoute] = [
-        {
-            "path": path,
-            "gives": route["gives"],
-            "open": not route.get("guarded", False) and not path.startswith(tuple(guards)),
-        }
-        for path, route in facts["routes"].items()
-        if known(version, route)
-    ]
+    routes: list[OpenRoute] = []
+    for path, route in facts["routes"].items():
+        if known(version, route):
+            is_open = not route.get("guarded", False) and not path.startswith(tuple(guards))
+            routes.append({"path": path, "gives": route["gives"], "open": is_open})
     return {"ask": facts["ask"], "lists": facts.get("lists", ""), "guards": guards, "routes": routes}
 
 
@@ -73,7 +69,7 @@ def reach(site: Site) -> str:
     allowed = site.get("allow_cidrs") or ()
     if site.get("gateway") or (near(str(site["host"])) and not allowed):
         return NOBODY
-    if not site["manage_host"] or not allowed or any(_everybody(text) for text in allowed):
+    if not site["manage_host"] or not allowed or any(map(_everybody, allowed)):
         return ANYBODY
     return NAMED
 
@@ -103,21 +99,24 @@ def exposure_problems(resolved: ResolvedProfile, where: str) -> list[Problem]:
     if not routes:
         return []
     host, allowed = site["host"], ", ".join(site.get("allow_cidrs") or ())
-    opened = f"drafthouse_host is {host}" if not near(host) else f"drafthouse_allow_cidrs lets {allowed} in"
+    opened, close = f"drafthouse_host is {host}", "set drafthouse_host: 127.0.0.1, and "
+    if near(host):
+        opened, close = f"drafthouse_allow_cidrs lets {allowed} in", ""
+    close += "set drafthouse_gateway: true (docs/gateway.md); or "
+    if allowed:
+        close += "empty drafthouse_allow_cidrs and "
     name = f"{engine['name']} {engine['version']}"
-    guards = f"the key of {name} guards only {', '.join(facts['guards'])}" if facts["guards"] else name
+    guards = f"the key of {name} does not guard everything"
     if not engine["has_key"]:
         guards = f"{name} has no authentication"
-    elif not facts["guards"]:
-        guards = f"the key of {name} does not guard everything"
-    close = "" if near(host) else "set drafthouse_host: 127.0.0.1, and "
+    elif facts["guards"]:
+        guards = f"the key of {name} guards only {', '.join(facts['guards'])}"
     return [
         Problem(
             "server-exposed",
             f"{opened}, without a gateway, and {guards}; reachable without a key: {told(routes)}",
             "the gateway, which requires the key for every path, or an engine that is not reachable from outside",
-            f"{close}set drafthouse_gateway: true (docs/gateway.md);"
-            f" or {'empty drafthouse_allow_cidrs and ' if allowed else ''}reach it by make tunnel",
+            f"{close}reach it by make tunnel",
             where,
         )
     ]

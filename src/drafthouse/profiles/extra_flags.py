@@ -6,7 +6,7 @@ Both go to every arm as they are. What the profile, the site or the vault says i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -38,44 +38,60 @@ def check_extra(
     ``lists`` are the flags of the engine by version: where there is none of ``version`` a flag is passed with a
     warning.
     """
-    if not isinstance(given, list) or not all(_is_word(word) for word in given):
+    if not isinstance(given, list) or not all(map(_is_word, given)):
         # Not as it stands there: a key may be among the words.
-        found = "a list with something other than words" if isinstance(given, list) else "no list"
+        found = "no list"
+        if isinstance(given, list):
+            found = "a list with something other than words"
         needed = "a list of words: [--flag, value, --switch]"
         findings.add("wrong-type", WHERE, found, needed, "put each word in quotes")
         return [], []
-    words = [str(word) for word in given]
+    words = list(map(str, given))
     known = lists.get(version)
     table: FlagWords = {"style": engine.get("flag_style", "-"), "short": {}, "switches": [], "several": []}
     # Where there is none of this version the newest still tells short spellings, or `-md` would be nobody's.
     table = with_list(table, known or lists.get(newest(lists)))
+    warnings: list[str] = []
+    for flag in read_given(words, table):
+        if flag.name == "" and (known is not None or flag.value == words[0]):
+            found, needed = f"'{flag.value}' where no value is expected", "flags, each with its own values"
+            findings.add("unknown-flag", WHERE, found, needed, _REMOVE)
+        else:
+            warnings += _check_flag(findings, flag, engine, version, known, table)
+    flags = _flags_with_values(words)
+    if flags and known is None:
+        warning = f"{WHERE} is passed unchecked: there is no flag list for {engine['name']} {version}"
+        if lists:
+            warning += f" (the newest is for {newest(lists)})"
+        warnings.append(warning)
+    return flags, warnings
+
+
+def _flags_with_values(words: list[str]) -> list[Flag]:
+    """Words parted where a flag begins: -x, --xyz."""
     flags: list[Flag] = []
     for word in words:
         if not flags or re.match(r"-{1,2}[A-Za-z]", word):
             flags.append([])
         flags[-1].append(word)
-    warnings: list[str] = []
-    for one in read_given(words, table):
-        rule = _rule(engine, one, exact=known is not None)
-        if one.name == "" and (known is not None or one.value == words[0]):
-            findings.add(
-                "unknown-flag",
-                WHERE,
-                f"'{one.value}' where no value is expected",
-                "flags, each with its own values",
-                _REMOVE,
-            )
-        elif rule and "warning" in rule:
-            warnings.append(f"{one.spelled}: {rule['warning']}")
-        elif rule or is_secret_name(_base(one)):
-            by = rule["by"] if rule and "by" in rule else "the vault: every user can see a secret on a command line"
-            findings.add("reserved-flag", WHERE, f"{one.spelled}, reserved for {by}", "another flag", _REMOVE)
-        elif known is not None:
-            _check_known(findings, one, known, table, f"{engine['name']} {version}")
-    if flags and known is None:
-        seen = f" (the newest is for {newest(lists)})" if lists else ""
-        warnings.append(f"{WHERE} is passed unchecked: there is no flag list for {engine['name']} {version}{seen}")
-    return flags, warnings
+    return flags
+
+
+def _check_flag(
+    findings: Findings, flag: Given, engine: CatalogEngine, version: str, known: FlagList | None, table: FlagWords
+) -> list[str]:
+    """Check that a flag is not somebody else's and, where the version's list is ``known``, there; return warnings."""
+    rule = _rule(engine, flag, exact=known is not None)
+    if rule and "warning" in rule:
+        return [f"{flag.spelled}: {rule['warning']}"]
+    if rule or is_secret_name(_base(flag)):
+        owner = "the vault: every user can see a secret on a command line"
+        if rule and "by" in rule:
+            owner = rule["by"]
+        findings.add("reserved-flag", WHERE, f"{flag.spelled}, reserved for {owner}", "another flag", _REMOVE)
+    elif known is not None:
+        _check_known(findings, flag, known, table, f"{engine['name']} {version}")
+    return []
 
 
 def check_environment(
@@ -83,14 +99,14 @@ def check_environment(
 ) -> dict[str, str]:
     """The variables of a profile's `environment` that may be set; ``required`` are those of its method."""
     launch = engine["launch"]
-    options = {option["environment"]: key for key, option in engine["options"].items() if "environment" in option}
     owners = dict.fromkeys(launch.get("environment", {}), "the engine's entry in the catalogue")
     owners |= dict.fromkeys(required, "the method, which needs it")
-    owners |= {name: f"serve.{key}" for name, key in options.items()}
+    for key, option in engine["options"].items():
+        if "environment" in option:
+            owners[option["environment"]] = f"serve.{key}"
     owners |= dict.fromkeys(_GPUS, "the inventory's drafthouse_gpus")
     for name in given:
-        rows = (row for row in engine.get("reserved", []) if "by" in row)
-        by = next((row["by"] for row in rows if _fits(name, row.get("environment", ()))), "") or owners.get(name)
+        by = _owner_in_entry(engine, name) or owners.get(name)
         if by is None and (is_secret_name(name) or name == launch.get("key_environment")):
             by = "the vault: anyone can read a profile"
         if by:
@@ -99,21 +115,29 @@ def check_environment(
     return dict(given)
 
 
+def _owner_in_entry(engine: CatalogEngine, variable: str) -> str:
+    """Whose an environment variable is by the engine's entry; '' where the entry does not reserve it."""
+    for row in engine.get("reserved", []):
+        if "by" in row and _fits(variable, row.get("environment", ())):
+            return row["by"]
+    return ""
+
+
 def _is_word(word: object) -> bool:
     return isinstance(word, (str, int, float)) and not isinstance(word, bool)
 
 
-def _base(one: Given) -> str:
-    return one.name.lstrip("-").partition(".")[0]
+def _base(flag: Given) -> str:
+    return flag.name.lstrip("-").partition(".")[0]
 
 
 def _fits(name: str, patterns: list[str] | tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _rule(engine: CatalogEngine, one: Given, *, exact: bool) -> Reserved | None:
+def _rule(engine: CatalogEngine, flag: Given, *, exact: bool) -> Reserved | None:
     """Whose a flag is. Where no list tells what it is in full, its beginning is enough to be somebody's."""
-    base = _base(one).replace("_", "-")
+    base = _base(flag).replace("_", "-")
     for row in _owned(engine):
         names = [pattern.replace("_", "-") for pattern in row.get("flags", [])]
         if _fits(base.removeprefix("no-"), names) or _fits(base, names):
@@ -127,42 +151,59 @@ def _rule(engine: CatalogEngine, one: Given, *, exact: bool) -> Reserved | None:
 def _owned(engine: CatalogEngine) -> Iterator[Reserved]:
     """Yield the flags that are not for `serve.extra`, and whose they are: the entry's own words first."""
     yield from engine.get("reserved", [])
-    launch, speculation = engine["launch"], engine["speculation"]
-    site = [launch[key] for key in ("host", "port")]
-    site += [name for name in (launch.get("key_file"), launch.get("key_inside")) if name]
-    yield {"flags": [name.removeprefix("--") for name in site], "by": "the inventory"}
-    target = [name for name in (launch.get("target"), launch.get("name")) if name]
-    yield {"flags": ["model", *(name.removeprefix("--") for name in target)], "by": "the profile's target"}
+    launch = engine["launch"]
+    site = [launch["host"], launch["port"], launch.get("key_file"), launch.get("key_inside")]
+    yield {"flags": _without_dashes(site), "by": "the inventory"}
+    target = _without_dashes([launch.get("target"), launch.get("name")])
+    yield {"flags": ["model", *target], "by": "the profile's target"}
     if config := launch.get("config"):
-        yield {"flags": [config["flag"].removeprefix("--")], "by": "the engine's YAML, which is rendered"}
-    methods = [name for entry in engine["methods"].values() for name in entry["names"].values()]
-    methods += [option["name"] for entry in engine["methods"].values() for option in entry.get("options", {}).values()]
-    methods += [name for entry in engine["methods"].values() for name in entry.get("follows", {})]
-    drafts = [speculation["flag"]] if "flag" in speculation else methods if speculation["form"] == "flags" else []
-    yield {"flags": [name.removeprefix("--") for name in drafts], "by": "speculation, which only one arm has"}
+        yield {"flags": _without_dashes([config["flag"]]), "by": "the engine's YAML, which is rendered"}
+    yield {"flags": _without_dashes(_speculation_flags(engine)), "by": "speculation, which only one arm has"}
     for words in launch.get("always", []):
-        yield {"flags": [words[0].removeprefix("--")], "by": "the launcher, which already sets it"}
+        yield {"flags": _without_dashes(words[:1]), "by": "the launcher, which already sets it"}
     for key, option in engine["options"].items():
         if "flag" in option:
-            yield {"flags": [option["flag"].removeprefix("--")], "by": f"the key serve.{key}"}
+            yield {"flags": _without_dashes([option["flag"]]), "by": f"the key serve.{key}"}
 
 
-def _check_known(findings: Findings, one: Given, known: FlagList, table: FlagWords, engine: str) -> None:
+def _speculation_flags(engine: CatalogEngine) -> list[str]:
+    """The flags that a speculative arm alone has: the one for JSON, or those of all methods."""
+    speculation = engine["speculation"]
+    if "flag" in speculation:
+        return [speculation["flag"]]
+    flags: list[str] = []
+    if speculation["form"] == "flags":
+        for method in engine["methods"].values():
+            flags += [*method["names"].values(), *method.get("follows", {})]
+            flags += [option["name"] for option in method.get("options", {}).values()]
+    return flags
+
+
+def _without_dashes(flags: Sequence[str | None]) -> list[str]:
+    """Flags by their bare names; None stands for a flag that the engine does not have."""
+    return [flag.removeprefix("--") for flag in flags if flag is not None]
+
+
+def _check_known(findings: Findings, flag: Given, known: FlagList, table: FlagWords, engine: str) -> None:
     """Check one flag against the list of its version: its name, and how many values it takes."""
-    base, names = _base(one), table["known"]
+    base, names = _base(flag), table["known"]
     if base not in names:
         close = nearest(base, names)
-        do = f"write --{close}" if close else "remove it, or choose a version that has it"
-        findings.add("unknown-flag", WHERE, f"{one.spelled}, which {engine} does not have", "one of its flags", do)
+        do = "remove it, or choose a version that has it"
+        if close:
+            do = f"write --{close}"
+        findings.add("unknown-flag", WHERE, f"{flag.spelled}, which {engine} does not have", "one of its flags", do)
         return
     wanted = next((kind for kind in ("none", "one", "several") if base in known[kind]), "maybe")
-    has = 0 if isinstance(one.value, bool) else len(one.value) if isinstance(one.value, list) else 1
-    if (wanted == "none") != (has == 0) and wanted != "maybe" and "." not in one.name:
-        needed = "no value: it is a switch" if wanted == "none" else "a value after it"
-        findings.add(
-            "wrong-type",
-            WHERE,
-            f"{one.spelled} with {count(has, 'value') if has else 'no value'}",
-            needed,
-            "correct it",
-        )
+    if wanted == "maybe" or "." in flag.name:
+        return
+    values = 1
+    if isinstance(flag.value, bool):
+        values = 0
+    elif isinstance(flag.value, list):
+        values = len(flag.value)
+    if wanted == "none" and values:
+        found, needed = f"{flag.spelled} with {count(values, 'value')}", "no value: it is a switch"
+        findings.add("wrong-type", WHERE, found, needed, "correct it")
+    elif wanted != "none" and not values:
+        findings.add("wrong-type", WHERE, f"{flag.spelled} with no value", "a value after it", "correct it")

@@ -25,8 +25,9 @@ def draft_kind(method: Method, draft: ModelEntry | None) -> DraftKind:
 def builtin_head(target: ModelEntry, method_id: str, method: Method | None) -> BuiltinHead | None:
     """The head inside ``target`` that a method can draft with; None where there is none, or it needs none."""
     head = target.get("builtin_head")
-    fits = head and method and method["draft"] == "builtin" and head["kind"] == head_kind(method_id, method)
-    return head if fits else None
+    if not head or not method or method["draft"] != "builtin" or head["kind"] != head_kind(method_id, method):
+        return None
+    return head
 
 
 def head_as_target(
@@ -39,8 +40,8 @@ def head_as_target(
     config = models[target].get("speculators")
     if config is None or draft not in (None, target):
         return target, draft, []
-    told = f"'{target}' is a head whose repository names its model: {config['target']} is served, and the head drafts"
-    return config["target"], target, [told]
+    note = f"'{target}' is a head whose repository names its model: {config['target']} is served, and the head drafts"
+    return config["target"], target, [note]
 
 
 def method_for_head(engine: EngineEntry, kind: str, draft: DraftKind) -> str | None:
@@ -54,8 +55,12 @@ def method_for_head(engine: EngineEntry, kind: str, draft: DraftKind) -> str | N
 
 def builtin_kinds(engines: Mapping[str, EngineEntry]) -> set[str]:
     """The kinds of heads inside a target that any engine drafts with."""
-    methods = [pair for engine in engines.values() for pair in engine["methods"].items()]
-    return {head_kind(key, method) for key, method in methods if method["draft"] == "builtin"}
+    kinds: set[str] = set()
+    for engine in engines.values():
+        for key, method in engine["methods"].items():
+            if method["draft"] == "builtin":
+                kinds.add(head_kind(key, method))
+    return kinds
 
 
 def check_entry(findings: Findings, key: str, model: ModelEntry, head: BuiltinHead) -> None:
@@ -93,17 +98,19 @@ def check_builtin(
     # The same model, exported with its head.
     same = [key for key in having if _shape(models[key]) == _shape(target)]
     own = [key for key, model in models.items() if method.get("or_head") and made_for(model, target["id"], kind)]
-    has = f"with a head of the kind '{head['kind']}'" if (head := target.get("builtin_head")) else "without such a head"
-    ways = [f"add speculation.draft, one of: {', '.join(own)}"] if own else []
-    ways += [f"choose a target that has one: {', '.join(same or having)}"] if having else []
-    findings.add(
-        "no-builtin-head",
-        "target",
-        f"'{target['id']}' {has} in its weights",
-        f"a target with a head of the kind '{kind}' in its weights, which '{method['id']}' needs"
-        + (", or such a head named in speculation.draft" if method.get("or_head") else ""),
-        "; or ".join(ways) or "choose another method: the catalogue has no target with such a head for this engine",
-    )
+    has = "without such a head"
+    if head := target.get("builtin_head"):
+        has = f"with a head of the kind '{head['kind']}'"
+    needed = f"a target with a head of the kind '{kind}' in its weights, which '{method['id']}' needs"
+    if method.get("or_head"):
+        needed += ", or such a head named in speculation.draft"
+    choices = []
+    if own:
+        choices.append(f"add speculation.draft, one of: {', '.join(own)}")
+    if having:
+        choices.append(f"choose a target that has one: {', '.join(same or having)}")
+    do = "; or ".join(choices) or "choose another method: the catalogue has no target with such a head for this engine"
+    findings.add("no-builtin-head", "target", f"'{target['id']}' {has} in its weights", needed, do)
 
 
 def _shape(model: ModelEntry) -> tuple[int, int, int, str]:

@@ -163,7 +163,10 @@ def plain(value: Any) -> Any:
         return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(one) for one in value]
-    return next((kind(value) for kind in (bool, int, float, str) if isinstance(value, kind)), value)
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return value
 
 
 def _say(what: str) -> None:

@@ -134,7 +134,9 @@ def _is_hardware(wanted: HardwareNamed, hardware: Hardware) -> bool:
 def _is_set(wanted: Setting, given: str | None) -> bool:
     if "given" in wanted and wanted["given"] != (given is not None):
         return False
-    value = wanted.get("default") if given is None else given.strip('"')
+    value = wanted.get("default")
+    if given is not None:
+        value = given.strip('"')
     if "is" in wanted and value not in wanted["is"]:
         return False
     if "not" in wanted and value in wanted["not"]:
@@ -176,8 +178,11 @@ def check_issues(file: KnownIssues, engines: Mapping[str, EngineEntry]) -> Findi
 
 def _methods(engine: str, engines: Mapping[str, EngineEntry]) -> list[str]:
     """The methods of an engine and of those that are like it."""
-    family = [entry for name, entry in engines.items() if engine in (name, entry.get("family"))]
-    return sorted({method for entry in family for method in entry["methods"]})
+    methods: set[str] = set()
+    for name, entry in engines.items():
+        if engine in (name, entry.get("family")):
+            methods.update(entry["methods"])
+    return sorted(methods)
 
 
 def _expressions(issue: KnownIssue) -> Iterator[tuple[str, str]]:
@@ -209,28 +214,32 @@ def check_accepted(findings: Findings, accepted: Mapping[str, str], issues: Mapp
 
 def effect_of(issue: MatchedIssue) -> str:
     """What an issue does to its user, in a few words."""
-    said = f"{_EFFECTS[issue['effect']]}{', silently' if issue['silent'] else ''}"
-    return f"{said} (not certain: {issue['uncertain']})" if issue["uncertain"] else said
+    words = _EFFECTS[issue["effect"]]
+    if issue["silent"]:
+        words += ", silently"
+    if issue["uncertain"]:
+        words += f" (not certain: {issue['uncertain']})"
+    return words
 
 
 def issue_lines(issue: MatchedIssue) -> list[str]:
     """An issue for a person, a line each: what it is, what to do, who said so and when."""
-    accepted = [f"accepted by the profile: {issue['accepted']}"] if issue["accepted"] else []
-    return [
-        f"{issue['id']}: {issue['what']}; {effect_of(issue)}",
-        f"do: {issue['do']}",
-        *accepted,
-        f"{', '.join(issue['threads'])} (checked {issue['checked']})",
-    ]
+    lines = [f"{issue['id']}: {issue['what']}; {effect_of(issue)}", f"do: {issue['do']}"]
+    if issue["accepted"]:
+        lines.append(f"accepted by the profile: {issue['accepted']}")
+    return [*lines, f"{', '.join(issue['threads'])} (checked {issue['checked']})"]
 
 
 def issue_changes(old: ResolvedProfile, new: ResolvedProfile) -> list[str]:
     """Which known issues come and go from one version of an engine to another, a line each."""
-    before, after = ({issue["id"]: issue for issue in one["known_issues"]} for one in (old, new))
-    gone = [f"known issue gone: {one['id']}: {one['what']}" for name, one in before.items() if name not in after]
-    return gone + [
-        line
-        for name, one in after.items()
-        if name not in before
-        for line in (f"known issue comes: {one['id']}: {one['what']}; {effect_of(one)}", f"  do: {one['do']}")
-    ]
+    before = {issue["id"] for issue in old["known_issues"]}
+    after = {issue["id"] for issue in new["known_issues"]}
+    lines = []
+    for issue in old["known_issues"]:
+        if issue["id"] not in after:
+            lines.append(f"known issue gone: {issue['id']}: {issue['what']}")
+    for issue in new["known_issues"]:
+        if issue["id"] not in before:
+            lines.append(f"known issue comes: {issue['id']}: {issue['what']}; {effect_of(issue)}")
+            lines.append(f"  do: {issue['do']}")
+    return lines

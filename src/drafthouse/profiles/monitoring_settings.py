@@ -10,7 +10,7 @@ from ..core.errors import Problem
 from ..engines.registry import engine_of
 
 if TYPE_CHECKING:
-    from drafthouse.engines.entry_types import EngineEntry, Metrics
+    from drafthouse.engines.entry_types import EngineEntry, Metrics, Options
     from drafthouse.profiles.profile_types import Site
     from drafthouse.profiles.resolved_types import BuiltArm, Gateway, Monitoring
 
@@ -41,7 +41,7 @@ def monitoring_of(
         return None
     docker = site["runtime"] == "docker"
     metrics, listen = engine["metrics"], str(wished.get("listen", _LOOPBACK))
-    ports = {name: int(wished.get("port", _PORT)) + at for at, name in enumerate(PROGRAMS)}
+    ports = {name: number for number, name in enumerate(PROGRAMS, start=int(wished.get("port", _PORT)))}
     grafana = bool(wished.get("grafana", docker))
     # A rental's node exporter would show the memory and processors of the machine that others use too.
     node = site["manage_host"]
@@ -50,7 +50,12 @@ def monitoring_of(
         programs.append("node")
     opened: list[str] = []
     if not _is_loopback(listen):
-        opened = ["prometheus", "grafana"] if grafana else ["prometheus"]
+        opened.append("prometheus")
+        if grafana:
+            opened.append("grafana")
+    log = f"{site['home']}/logs/ARM.log"
+    if docker:
+        log = "docker logs drafthouse-ARM"
     return {
         "ports": ports,
         "listen": listen,
@@ -69,22 +74,28 @@ def monitoring_of(
         "key": bool(metrics["key"]),
         "node": node,
         "gpu": gpu and docker,
-        "gateway": {**gateway} if gateway else None,
-        "log": "docker logs drafthouse-ARM" if docker else f"{site['home']}/logs/ARM.log",
+        "gateway": gateway and {**gateway},
+        "log": log,
     }
 
 
 def near(listen: str) -> str:
     """The address at which the box itself reaches what listens there, as a URL has it."""
-    near = _LOOPBACK if listen in ("0.0.0.0", "::") else listen  # noqa: S104
-    return f"[{near}]" if ":" in near else near
+    if listen in ("0.0.0.0", "::"):  # noqa: S104
+        return _LOOPBACK
+    if ":" in listen:
+        return f"[{listen}]"
+    return listen
 
 
 def dialect_of(metrics: Metrics, arms: Mapping[str, BuiltArm]) -> str:
     """Whose counters an engine shows, '' for none: that may depend on its version or its configuration file."""
-    config = arms["speculative"]["config"]
-    shown = engine_of(metrics["dialect"]).shows_counters(config["data"] if config else {})
-    return metrics["dialect"] if shown else ""
+    data: Options = {}
+    if config := arms["speculative"]["config"]:
+        data = config["data"]
+    if not engine_of(metrics["dialect"]).shows_counters(data):
+        return ""
+    return metrics["dialect"]
 
 
 def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:

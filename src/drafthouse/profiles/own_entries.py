@@ -111,15 +111,24 @@ def add_own_models(root: Path, files: Iterable[Path], models: dict[str, ModelEnt
             models |= own
             right[where] = own
     # One that is taken out may be what another is made from.
-    while wrong := {
-        where: found for where, own in right.items() if (found := model_problems(own, models, kinds, where))
-    }:
+    while wrong := _wrong_files(right, models, kinds):
         for where, found in wrong.items():
             own = right.pop(where)
             broken |= dict.fromkeys([Path(where).stem.lower(), *_names(own)], found)
             for name in own:
                 del models[name]
     return broken
+
+
+def _wrong_files(
+    files: Mapping[str, Mapping[str, ModelEntry]], models: Mapping[str, ModelEntry], kinds: set[str]
+) -> Broken:
+    """The problems of each file's entries beside their shape; a file with none is left out."""
+    wrong: Broken = {}
+    for where, entries in files.items():
+        if found := model_problems(entries, models, kinds, where):
+            wrong[where] = found
+    return wrong
 
 
 def _read(

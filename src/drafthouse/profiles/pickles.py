@@ -39,18 +39,15 @@ def refuse_pickles(names: Sequence[str], allowed: Sequence[str], where: str) -> 
     if not found:
         return
     safe = sorted(name for name in names if name.lower().endswith((".safetensors", ".gguf")))
-    patterns = sorted({f"*{PurePosixPath(name).suffix}" for name in found})
-    listed = ", ".join(f'"{pattern}"' for pattern in patterns)
-    instead = (
-        f"add ignore: [{listed}] to its source.hub: it also has {_listed(safe)}"
-        if safe
-        else "take a repository (or a revision) that has them as safetensors"
-    )
+    patterns = ", ".join(sorted({f'"*{PurePosixPath(name).suffix}"' for name in found}))
+    instead = "take a repository (or a revision) that has them as safetensors"
+    if safe:
+        instead = f"add ignore: [{patterns}] to its source.hub: it also has {_listed(safe)}"
     raise one_problem(
         "pickled-weights",
         f"pickled weights: {_listed(found)}",
         "safetensors: loading a pickle runs code",
-        f"{instead}; or allow them: allow_pickle: {{files: [{listed}], reason: ...}} in the model's entry of"
+        f"{instead}; or allow them: allow_pickle: {{files: [{patterns}], reason: ...}} in the model's entry of"
         " profiles/catalog/models.yml",
         where,
     )

@@ -44,12 +44,12 @@ def published_of(
 
     ``tokens`` is its K. Of other drafts and methods too: what they reach says what could be reached.
     """
-    found = [
-        _figure(row, file["sources"][row["source"]], dataset, _is_draft(row, draft, method))
-        for row in file["figures"]
-        if _has(row["target"]["named"], names_of(target))
-        for dataset in dict.fromkeys([*row.get("lengths", {}), *row.get("speedups", {})])
-    ]
+    found = []
+    for row in file["figures"]:
+        if _has(row["target"]["named"], names_of(target)):
+            source, same_draft = file["sources"][row["source"]], _is_draft(row, draft, method)
+            for dataset in dict.fromkeys([*row.get("lengths", {}), *row.get("speedups", {})]):
+                found.append(_figure(row, source, dataset, same_draft))
     found.sort(key=lambda one: (not one["same_draft"], one["tokens"] != tokens))
     return found[:MOST]
 

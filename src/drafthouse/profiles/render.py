@@ -179,7 +179,7 @@ def program_entries(
     ``template`` is its serve.sh, which also knows ``folder``: another text of it restarts the program.
     ``order`` is what the program reads again at each look.
     """
-    entries: list[Folder | File] = [{"path": path, "mode": "0750"} for path in (folder, f"{folder}/logs")]
+    entries: list[Folder | File] = [{"path": folder, "mode": "0750"}, {"path": f"{folder}/logs", "mode": "0750"}]
     if order is not None:
         entries.append({"path": f"{folder}/{ORDER}", "mode": "0600", "content": json.dumps(order, indent=1) + "\n"})
     return [*entries, render_file(templates, template, f"{folder}/serve.sh", "0755", {**data, "folder": folder})]

@@ -46,19 +46,25 @@ from .supply import remote_code, supply_notes, weight_items
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import CatalogEngine, CatalogMethod, Options
-    from drafthouse.profiles.catalog_types import CatalogModel
+    from drafthouse.profiles.catalog_types import BuiltinHead, CatalogModel
+    from drafthouse.profiles.planned_types import PlannedExperiment
     from drafthouse.profiles.profile_types import Profile, Site, Unchecked
-from .resolved_types import (
-    Elsewhere,
-    Fit,
-    Gateway,
-    Hardware,
-    Model,
-    Pair,
-    ResolvedArm,
-    ResolvedProfile,
-    ScoresBy,
-)
+    from drafthouse.profiles.resolved_types import (
+        BuiltArm,
+        DerivedImage,
+        Elsewhere,
+        Fit,
+        Gateway,
+        Hardware,
+        Model,
+        Pair,
+        RemoteCode,
+        ResolvedArm,
+        ResolvedMethod,
+        ResolvedProfile,
+        ScoresBy,
+        WeightItem,
+    )
 
 
 def resolve(
@@ -101,7 +107,9 @@ def no_such_profile(house: House, name: str) -> Problem:
 
 def _overridden(files: Sequence[str]) -> list[str]:
     """The note that a profile is another file's than one would think; ``files`` have its name, the last is read."""
-    return [f"profile: {files[-1]}, in place of {listing(files[:-1])}"] if len(files) > 1 else []
+    if len(files) < 2:
+        return []
+    return [f"profile: {files[-1]}, in place of {listing(files[:-1])}"]
 
 
 @dataclass
@@ -123,12 +131,15 @@ class _Join:
         served = self._choose_from_catalogue()
         self._check_site()
         self._choose_version()
-        method, told = self._check_options()
+        method, flag_notes = self._check_options()
         self._check_experiment()
-        self.warnings = [*([self.chosen.note] if self.chosen.note else []), *served]
-        self.warnings += told + (self._check_draft(method) if method else [])
+        self.warnings = [*filter(None, [self.chosen.note]), *served, *flag_notes]
+        if method:
+            self.warnings += self._check_draft(method)
         self._check_what_runs(method)
-        self.arms = (*ARMS, STOCK) if self.profile["experiment"].get("stock") else ARMS
+        self.arms: tuple[str, ...] = ARMS
+        if self.profile["experiment"].get("stock"):
+            self.arms = (*ARMS, STOCK)
         fits = {arm: self.sizes.fit(arm) for arm in self.arms}
         self.sizes.check_fits(self.findings, fits)
         self._stop_if_wrong()
@@ -146,7 +157,9 @@ class _Join:
         self._look_up("hardware", house.hardware, profile["hardware"], house.broken_hardware)
         self._look_up("engine", house.engines, profile["engine"], house.broken_engines)
         target = self._look_up_model("target", profile["target"])
-        draft = self._look_up_model("speculation.draft", spec["draft"]) if "draft" in spec else None
+        draft = None
+        if "draft" in spec:
+            draft = self._look_up_model("speculation.draft", spec["draft"])
         self._stop_if_wrong()
         word, draft, served = head_as_target(target, draft, house.models)
         target = self._look_up_model("target", word)
@@ -165,9 +178,11 @@ class _Join:
         ports = {self.site["port"], self.site["port"] + 1}
         self.findings.problems += site_problems(self.site, ports)
         self.findings.problems += several_hosts.site_problems(self.site)
-        ports |= {gateway["port"]} if (gateway := gateway_of(self.site)) else set()
+        if gateway := gateway_of(self.site):
+            ports.add(gateway["port"])
         self.findings.problems += fleet.site_problems(self.site, ports)
-        ports |= fleet.ports_of(front) if (front := fleet.fleet_of(self.site)) else set()
+        if front := fleet.fleet_of(self.site):
+            ports |= fleet.ports_of(front)
         self.findings.problems += monitoring.site_problems(self.site, ports)
 
     def _choose_version(self) -> None:
@@ -192,17 +207,21 @@ class _Join:
             spec["num_speculative_tokens"],
         )
         check_models(self.check, self.engine, self.target, self.draft, self.house.models)
-        given = self.profile.get("serve") or {}
-        named = {key: value for key, value in given.items() if key != "extra"} if isinstance(given, Mapping) else given
-        self.serve = self.check.options("serve", named, self.engine["options"])
-        extra = given.get("extra", []) if isinstance(given, Mapping) else []
+        given: object = self.profile.get("serve") or {}
+        extra: object = []
+        if isinstance(given, Mapping):
+            given = dict(given)
+            extra = given.pop("extra", [])
+        self.serve = self.check.options("serve", given, self.engine["options"])
         lists = self.house.flags.get(self.engine["id"], {})
-        self.extra, told = check_extra(self.findings, extra, self.engine, self.version, lists)
+        self.extra, flag_notes = check_extra(self.findings, extra, self.engine, self.version, lists)
         method, self.method_options = check_method(
             self.check, spec, self.engine, self.serve, self.target, self.draft, self.house.models
         )
-        self.builtin = None if self.draft else builtin_head(self.target, spec["method"], method)
-        return method, told
+        self.builtin = None
+        if self.draft is None:
+            self.builtin = builtin_head(self.target, spec["method"], method)
+        return method, flag_notes
 
     def _check_experiment(self) -> None:
         """Sizes on this hardware, and whether the experiment can be measured with them."""
@@ -227,15 +246,14 @@ class _Join:
 
     def _check_what_runs(self, method: CatalogMethod | None) -> None:
         """The engine's environment, and other people's code that it is to run."""
-        required = method.get("requires") if method else None
-        self.environment = check_environment(
-            self.findings,
-            self.profile.get("environment") or {},
-            self.engine,
-            (required.get("environment") if required else None) or {},
-        )
-        asked = {"target": self.target, "speculation.draft": self.draft} if self.serve.get("trust_remote_code") else {}
-        self.remote_code = remote_code(self.findings, asked)
+        required: Mapping[str, str] = {}
+        if method and (requirement := method.get("requires")):
+            required = requirement.get("environment") or {}
+        given = self.profile.get("environment") or {}
+        self.environment = check_environment(self.findings, given, self.engine, required)
+        self.remote_code: list[RemoteCode] = []
+        if self.serve.get("trust_remote_code"):
+            self.remote_code = remote_code(self.findings, {"target": self.target, "speculation.draft": self.draft})
         self.warnings += supply_notes(self.remote_code, self._models())
 
     def _stop_if_wrong(self) -> None:
@@ -269,11 +287,13 @@ class _Join:
         tokens = self.profile["speculation"]["num_speculative_tokens"]
         check_tokens(self.findings, tokens, self.target, self.draft, self.builtin, method)
         self.sizes.check_devices(self.findings)
-        warnings = [f"synthetic: {model['synthetic']}" for model in self._models() if "synthetic" in model]
+        warnings = [f"synthetic: {note}" for note in self._synthetic()]
         if self.draft:
             warnings += check_pair(self.findings, self.target, self.draft, method, self.house.models)
-        options = self.engine["options"]
-        warnings += [options[key]["warning"] for key, on in self.serve.items() if on and "warning" in options[key]]
+        for key, value in self.serve.items():
+            option = self.engine["options"][key]
+            if value and "warning" in option:
+                warnings.append(option["warning"])
         if self.version == NIGHTLY:
             warnings.append(f"unpinned: {self.engine['nightly']['reason']}")
         if program := own_program(self.site):
@@ -287,20 +307,30 @@ class _Join:
         return warnings
 
     def _models(self) -> list[CatalogModel]:
-        return [model for model in (self.target, self.draft) if model]
+        if self.draft is None:
+            return [self.target]
+        return [self.target, self.draft]
+
+    def _synthetic(self) -> list[str]:
+        """Why target or draft is no real model, from the catalogue; empty for real ones."""
+        return [model["synthetic"] for model in self._models() if "synthetic" in model]
 
     def _gateway(self) -> Gateway | None:
         """The gateway; ``hold_s``, where it is there, is how long it holds requests for the watchdog."""
         gateway = gateway_of(self.site)
         hold_s = watchdog_site.hold_s(self.site, self.engine["ready_timeout_s"])
-        return {**gateway, "hold_s": hold_s} if gateway and hold_s else gateway
+        if gateway and hold_s:
+            gateway["hold_s"] = hold_s
+        return gateway
 
     # --- what comes out ---------------------------------------------------------------------------
 
     def _elsewhere(self) -> Elsewhere:
         """Where weights may lie already, for the role `weights`; {} where only the hub is asked."""
         folder = self.site.get("weights_from")
-        return {"folder": folder, "models_dir": self.site["models_dir"]} if folder else {}
+        if not folder:
+            return {}
+        return {"folder": folder, "models_dir": self.site["models_dir"]}
 
     def _pair(self) -> Pair | None:
         """What the files of target and draft are held against each other by; None without a draft."""
@@ -315,6 +345,9 @@ class _Join:
         }
 
     def _parts(self) -> Parts:
+        image = self.chosen.image
+        if derived := self.chosen.derived:
+            image = derived.name
         return Parts(
             name=self.name,
             site=self.site,
@@ -330,7 +363,7 @@ class _Join:
             serve={**unless_said(self.engine, self.version), **self.serve},
             extra=self.extra,
             environment=self.environment,
-            image=self.chosen.derived.name if self.chosen.derived else self.chosen.image,
+            image=image,
         )
 
     def _check_configs(self) -> None:
@@ -345,28 +378,15 @@ class _Join:
 
     def _result(self, fits: Mapping[str, Fit]) -> ResolvedProfile:
         engine, chosen, parts = self.engine, self.chosen, self.parts
-        temperature = self.profile.get("temperature", self.target.get("temperature"))
-        experiment = plan_experiment(
-            self.profile["experiment"],
-            fits,
-            self.site["port"],
-            temperature,
-            several_hosts=self.sizes.hosts > 1,
-            room=self.room,
-        )
-        heads = {self.target["id"]: self.builtin} if self.builtin else {}
-        config = engine["launch"].get("config")
-        synthetic = " ".join(model["synthetic"] for model in self._models() if "synthetic" in model)
-        draft: Model | None = {**self.draft, "path": parts.model_path(self.draft)} if self.draft else None
-        ports = {port for turn in experiment["turns"] for port in turn.values()}
+        experiment = self._planned_experiment(fits)
         arms: dict[str, ResolvedArm] = {arm: {**self.built[arm], "fit": fits[arm], "files": []} for arm in self.arms}
-        weights = weight_items(self.house.models, [model["id"] for model in self._models()], parts.model_path, heads)
+        weights = self._weights()
         return {
             "profile": self.name,
             "title": self.profile["title"],
             "article": self.profile.get("article"),
-            "synthetic": synthetic or None,
-            "unpinned": engine["nightly"]["reason"] if self.version == NIGHTLY else None,
+            "synthetic": " ".join(self._synthetic()) or None,
+            "unpinned": self._unpinned(),
             "verified": self.profile.get("verified", []),
             "warnings": [*_overridden(self.house.files.get(self.name, [])), *self.warnings],
             "known_issues": matching(
@@ -379,19 +399,12 @@ class _Join:
             "hardware": self.hardware,
             "engine": resolved_engine(self.parts, chosen, self.method),
             # Not below "engine", all of which decides whether a kept result is this profile's.
-            "config_template": config["template"] if config else None,
+            "config_template": self._config_template(),
             # Its name is there.
-            "derived_image": chosen.derived.as_dict() if chosen.derived else None,
+            "derived_image": self._derived_image(),
             "target": {**self.target, "served_name": parts.served_name, "path": parts.model_path(self.target)},
-            "draft": draft,
-            "method": {
-                "id": self.method["id"],
-                "name": self.method["id"],
-                "kind": draft_kind(self.method, self.draft),
-                "num_speculative_tokens": parts.tokens,
-                "settings": parts.speculation(),
-                "requires": self.method.get("requires"),
-            },
+            "draft": self._draft_there(),
+            "method": self._resolved_method(),
             "scores": self._scores(),
             "weights": weights,
             "rental": rental_of(self.hardware, engine, chosen, weights),
@@ -410,15 +423,72 @@ class _Join:
             ),
             "experiment": experiment,
             "group_ports": several_hosts.group_ports(self.site),
-            "ports": sorted(ports),
+            "ports": sorted({port for turn in experiment["turns"] for port in turn.values()}),
             "arms": arms,
             # Shown by `make render` where it is something of its own; measured when the profile asks for it.
-            "stock": self.built[STOCK] if self.method.get("requires") else None,
+            "stock": self._stock(),
             "offline": self._offline(),
             # Not below "engine" either: another way to see that a file is the right one changes no result.
             "hashes": self._hashes(),
             "remote_code": self.remote_code,
         }
+
+    def _planned_experiment(self, fits: Mapping[str, Fit]) -> PlannedExperiment:
+        return plan_experiment(
+            self.profile["experiment"],
+            fits,
+            self.site["port"],
+            self.profile.get("temperature", self.target.get("temperature")),
+            several_hosts=self.sizes.hosts > 1,
+            room=self.room,
+        )
+
+    def _weights(self) -> list[WeightItem]:
+        """The weights of target and draft, each after what it is made from."""
+        heads: dict[str, BuiltinHead] = {}
+        if self.builtin:
+            heads[self.target["id"]] = self.builtin
+        names = [model["id"] for model in self._models()]
+        return weight_items(self.house.models, names, self.parts.model_path, heads)
+
+    def _draft_there(self) -> Model | None:
+        """The draft with its path on the box; None where the method has no draft of its own."""
+        if self.draft is None:
+            return None
+        return {**self.draft, "path": self.parts.model_path(self.draft)}
+
+    def _resolved_method(self) -> ResolvedMethod:
+        return {
+            "id": self.method["id"],
+            "name": self.method["id"],
+            "kind": draft_kind(self.method, self.draft),
+            "num_speculative_tokens": self.parts.tokens,
+            "settings": self.parts.speculation(),
+            "requires": self.method.get("requires"),
+        }
+
+    def _unpinned(self) -> str | None:
+        """Why nothing pins the engine's version; None where a release is chosen."""
+        if self.version != NIGHTLY:
+            return None
+        return self.engine["nightly"]["reason"]
+
+    def _derived_image(self) -> DerivedImage | None:
+        """The image that the method's packages are added to; None where the pinned image is enough."""
+        if self.chosen.derived is None:
+            return None
+        return self.chosen.derived.as_dict()
+
+    def _config_template(self) -> str | None:
+        """The template of the engine's YAML; None for an engine that reads none."""
+        config = self.engine["launch"].get("config")
+        return config and config["template"]
+
+    def _stock(self) -> BuiltArm | None:
+        """The arm `stock`, where it is not the baseline: where the method requires something of the engine."""
+        if not self.method.get("requires"):
+            return None
+        return self.built[STOCK]
 
     def _hashes(self) -> dict[str, list[str]]:
         """The hashes of what the environment of the engine names without a lock, by ``name==version``."""
@@ -433,7 +503,9 @@ class _Join:
     def _scores(self) -> ScoresBy | None:
         """How this version of the engine scores a text, and up to how many tokens; None where it cannot."""
         scores = self.engine.get("scores")
-        return {"by": scores["by"], "tokens": scores["tokens"]} if scores and known(self.version, scores) else None
+        if not scores or not known(self.version, scores):
+            return None
+        return {"by": scores["by"], "tokens": scores["tokens"]}
 
     def _offline(self) -> Options:
         """What the engine's Python API takes of the options: those that are not about its server."""

@@ -238,22 +238,22 @@ def replicas(members: Sequence[Member], hosts: int) -> dict[str, list[str]]:
     Those that the inventory gives no replica go together as they follow each other, by the name of the first.
     """
     found: dict[str, list[str]] = {}
+    loose = []
     for member in members:
         if member.replica:
             found.setdefault(member.replica, []).append(member.name)
-    loose = [member.name for member in members if not member.replica]
+        else:
+            loose.append(member.name)
     for start in range(0, len(loose), hosts):
         found[loose[start]] = loose[start : start + hosts]
-    wrong = {name: there for name, there in found.items() if len(there) != hosts}
-    if wrong:
-        needed = f"{hosts} hosts in each, as drafthouse_hosts_per_replica says"
-        do = "correct drafthouse_replica or the inventory, and run without --limit, or with all hosts of a replica"
-        raise DrafthouseError(
-            [
-                Problem("replica-incomplete", f"replica {name} has {', '.join(there)}", needed, do, name)
-                for name, there in wrong.items()
-            ]
-        )
+    problems = []
+    for name, there in found.items():
+        if len(there) != hosts:
+            needed = f"{hosts} hosts in each, as drafthouse_hosts_per_replica says"
+            do = "correct drafthouse_replica or the inventory, and run without --limit, or with all hosts of a replica"
+            problems.append(Problem("replica-incomplete", f"replica {name} has {', '.join(there)}", needed, do, name))
+    if problems:
+        raise DrafthouseError(problems)
     return found
 
 
@@ -264,7 +264,7 @@ def differences(values: Mapping[str, Mapping[str, str]], replica: str) -> list[P
     for host in others:
         # In the head's order, and behind it what only the other has.
         for what in dict.fromkeys([*values[head], *values[host]]):
-            value, other = (values[one].get(what, "") for one in (head, host))
+            value, other = values[head].get(what, ""), values[host].get(what, "")
             if other != value:
                 said = f"{what}: {value or 'nothing'} on {head}, {other or 'nothing'} on {host}"
                 do = f"make {host} like {head}, or let each serve by itself (drafthouse_hosts_per_replica: 1)"
@@ -290,15 +290,16 @@ def spans(
                 wrong.append(Problem("no-private-address", f"{said} on {name}", needed, do, replica))
     if wrong:
         raise DrafthouseError(wrong)
-    return {
-        name: {
-            "replica": replica,
-            "rank": rank,
-            "names": names,
-            "addresses": [next(iter(addresses[one])) for one in names],
-            "interface": next(iter(addresses[name].values())),
-            "infiniband": infiniband[name],
-        }
-        for replica, names in found.items()
-        for rank, name in enumerate(names)
-    }
+    places: dict[str, Span] = {}
+    for replica, names in found.items():
+        reached_at = [next(iter(addresses[name])) for name in names]
+        for rank, name in enumerate(names):
+            places[name] = {
+                "replica": replica,
+                "rank": rank,
+                "names": names,
+                "addresses": reached_at,
+                "interface": next(iter(addresses[name].values())),
+                "infiniband": infiniband[name],
+            }
+    return places

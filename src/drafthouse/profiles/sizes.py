@@ -53,19 +53,24 @@ class Sizes:
     def served(self, option: _OptionKey, default: Any) -> Any:
         """What the profile says of the option that the engine's entry names under ``option``."""
         value = self.serve.get(self.engine.get(option) or "")
-        return default if value is None else value
+        if value is None:
+            return default
+        return value
 
     @property
     def context(self) -> int:
         """Tokens of the longest request; the model's own where the engine takes that, or as many as fit of them."""
-        said = self._context_said
-        return said if isinstance(said, int) else self.target["context"]
+        wished = self._wished_context
+        if isinstance(wished, int):
+            return wished
+        return self.target["context"]
 
     @property
-    def _context_said(self) -> int | Literal["fit", "model"]:
+    def _wished_context(self) -> int | Literal["fit", "model"]:
         option = self.engine["options"].get(self.engine["context_option"])
-        said = meaning(self.served("context_option", "model"), option) if option else None
-        return "model" if said is None else said
+        if option is None:
+            return "model"
+        return meaning(self.served("context_option", "model"), option) or "model"
 
     @property
     def devices(self) -> int:
@@ -77,7 +82,9 @@ class Sizes:
     @property
     def at_once(self) -> int:
         """How many of the devices work at once: of those with some layers each, one."""
-        return 1 if self.engine.get("layer_split") else self.devices
+        if self.engine.get("layer_split"):
+            return 1
+        return self.devices
 
     @property
     def copies(self) -> int:
@@ -92,21 +99,29 @@ class Sizes:
     @property
     def shared_memory(self) -> int:
         """Bytes that the engine's processes share at least: those of several devices talk through it."""
-        return int(self.engine.get("shared_memory_mib", 0)) * MIB if self.used > 1 else 0
+        if self.used < 2:
+            return 0
+        return int(self.engine.get("shared_memory_mib", 0)) * MIB
 
     def fit(self, arm: str) -> Fit:
         """How an arm fits into one device's memory."""
         engine = self.engine
         on_gpu = self.hardware["kind"] == "gpu"
         share = float(self.served("share_option", engine.get("share_default", 1)))
+        utilization = cache_share = 1.0
+        if engine["reserves"] == "share" and on_gpu:
+            utilization = share
+        elif engine["reserves"] == "share_of_free":
+            cache_share = share
         devices = max(1, self.devices)
-        speculates = arm == "speculative"
-        draft, builtin, drafted = (self.draft, self.builtin, self.tokens) if speculates else (None, None, 0)
+        draft, builtin, drafted = None, None, 0
+        if arm == "speculative":
+            draft, builtin, drafted = self.draft, self.builtin, self.tokens
         fit_with = partial(
             fit_arm,
             memory=self.hardware["memory_mib"] * MIB,
-            utilization=share if engine["reserves"] == "share" and on_gpu else 1.0,
-            cache_share=share if engine["reserves"] == "share_of_free" else 1.0,
+            utilization=utilization,
+            cache_share=cache_share,
             devices=devices,
             draft_devices=max(1, int(self.method_options.get("draft_tensor_parallel_size", devices))),
             target=self.target,
@@ -120,16 +135,24 @@ class Sizes:
             reserves_share=engine["reserves"] != "needed" and on_gpu,
         )
         fit = fit_with(context=self.context)
-        if self._context_said != "fit" or fit["left"] >= 0:
+        if self._wished_context != "fit" or fit["left"] >= 0:
             return fit
         # The engine takes one request at its longest for enough; what the plan measures side by side must fit too.
         less = context_that_fits(fit, shared=engine["context_is_shared"])
-        return fit_with(context=less) if less else fit
+        if less == 0:
+            return fit
+        return fit_with(context=less)
 
     def check_fits(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
-        """Add what does not fit to the findings."""
-        context = self.context
-        where = f"serve.{self.engine['context_option']}"
+        """Add to the findings contexts, device counts and arms that are too large for models and hardware."""
+        self._check_contexts(findings)
+        self._check_device_count(findings)
+        self._check_memory(findings, fits)
+        self._check_shared_memory(findings, fits)
+
+    def _check_contexts(self, findings: Findings) -> None:
+        """Add to the findings a context beyond the model's limit, and a draft's beyond the served one."""
+        context, where = self.context, f"serve.{self.engine['context_option']}"
         if context > self.target["context"]:
             findings.add(
                 "context-too-long",
@@ -140,7 +163,9 @@ class Sizes:
             )
         own = self.engine["context_option"]
         longest = int(self.method_options.get(own, 0))
-        most = min(context, self.draft["context"] if self.draft else context)
+        most = context
+        if self.draft:
+            most = min(context, self.draft["context"])
         if longest > most:
             findings.add(
                 "context-too-long",
@@ -149,32 +174,47 @@ class Sizes:
                 f"{most} or fewer: the served context and the draft's own limit",
                 "choose a shorter context, or leave it out",
             )
-        most = self.hardware["devices"] * self.hosts
-        if self.used > most:
-            own = f"'{self.hardware['id']}'"
-            findings.add(
-                "too-many-gpus",
-                f"serve.{self.engine['devices_option']}",
-                f"{self.used} devices",
-                f"{most}: all that {f'{self.hosts} hosts of {own} have' if self.hosts > 1 else f'{own} has'}",
-                "lower it, or choose other hardware",
-            )
-        short = "speculative" if fits["speculative"]["left"] < 0 else "baseline"
-        fit = fits[short]
-        if fit["left"] < 0:
-            draft = f" + draft {fit['draft'] / GB:.1f}" if fit["draft"] else ""
-            less = min(self.target["context"], context_that_fits(fit, shared=self.engine["context_is_shared"]))
-            findings.add(
-                "gpu-memory-too-small",
-                "target",
-                f"{short} arm: weights {fit['weights'] / GB:.1f}{draft} + KV cache {fit['kv_needed'] / GB:.1f}"
-                f" + overhead {fit['overhead'] / GB:.1f} GB",
-                f"at most {fit['memory'] * fit['utilization'] / GB:.1f} GB"
-                f" ({fit['utilization']:.0%} of {fit['memory'] / GB:.1f} GB on {self.hardware['name']})",
-                f"shorten {where} to {less} or less" if less else "choose smaller models or larger hardware",
-            )
 
-        self._check_shared_memory(findings, fits)
+    def _check_device_count(self, findings: Findings) -> None:
+        """Add to the findings where more devices are to serve than all hosts have."""
+        most = self.hardware["devices"] * self.hosts
+        if self.used <= most:
+            return
+        holders = f"'{self.hardware['id']}' has"
+        if self.hosts > 1:
+            holders = f"{self.hosts} hosts of '{self.hardware['id']}' have"
+        findings.add(
+            "too-many-gpus",
+            f"serve.{self.engine['devices_option']}",
+            f"{self.used} devices",
+            f"{most}: all that {holders}",
+            "lower it, or choose other hardware",
+        )
+
+    def _check_memory(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
+        """Add to the findings an arm whose weights and KV cache are larger than the memory: the larger arm first."""
+        short = "baseline"
+        if fits["speculative"]["left"] < 0:
+            short = "speculative"
+        fit = fits[short]
+        if fit["left"] >= 0:
+            return
+        needs = f"{short} arm: weights {fit['weights'] / GB:.1f}"
+        if fit["draft"]:
+            needs += f" + draft {fit['draft'] / GB:.1f}"
+        needs += f" + KV cache {fit['kv_needed'] / GB:.1f} + overhead {fit['overhead'] / GB:.1f} GB"
+        do = "choose smaller models or larger hardware"
+        less = min(self.target["context"], context_that_fits(fit, shared=self.engine["context_is_shared"]))
+        if less:
+            do = f"shorten serve.{self.engine['context_option']} to {less} or less"
+        findings.add(
+            "gpu-memory-too-small",
+            "target",
+            needs,
+            f"at most {fit['memory'] * fit['utilization'] / GB:.1f} GB"
+            f" ({fit['utilization']:.0%} of {fit['memory'] / GB:.1f} GB on {self.hardware['name']})",
+            do,
+        )
 
     def _check_shared_memory(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
         """Add to the findings when an arm would take of a memory that it shares what the system needs of it."""
@@ -183,23 +223,29 @@ class Sizes:
         room, taken = fit["memory"] - system, self._taken(fit)
         if not system or fit["left"] < 0 or taken <= room:
             return
-        # Of what the share is one: of all, or of what weights and overhead leave.
-        beside = _held(fit) if self.engine["reserves"] == "share_of_free" else 0
+        # The share is one of all memory, or of what weights and overhead leave.
+        beside = 0
+        if self.engine["reserves"] == "share_of_free":
+            beside = _bytes_beside_the_cache(fit)
         most = int(100 * (room - beside) / (fit["memory"] - beside)) / 100
-        share = self.engine.get("share_option") if self.engine["reserves"] != "needed" else None
+        option, do = self.engine["context_option"], "make it smaller"
+        share = self.engine.get("share_option")
+        if share and self.engine["reserves"] != "needed":
+            option, do = share, f"set it to {most:.2f} or less"
         findings.add(
             "gpu-memory-too-small",
-            f"serve.{share or self.engine['context_option']}",
+            f"serve.{option}",
             f"{taken / GB:.1f} GB of the memory that CPU and GPU share",
             f"at most {room / GB:.1f} GB: of {fit['memory'] / GB:.1f} GB on {self.hardware['name']} the system keeps"
             f" {system / GB:.1f} GB",
-            f"set it to {most:.2f} or less" if share else "make it smaller",
+            do,
         )
 
     def _taken(self, fit: Fit) -> int:
         """The bytes that an arm takes on one device: of what is free at its start some engines leave a share."""
-        free = self.engine["reserves"] == "share_of_free" and self.hardware["kind"] == "gpu"
-        return _held(fit) + fit["left"] + fit["kv_needed"] if free else fit["reserved"]
+        if self.engine["reserves"] == "share_of_free" and self.hardware["kind"] == "gpu":
+            return _bytes_beside_the_cache(fit) + fit["left"] + fit["kv_needed"]
+        return fit["reserved"]
 
     def check_devices(self, findings: Findings) -> None:
         """Check the tensor-parallel sizes: whole heads on every device; a draft on one device or on all."""
@@ -215,11 +261,14 @@ class Sizes:
             )
         drafting = self.method_options.get("draft_tensor_parallel_size")
         if drafting is not None and drafting not in (1, devices):
+            needed = "1"
+            if devices > 1:
+                needed = f"1, or the target's own {devices}: {self.engine['name']} accepts nothing else"
             findings.add(
                 "tensor-parallel-size",
                 "speculation.options.draft_tensor_parallel_size",
                 f"{drafting}",
-                f"1, or the target's own {devices}: {self.engine['name']} accepts nothing else" if devices > 1 else "1",
+                needed,
                 "correct it",
             )
 
@@ -235,12 +284,15 @@ class Sizes:
             drafting = int(self.draft.get("read_bytes") or self.draft["weight_bytes"])
         elif self.builtin:
             drafting = read_for_a_draft(self.target, self.builtin)
+        tokens_per_pass = 1
+        if one_pass:
+            tokens_per_pass = k
         found: ExpectedSpeed = {
             "bandwidth_bytes_s": bandwidth,
             "bytes_per_token": read,
             "decode_limit_tok_s": decode_limit(read, bandwidth),
             "num_speculative_tokens": k,
-            "draft_cost": drafting / read / (k if one_pass else 1),
+            "draft_cost": drafting / read / tokens_per_pass,
             "acceptance": None,
             "acceptance_source": None,
             "speedup": None,
@@ -300,6 +352,6 @@ class Sizes:
         return Target(whole - in_experts, parameters, bandwidth, peak, in_experts, used, of)
 
 
-def _held(fit: Fit) -> int:
+def _bytes_beside_the_cache(fit: Fit) -> int:
     """The bytes of an arm beside its KV cache."""
     return fit["weights"] + fit["draft"] + fit["overhead"]

@@ -19,20 +19,25 @@ def settings_of(arm: BuiltArm) -> dict[str, str]:
     A flag is named as it is written, a key of a flag's JSON ``<flag> <key>``, a variable ``environment <name>``, a key
     of the engine's YAML ``<file> <key>``; a switch is ``on``.
     """
-    told: dict[str, str] = {"command": shell_words(arm["command"])}
+    settings: dict[str, str] = {"command": shell_words(arm["command"])}
     for words in arm["flags"]:
         name, equals, value = str(words[0]).partition("=")
-        values = [value] if equals else [str(word) for word in words[1:]]
+        values = list(map(str, words[1:]))
+        if equals:
+            values = [value]
         if not name.startswith("-"):
-            told["model"] = str(words[0])
+            settings["model"] = str(words[0])
         elif (keys := _object(values)) is not None:
-            told |= {f"{name} {key}": json.dumps(value) for key, value in keys.items()}
+            for key, inner in keys.items():
+                settings[f"{name} {key}"] = json.dumps(inner)
         else:
-            told[name] = shell_words(values) if values else "on"
-    told |= {f"environment {name}": str(value) for name, value in arm["environment"].items()}
+            settings[name] = shell_words(values) or "on"
+    for name, setting in arm["environment"].items():
+        settings[f"environment {name}"] = str(setting)
     if config := arm["config"]:
-        told |= {f"{config['file']} {name}": value for name, value in _flat(config["data"])}
-    return told
+        for name, setting in _flat(config["data"]):
+            settings[f"{config['file']} {name}"] = setting
+    return settings
 
 
 def _object(values: list[str]) -> Options | None:

@@ -18,9 +18,12 @@ _SOURCES: tuple[SourceKind, ...] = ("path", "package", "derived", "hub")
 
 def check_pickles(findings: Findings, path: str, model: CatalogModel) -> None:
     """Refuse pickled weights that the catalogue names by their patterns; those it does not name, the hub lists."""
-    hub, pickle = model["source"].get("hub"), model.get("allow_pickle")
-    wanted, allowed = (hub.get("allow") or () if hub else ()), (pickle["files"] if pickle else ())
-    for pattern in pickles([*wanted, model.get("file") or ""], allowed):
+    patterns, allowed = [model.get("file") or ""], []
+    if hub := model["source"].get("hub"):
+        patterns += hub.get("allow") or ()
+    if pickle := model.get("allow_pickle"):
+        allowed = pickle["files"]
+    for pattern in pickles(patterns, allowed):
         findings.add(
             "pickled-weights",
             path,
@@ -57,11 +60,12 @@ def remote_code(findings: Findings, models: Mapping[str, CatalogModel | None]) -
 
 def supply_notes(code: Sequence[RemoteCode], models: Sequence[CatalogModel]) -> list[str]:
     """What a person should know of where code (rows of `remote_code`) and weights come from."""
-    notes = [
-        f"trust_remote_code: the engine runs the Python code of {row['repo']}"
-        + (f" at {row['commit']}" if row["commit"] else ", a folder of yours")
-        for row in code
-    ]
+    notes = []
+    for source in code:
+        version = ", a folder of yours"
+        if source["commit"]:
+            version = f" at {source['commit']}"
+        notes.append(f"trust_remote_code: the engine runs the Python code of {source['repo']}{version}")
     for model in models:
         if pickle := model.get("allow_pickle"):
             files = ", ".join(pickle["files"])

@@ -53,7 +53,9 @@ class Entry:
 
     def at(self, version: str) -> str:
         """The version's word for it; NOTHING where it has none."""
-        return (spelled(version, self.word, self.spellings) or NOTHING) if known(version, self.bounds) else NOTHING
+        if not known(version, self.bounds):
+            return NOTHING
+        return spelled(version, self.word, self.spellings) or NOTHING
 
 
 # --- by the catalogue ---------------------------------------------------------------------------
@@ -61,11 +63,11 @@ class Entry:
 
 def catalogue_changes(engine: EngineEntry, profile: Profile, old: str, new: str) -> list[Change]:
     """What an engine's entry says of two of its versions, what ``profile`` uses first."""
-    found = [
-        Change(entry.what, entry.at(old), entry.at(new), entry.used, entry.reason)
-        for entry in _entries(engine, profile)
-        if entry.at(old) != entry.at(new)
-    ]
+    found = []
+    for entry in _entries(engine, profile):
+        before, after = entry.at(old), entry.at(new)
+        if before != after:
+            found.append(Change(entry.what, before, after, entry.used, entry.reason))
     return sorted(found, key=lambda change: not change.used)
 
 
@@ -87,8 +89,8 @@ def _entries(engine: EngineEntry, profile: Profile) -> Iterator[Entry]:
             told = used and key in (speculation.get("options") or {})
             spellings, reason = own.get("spelled", ()), own.get("reason", "")
             yield Entry(f"{name}: {key}", _bounds(own, method), own["name"], spellings, told, reason)
-    config = engine["launch"].get("config")
-    for key, entry in (config.get("always", {}) if config else {}).items():
+    always = engine["launch"].get("config", {}).get("always", {})
+    for key, entry in always.items():
         yield Entry(f"always {key}", entry, f"{key}: {json.dumps(entry['value'])}", (), used=True)
 
 
@@ -109,39 +111,38 @@ def _bounds(own: Versioned, above: Versioned) -> Versioned:
 
 def rendered_changes(old: ResolvedProfile, new: ResolvedProfile) -> list[Change]:
     """What differs between two resolved profiles on the box: commands, environment, configuration, engine."""
-    found = [
-        Change(f"{arm}: {what}", before, after)
-        for arm in new["arms"]
-        if arm in old["arms"]
-        for what, before, after in _differences(settings_of(old["arms"][arm]), settings_of(new["arms"][arm]))
-    ]
     # What both arms have differently is one change.
-    names: dict[tuple[str, str, str], list[str]] = {}
-    for change in found:
-        arm, _, what = change.what.partition(": ")
-        names.setdefault((what, change.old, change.new), []).append(arm)
-    merged = [
-        Change(what if len(arms) > 1 else f"{arms[0]}: {what}", before, after)
-        for (what, before, after), arms in names.items()
-    ]
-    return [*_of_engine(old["engine"], new["engine"]), *merged]
+    arms_by_change: dict[tuple[str, str, str], list[str]] = {}
+    for arm in new["arms"]:
+        if arm in old["arms"]:
+            for change in _differences(settings_of(old["arms"][arm]), settings_of(new["arms"][arm])):
+                arms_by_change.setdefault(change, []).append(arm)
+    changes = []
+    for what, before, after in _differences(_engine_words(old["engine"]), _engine_words(new["engine"])):
+        changes.append(Change(what, before, after))
+    for (what, before, after), arms in arms_by_change.items():
+        name = f"{arms[0]}: {what}"
+        if len(arms) > 1:
+            name = what
+        changes.append(Change(name, before, after))
+    return changes
 
 
-def _of_engine(old: ResolvedEngine, new: ResolvedEngine) -> list[Change]:
-    sides = [
-        {
-            "version": engine["version"],
-            "plugin": engine["plugin"] or NOTHING,
-            "image": engine["image"] or NOTHING,
-            "packages": ", ".join(install["python_packages"] if (install := engine["install"]) else []) or NOTHING,
-        }
-        for engine in (old, new)
-    ]
-    return [Change(what, before, after) for what, before, after in _differences(*sides)]
+def _engine_words(engine: ResolvedEngine) -> dict[str, str]:
+    """What of an engine an upgrade may change, in words: version, plugin, image and packages."""
+    packages = NOTHING
+    if install := engine["install"]:
+        packages = ", ".join(install["python_packages"]) or NOTHING
+    return {
+        "version": engine["version"],
+        "plugin": engine["plugin"] or NOTHING,
+        "image": engine["image"] or NOTHING,
+        "packages": packages,
+    }
 
 
 def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    for name in [*old, *(name for name in new if name not in old)]:
+    for name in dict.fromkeys([*old, *new]):
         before, after = old.get(name, NOTHING), new.get(name, NOTHING)
         if before != after:
             yield name, before, after
@@ -159,10 +160,12 @@ def changes_text(engine: str, old: str, new: str, rendered: Sequence[Change], ca
             "none known to the catalogue",
         ),
     ):
-        rows = [
-            [f"{'* ' if change.used and changes is catalogue else ''}{change.what}", change.old, _with_why(change)]
-            for change in changes
-        ]
+        rows = []
+        for change in changes:
+            mark = ""
+            if change.used and changes is catalogue:
+                mark = "* "
+            rows.append([f"{mark}{change.what}", change.old, _with_why(change)])
         parts.append(f"{title}\n{table(head, rows) if rows else empty}")
     return "\n\n".join(parts)
 

@@ -6,8 +6,7 @@ Everything here runs on the controller, from the clone.
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -26,6 +25,7 @@ from ..prompts.fill import fill
 from ..prompts.loader import load_suite
 from ..prompts.suites import NEEDS, prompt_hashes
 from .catalog import House, load_house
+from .own_entries import shown_path
 from .render import arm_files, extra_files
 from .resolver import resolve
 from .schemas import SITE
@@ -113,7 +113,9 @@ def role_settings(root: Path = ROOT) -> dict[str, str]:
     """
     # A collection has neither.
     tasks = [*root.glob("site.yml"), *root.glob("playbooks/tasks/*.yml"), *root.glob("roles/*/tasks/*.yml")]
-    given = {name for file in tasks for name in re.findall(r"(?m)^ +(\w+):", file.read_text("utf-8"))}
+    given: set[str] = set()
+    for file in tasks:
+        given.update(re.findall(r"(?m)^ +(\w+):", file.read_text("utf-8")))
     found: dict[str, str] = {}
     for file in sorted(root.glob("roles/*/defaults/main.yml")):
         names = re.findall(r"(?m)^(\w+):", file.read_text("utf-8"))
@@ -123,22 +125,29 @@ def role_settings(root: Path = ROOT) -> dict[str, str]:
 
 def _folders(value: object, root: Path) -> object:
     """Make a folder a list of one, and relative folders whole; leave what is none to who checks the site."""
-    given = [value] if isinstance(value, str) else value
-    if isinstance(given, list) and all(isinstance(folder, str) for folder in given):
-        return [str(root / Path(folder).expanduser()) for folder in given]
-    return value
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list) or not all(isinstance(folder, str) for folder in value):
+        return value
+    return [str(root / Path(folder).expanduser()) for folder in value]
 
 
 def _words(value: object) -> object:
     """Make indices texts, as UUIDs are; and a list of `0,1`, as the command line gives it."""
+    if value == "":
+        return []
     if isinstance(value, (str, int)):
-        return [word.strip() for word in str(value).split(",")] if value != "" else []
-    return [str(word) for word in value] if isinstance(value, (list, tuple)) else value
+        return [word.strip() for word in str(value).split(",")]
+    if isinstance(value, (list, tuple)):
+        return list(map(str, value))
+    return value
 
 
 def _whole_number(value: object) -> object:
     """Make '8000', as the command line gives it, a number; leave what is none to the resolver."""
-    return int(value) if isinstance(value, str) and value.isdigit() else value
+    if isinstance(value, str) and value.isdigit():
+        return int(value)
+    return value
 
 
 def resolved_profile(
@@ -148,17 +157,17 @@ def resolved_profile(
     house = load_house(root, own_folders(site))
     with _asked_by(house.file(name)):
         suites = _suites_of(_named_suites(house, name, overrides), root)
-    kinds = {path.stem: list[str]() for path in (root / "benchmarks").glob("*.yml")}
-    kinds |= {suite: list(data["kinds"]) for suite, data in suites.items()}
+    kinds: dict[str, Sequence[str]] = dict.fromkeys(_shipped_suites(root), ())
+    for suite, data in suites.items():
+        kinds[suite] = list(data["kinds"])
     resolved = resolve(house, name, site, kinds, overrides)
     engine = house.engines[resolved["engine"]["id"]]
     context = request_context(resolved, engine)
-    asked = {suite: _answerable(suites[suite], resolved, engine) for suite in resolved["experiment"]["suites"]}
+    resolved["suites"] = {}
     with _asked_by(house.file(name)):
-        resolved["suites"] = {
-            suite: {**fill(trimmed(asked[suite], resolved), context), "name": suite}
-            for suite in resolved["experiment"]["suites"]
-        }
+        for suite in resolved["experiment"]["suites"]:
+            asked = _answerable(suites[suite], resolved, engine)
+            resolved["suites"][suite] = {**fill(trimmed(asked, resolved), context), "name": suite}
     resolved["prompts"] = prompt_hashes(resolved["suites"].values())
     templates = root / "templates"
     for arm in resolved["arms"].values():
@@ -189,8 +198,11 @@ def house_for(inventory: str | None = None, root: Path = ROOT) -> House:
 
 def folders_by_inventory(root: Path = ROOT) -> dict[str, list[str]]:
     """The own folders of each inventory below `inventory/` that names any."""
-    found = {path.name: _named_in(path) for path in sorted((root / "inventory").glob("*"))}
-    return {name: folders for name, folders in found.items() if folders}
+    found: dict[str, list[str]] = {}
+    for path in sorted((root / "inventory").glob("*")):
+        if folders := _named_in(path):
+            found[path.name] = folders
+    return found
 
 
 def every_own_folder(root: Path = ROOT) -> list[str]:
@@ -215,26 +227,30 @@ def _say_pinned(resolved: ResolvedProfile, pins: Pins) -> None:
     None where the catalogue names a commit or digest itself, or nothing was pinned yet. The plan says which it is.
     """
     for item in resolved["weights"]:
-        if item["source"] == "hub":
-            details = item["details"]
-            key = hub_key(details["repo"], details["revision"])
-            item["pinned"] = pins.hub.get(key)
-            if not is_commit(details["revision"]):
-                what = f"{details['repo']} at {details['revision']}"
-                resolved["warnings"].append(
-                    f"pinned: {what} is {item['pinned']} since {pins.on.get(key, 'its first use')} (pins.json)"
-                    if item["pinned"]
-                    else f"unpinned: {what}; the first run pins its commit (pins.json)"
-                )
-    name = image_of(resolved)
-    resolved["image_digest"] = pins.images.get(name) if name else None
+        if item["source"] != "hub":
+            continue
+        details = item["details"]
+        key = hub_key(details["repo"], details["revision"])
+        item["pinned"] = pins.hub.get(key)
+        if is_commit(details["revision"]):
+            continue
+        what = f"{details['repo']} at {details['revision']}"
+        warning = f"unpinned: {what}; the first run pins its commit (pins.json)"
+        if item["pinned"]:
+            warning = f"pinned: {what} is {item['pinned']} since {pins.on.get(key, 'its first use')} (pins.json)"
+        resolved["warnings"].append(warning)
+    resolved["image_digest"] = pins.images.get(image_of(resolved) or "")
+
+
+def _shipped_suites(root: Path) -> set[str]:
+    """The names of the suites of `benchmarks/`."""
+    return {path.stem for path in (root / "benchmarks").glob("*.yml")}
 
 
 def load_suites(more: Iterable[str], root: Path = ROOT) -> dict[str, Suite]:
     """Every suite of `benchmarks/` by name, and the files in ``more`` under the paths they have there."""
-    folder = root / "benchmarks"
-    names = {path.stem for path in folder.glob("*.yml")} | {name for name in more if Path(name).suffix}
-    return {name: load_suite(name, folder) for name in sorted(names)}
+    names = _shipped_suites(root).union(name for name in more if Path(name).suffix)
+    return {name: load_suite(name, root / "benchmarks") for name in sorted(names)}
 
 
 @contextmanager
@@ -249,17 +265,20 @@ def _asked_by(file: str) -> Iterator[None]:
 
 def _suites_of(names: Iterable[str], root: Path) -> dict[str, Suite]:
     """The suites that a profile names, those that exist; how long their texts may be is not known yet."""
-    folder = root / "benchmarks"
-    ours = {path.stem for path in folder.glob("*.yml")}
-    there = [name for name in names if Path(name).suffix or name in ours]
-    return {name: load_suite(name, folder, filled=False) for name in there}
+    shipped = _shipped_suites(root)
+    found: dict[str, Suite] = {}
+    for name in names:
+        if name in shipped or Path(name).suffix:
+            found[name] = load_suite(name, root / "benchmarks", filled=False)
+    return found
 
 
 def request_context(resolved: ResolvedProfile, engine: EngineEntry) -> int:
     """How many tokens one request may have, answer included; ``engine`` is the catalogue's entry."""
     fit = resolved["arms"]["baseline"]["fit"]
-    shared = fit["sequences"] if engine["context_is_shared"] else 1
-    return fit["context"] // max(1, shared)
+    if not engine["context_is_shared"]:
+        return fit["context"]
+    return fit["context"] // max(1, fit["sequences"])
 
 
 def _answerable(suite: Suite, resolved: ResolvedProfile, engine: EngineEntry) -> Suite:
@@ -271,9 +290,11 @@ def _answerable(suite: Suite, resolved: ResolvedProfile, engine: EngineEntry) ->
     given = [flag[0] for flag in resolved["arms"]["baseline"]["flags"]]
     kinds: dict[str, Kind] = {}
     for name, kind in suite["kinds"].items():
-        options = [engine["options"].get(NEEDS[need]) for need in kind.get("needs", [])]
-        flags = [option["flag"] for option in options if option and "flag" in option]
-        lacking = [flag for flag in flags if flag not in given]
+        lacking = []
+        for need in kind.get("needs", []):
+            option = engine["options"].get(NEEDS[need])
+            if option and "flag" in option and option["flag"] not in given:
+                lacking.append(option["flag"])
         if lacking and name not in resolved["experiment"]["kinds"]:
             resolved["warnings"].append(f"suite {suite['name']}: {name} is not sent: no {listing(lacking)}")
         else:
@@ -292,13 +313,12 @@ def trimmed(suite: Suite, resolved: ResolvedProfile) -> Suite:
     declared = experiment["kinds"] or list(suite["kinds"])
     kinds: dict[str, Kind] = {}
     for name, kind in suite["kinds"].items():
-        most = tokens if tokens and not _has_gate(kind) else sys.maxsize
-        count = counts.get("declared") if name in declared else counts.get("others")
-        kinds[name] = {
-            **kind,
-            "output_tokens": min(kind["output_tokens"], most),
-            "prompts": kind["prompts"][:count],
-        }
+        output_tokens, count = kind["output_tokens"], counts.get("others")
+        if tokens and not _has_gate(kind):
+            output_tokens = min(output_tokens, tokens)
+        if name in declared:
+            count = counts.get("declared")
+        kinds[name] = {**kind, "output_tokens": output_tokens, "prompts": kind["prompts"][:count]}
         # More prompts than a suite has are a matter of drafthouse bench: an experiment asks the suite's own.
         kinds[name].pop("more", None)
     return {**suite, "kinds": kinds}
@@ -322,14 +342,13 @@ def inventory_path(name: str, root: Path = ROOT) -> Path:
     """Where an inventory is: a name below inventory/, a path, or Ansible's `host,`. Raises DrafthouseError."""
     if "," in name:
         return Path(name)
-    named = root / "inventory" / name
-    own = Path(name).expanduser()
+    found, own = root / "inventory" / name, Path(name).expanduser()
     # Of an installed wheel the names are its own, and what lies in the user's folder goes before them.
-    named, own = (own, named) if places.INSTALLED else (named, own)
-    found = named if named.exists() else own
+    if own.exists() and (places.INSTALLED or not found.exists()):
+        found = own
     if not found.exists():
         known = sorted(path.name for path in (root / "inventory").iterdir() if path.is_dir())
-        needed, do = f"a path, or one of: {', '.join(known)}", did_you_mean(named.name, known)
+        needed, do = f"a path, or one of: {', '.join(known)}", did_you_mean(found.name, known)
         raise one_problem("no-such-inventory", f"no inventory '{name}'", needed, do)
     return found.resolve()
 
@@ -342,9 +361,11 @@ def site_of_inventory(inventory: str, root: Path = ROOT) -> Site:
     from ..core.yaml_documents import read_yaml  # noqa: PLC0415 (the box has no PyYAML; this runs on the controller)
 
     path = inventory_path(inventory, root) / "group_vars" / "all.yml"
-    where = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+    where = shown_path(root, path)
     variables = read_yaml(path, "the site's variables: a YAML mapping", "correct it there", where=where)
-    return checked_site({} if variables is None else variables, where, WORK if root == ROOT else root)
+    if variables is None:
+        variables = {}
+    return checked_site(variables, where, WORK if root == ROOT else root)
 
 
 def checked_site(variables: object, file: str, root: Path = WORK) -> Site:
