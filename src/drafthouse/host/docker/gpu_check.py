@@ -69,13 +69,14 @@ def prove(gpu: bool, timeout_s: float = 60.0, devices: Sequence[str] = ()) -> Pr
 
 
 def _run(api: DockerApi, image: str, gpu: bool, devices: Sequence[str]) -> tuple[int, str]:
-    """Run the image once; return its status and all that it printed."""
+    """The exit status of one container of the image, and all that it printed."""
     host: dict[str, Json] = {"NetworkMode": "none"}
+    command = ["/bin/sh", "-c", f"echo {_WORD}"]
     if gpu:
+        command = ["nvidia-smi", "-L"]
         # What `--gpus all` asks for, or `--gpus device=0,1`.
         which: dict[str, Json] = {"DeviceIDs": list(devices)} if devices else {"Count": -1}
         host["DeviceRequests"] = [{**which, "Capabilities": [["gpu", "utility"]]}]
-    command = ["nvidia-smi", "-L"] if gpu else ["/bin/sh", "-c", f"echo {_WORD}"]
     made = api.call(
         "POST",
         "/containers/create",
@@ -98,9 +99,7 @@ def _image() -> bytes:
     """A root file system as a tar: a shell, the C library and its loader, and the folders that are needed."""
     shell = os.path.realpath(shutil.which("sh") or "/bin/sh")
     libraries = linked(_ldd(shell))
-    c_library = next((Path(path).parent for path in libraries if Path(path).name.startswith("libc.so")), None)
-    if c_library:
-        libraries += [str(c_library / name) for name in _ALSO if (c_library / name).exists()]
+    libraries += _beside_c_library(libraries)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for folder in ("etc", "proc", "sys", "dev", "tmp", "run", "var", "usr"):
@@ -119,10 +118,20 @@ def _image() -> bytes:
     return packed.getvalue()
 
 
+def _beside_c_library(libraries: Iterable[str]) -> list[str]:
+    """The paths of the libraries that nvidia-smi opens by name; none where a program has no C library."""
+    for path in map(Path, libraries):
+        if path.name.startswith("libc.so"):
+            return [str(path.with_name(name)) for name in _ALSO if path.with_name(name).exists()]
+    return []
+
+
 def _placed(path: str) -> str:
     """Where a file of the box lies in the image, whose /bin and /lib are links into /usr."""
     name = path.lstrip("/")
-    return f"usr/{name}" if name.partition("/")[0] in _MERGED else name
+    if name.partition("/")[0] in _MERGED:
+        return f"usr/{name}"
+    return name
 
 
 def linked(ldd: Iterable[str]) -> list[str]:
