@@ -64,12 +64,13 @@ class Repository:
 
         ``whose``: apt's words for this repository, see `_whose`.
         """
+        all_others = 100 if self.pins else 500
+        blocks = []
         # The first block that names a package decides.
-        blocks = [(" ".join(self.leave), 100), (" ".join(self.pins), 600), ("*", 100 if self.pins else 500)]
-        text = "\n".join(
-            f"Package: {what}\nPin: {whose}\nPin-Priority: {priority}\n" for what, priority in blocks if what
-        )
-        return f"# Written by Drafthouse: what may come from {self.url}\n{text}"
+        for packages, priority in ((self.leave, 100), (self.pins, 600), (["*"], all_others)):
+            if packages:
+                blocks.append(f"Package: {' '.join(packages)}\nPin: {whose}\nPin-Priority: {priority}\n")
+        return "\n".join([f"# Written by Drafthouse: what may come from {self.url}", *blocks])
 
 
 @dataclass
@@ -119,11 +120,15 @@ def add(
 
 
 def take_away(name: str, check: bool = False, root: Path = Path("/")) -> list[str]:
-    """Remove the files of the repository called ``name``; return those that were there."""
-    there = [path for path in reversed(files(name, root)) if path.exists()]
-    for path in [] if check else there:
-        path.unlink(missing_ok=True)
-    return [str(path) for path in there]
+    """The removed files of the repository called ``name``; with ``check`` those that would be removed."""
+    removed = []
+    for path in reversed(files(name, root)):
+        if not path.exists():
+            continue
+        removed.append(str(path))
+        if not check:
+            path.unlink(missing_ok=True)
+    return removed
 
 
 def _fetched_key(repository: Repository, fetch: Fetch) -> bytes:
@@ -151,7 +156,7 @@ def _own_index(folder: Path) -> list[str]:
 
 
 def _update(repository: Repository, options: Sequence[str]) -> None:
-    """Read the repository's index; raise unless apt had nothing at all to say against it."""
+    """Read the repository's index. Raises DrafthouseError for every error and every warning of apt."""
     try:
         done = _run(["apt-get", *options, "update"])
     except subprocess.TimeoutExpired as error:
@@ -162,20 +167,19 @@ def _update(repository: Repository, options: Sequence[str]) -> None:
             "check that this box reaches that address, then run again",
         ) from error
     text = f"{done.stdout}\n{done.stderr}"
-    against = [line for line in text.splitlines() if re.match(r"(W|E|Err|Warning|Error)(:|\s)", line)]
-    if done.returncode == 0 and not against:
+    complaints = [line for line in text.splitlines() if re.match(r"(W|E|Err|Warning|Error)(:|\s)", line)]
+    if done.returncode == 0 and not complaints:
         return
-    told = " ".join(" ".join(against).split())[:600] or f"exit status {done.returncode}"
-    signature = re.search(r"signature|not signed|NO_PUBKEY|BADSIG|NOSPLIT|GPG|sqv|OpenPGP", told)
-    raise one_problem(
-        "repository-refused",
-        f"apt does not accept {repository.url}: {told}",
-        f"an index with a good signature by {repository.fingerprint}" if signature else "a repository that answers",
-        "do not install from it: a mirror or a proxy may have altered it, or its owner may have changed the key "
-        "(ask them); nothing was installed"
-        if signature
-        else "check that this box reaches that address (proxy, DNS, firewall), then run again",
-    )
+    complaint = " ".join(" ".join(complaints).split())[:600] or f"exit status {done.returncode}"
+    needed = "a repository that answers"
+    do = "check that this box reaches that address (proxy, DNS, firewall), then run again"
+    if re.search(r"signature|not signed|NO_PUBKEY|BADSIG|NOSPLIT|GPG|sqv|OpenPGP", complaint):
+        needed = f"an index with a good signature by {repository.fingerprint}"
+        do = (
+            "do not install from it: a mirror or a proxy may have altered it, or its owner may have changed the key "
+            "(ask them); nothing was installed"
+        )
+    raise one_problem("repository-refused", f"apt does not accept {repository.url}: {complaint}", needed, do)
 
 
 def _whose(repository: Repository, options: Sequence[str]) -> str:
@@ -184,10 +188,16 @@ def _whose(repository: Repository, options: Sequence[str]) -> str:
     Its host is the last resort: a mirror often has the distribution's own archive on the same one, which must not be
     put behind.
     """
-    said = _run(["apt-get", *options, "indextargets"]).stdout
-    named = dict(re.findall(r"^(Origin|Label): (.+)$", said, re.MULTILINE))
-    words = [f"{letter}={named[key]}" for key, letter in (("Origin", "o"), ("Label", "l")) if key in named]
-    return f"release {','.join(words)}" if words else f'origin "{urlsplit(repository.url).hostname or ""}"'
+    targets = _run(["apt-get", *options, "indextargets"]).stdout
+    names = dict(re.findall(r"^(Origin|Label): (.+)$", targets, re.MULTILINE))
+    terms = []
+    if "Origin" in names:
+        terms.append(f"o={names['Origin']}")
+    if "Label" in names:
+        terms.append(f"l={names['Label']}")
+    if terms:
+        return f"release {','.join(terms)}"
+    return f'origin "{urlsplit(repository.url).hostname or ""}"'
 
 
 def _named_elsewhere(repository: Repository, root: Path) -> str:

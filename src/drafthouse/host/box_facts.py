@@ -43,13 +43,18 @@ def read_box(
 
     ``paths`` are asked for free space, ``ports`` for who listens. A listener below the supervisor
     of ``supervisor_pidfile`` is ours, and so is a port that a container of ours publishes. Command
-    lines are told as ``redact`` leaves them: a key may stand in another program's. Of the GPUs those are told that
+    lines are as ``redact`` leaves them: a key may stand in another program's. The GPUs are those that
     ``gpus`` chooses, or else CUDA_VISIBLE_DEVICES.
     """
     published = published_ports()
     listed = listed_gpus()
     chosen, choice = choose_gpus({index: gpu["uuid"] for index, gpu in listed.items()}, gpus)
     cards = [device["address"] for device in pci_devices() if is_gpu(device)]
+    docker_root = _docker_root()
+    free_bytes, file_systems = _storage([*paths, docker_root])
+    listening = {}
+    for port in ports:
+        listening[str(port)] = listener_of(port, supervisor_pidfile, published, redact)
     box: BoxFacts = {
         "hostname": platform.node(),
         "system": platform.system(),
@@ -73,15 +78,15 @@ def read_box(
         "gpus": [listed[index] for index in chosen],
         "nvidia_pci_devices": cards,
         "translated_pci_devices": translated(cards),
-        "disk": {path: _free_bytes(path) for path in (*paths, _docker_root())},
-        "file_systems": {path: Path(_existing(path)).stat().st_dev for path in (*paths, _docker_root())},
-        "docker_root": _docker_root(),
+        "disk": free_bytes,
+        "file_systems": file_systems,
+        "docker_root": docker_root,
         # What processes share; a container's own, and often small.
         "shared_memory": _size_bytes(_SHARED_MEMORY),
         "has_systemd": Path("/run/systemd/system").is_dir(),
         "first_process": facts(first_environment()),
         "writable": {path: _writable(path) for path in paths},
-        "ports": {str(port): listener_of(port, supervisor_pidfile, published, redact) for port in ports},
+        "ports": listening,
     }
     if choice:
         box["gpu_choice"] = choice
@@ -122,7 +127,10 @@ def _cpu_name() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    for line in lines:
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return ""
 
 
 def _memory(field: str) -> int:
@@ -140,22 +148,32 @@ def _existing(path: str) -> Path:
     return place
 
 
-def _free_bytes(path: str) -> int:
-    return shutil.disk_usage(_existing(path)).free
+def _storage(paths: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
+    """The free bytes at each path, and the file system (st_dev) that it lies on."""
+    free_bytes, file_systems = {}, {}
+    for path in paths:
+        folder = _existing(path)
+        free_bytes[path] = shutil.disk_usage(folder).free
+        file_systems[path] = folder.stat().st_dev
+    return free_bytes, file_systems
 
 
 def _size_bytes(path: str) -> int | None:
     """The size of the file system at ``path``, None where there is no such folder."""
-    return shutil.disk_usage(path).total if Path(path).is_dir() else None
+    if not Path(path).is_dir():
+        return None
+    return shutil.disk_usage(path).total
 
 
 def _docker_root() -> str:
     """Where Docker keeps its images, or will: as its daemon.json says, else its own default."""
     try:
-        said = json.loads(Path("/etc/docker/daemon.json").read_text("utf-8")).get("data-root")
+        data_root = json.loads(Path("/etc/docker/daemon.json").read_text("utf-8")).get("data-root")
     except (OSError, ValueError, AttributeError):
-        said = None
-    return said if isinstance(said, str) and said else "/var/lib/docker"
+        data_root = None
+    if isinstance(data_root, str) and data_root:
+        return data_root
+    return "/var/lib/docker"
 
 
 def _writable(path: str) -> bool:

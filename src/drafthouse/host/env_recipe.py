@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,30 +75,32 @@ class EnvRecipe:
     @classmethod
     def of(cls, given: Mapping[str, Any], python: str = sys.executable) -> EnvRecipe:
         """The recipe that the arguments of `drafthouse.core.python_env` ask for; what is left out is None."""
-        parts = {name: given.get(name) for name in _OPTIONAL}
-        return cls(
-            path=given["path"], python=given.get("python") or python,
-            **{name: value for name, value in parts.items() if value is not None},
-        )  # fmt: skip
+        optional = {name: given[name] for name in _OPTIONAL if given.get(name) is not None}
+        return cls(path=given["path"], python=given.get("python") or python, **optional)
 
     def sha256(self, python_version: str) -> str:
         """The hex hash of the recipe for an interpreter of this version (``3.11``)."""
-        content = {
+        content: dict[str, Json] = {
             "version": RECIPE_VERSION,
             "packages": list(self.packages),
             "no_deps_packages": list(self.no_deps_packages),
             "python": python_version,
             "torch_backend": self.torch_backend,
-            "metadata_stub": dict(self.metadata_stub) if self.metadata_stub else None,
+            "metadata_stub": None,
         }
-        more: dict[str, Json] = {
+        if self.metadata_stub:
+            content["metadata_stub"] = dict(self.metadata_stub)
+        where_set: dict[str, Json] = {
             "extra_index_url": self.extra_index_url,
             "prerelease": self.prerelease,
             "unpinned": self.unpinned,
+            "source_packages": list(self.source_packages),
+            "build_packages": list(self.build_packages),
+            "hashes": {pin: list(digests) for pin, digests in self.hashes.items()},
         }
-        more |= {"source_packages": list(self.source_packages), "build_packages": list(self.build_packages)}
-        more |= {"hashes": {pin: list(digests) for pin, digests in self.hashes.items()}}
-        content.update({name: value for name, value in more.items() if value})
+        for name, value in where_set.items():
+            if value:
+                content[name] = value
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -107,39 +109,55 @@ def env_commands(
 ) -> list[tuple[str, list[str]]]:
     """The steps (name, argv) that make the environment, in order."""
     interpreter = f"{recipe.path}/bin/python"
-    links = [*(["--no-index"] if no_index else []), *(["--find-links", find_links] if find_links else [])]
     backend: list[str] = []
     if recipe.torch_backend and not no_index and not _has_torch(find_links):
-        if uv:
-            backend = ["--torch-backend", recipe.torch_backend]
-        elif recipe.torch_backend == "cpu":
-            backend = ["--extra-index-url", TORCH_CPU_INDEX]
-        else:
-            raise one_problem(
-                code="program-missing",
-                where=recipe.path,
-                found=f"torch_backend {recipe.torch_backend} without uv",
-                needed="uv, which selects the torch build for the driver",
-                do="make the box's environment first: it installs uv",
-            )
+        backend = _torch_options(recipe.path, recipe.torch_backend, uv)
     if uv:
         create = [uv, "venv", "--python", recipe.python, recipe.path]
+        prerelease = ["--prerelease", "allow"]
         # As pip does by itself: the first start of a big engine is minutes faster (vLLM: 111 s without).
         install = [uv, "pip", "install", "--compile-bytecode", "--python", interpreter]
     else:
         create = [recipe.python, "-m", "venv", recipe.path]
+        prerelease = ["--pre"]
         # What it fetches is installed once: a cache in the user's home would only stay behind.
         install = [interpreter, "-m", "pip", "install", "--disable-pip-version-check", "--no-cache-dir"]
     if recipe.extra_index_url and not no_index:
         install += ["--extra-index-url", recipe.extra_index_url]
     if recipe.prerelease:
-        install += ["--prerelease", "allow"] if uv else ["--pre"]
+        install += prerelease
+    links = []
+    if no_index:
+        links.append("--no-index")
+    if find_links:
+        links += ["--find-links", find_links]
     steps = [("environment", create)]
     for step in _steps(recipe):
-        with_torch = backend if step.name.startswith("packages") else []
-        hashed = ["--require-hashes", "-r", step.file] if all_have_hashes(step.entries) else step.plain
-        steps.append((step.name, [*install, *step.options, *with_torch, *links, *hashed]))
+        command = [*install, *step.options]
+        if step.name.startswith("packages"):
+            command += backend
+        command += links
+        if step.has_hashes:
+            command += ["--require-hashes", "-r", step.file]
+        else:
+            command += step.plain
+        steps.append((step.name, command))
     return steps
+
+
+def _torch_options(path: str, torch_backend: str, uv: str | None) -> list[str]:
+    """The installer's options that select the build of torch. Raises DrafthouseError where pip has none."""
+    if uv:
+        return ["--torch-backend", torch_backend]
+    if torch_backend == "cpu":
+        return ["--extra-index-url", TORCH_CPU_INDEX]
+    raise one_problem(
+        code="program-missing",
+        where=path,
+        found=f"torch_backend {torch_backend} without uv",
+        needed="uv, which selects the torch build for the driver",
+        do="make the box's environment first: it installs uv",
+    )
 
 
 @dataclass(frozen=True)
@@ -152,6 +170,11 @@ class _Step:
     file: str
 
     @property
+    def has_hashes(self) -> bool:
+        """Whether the hash of each entry is known."""
+        return all_have_hashes(self.entries)
+
+    @property
     def plain(self) -> list[str]:
         """The entries as a command line takes them: a hash may stand in a file only."""
         return [without_hashes(entry) for entry in self.entries]
@@ -159,32 +182,37 @@ class _Step:
 
 def _steps(recipe: EnvRecipe) -> list[_Step]:
     # What another index serves under a version is another file than the usual index's, whose hashes are known.
-    elsewhere = bool(recipe.extra_index_url)
-    parts = (
-        ("packages", recipe.packages, (), {} if elsewhere else recipe.hashes),
+    package_hashes = {} if recipe.extra_index_url else recipe.hashes
+    parts: tuple[tuple[str, Sequence[str], Sequence[str], Mapping[str, Sequence[str]]], ...] = (
+        ("packages", recipe.packages, (), package_hashes),
         ("packages as they are", recipe.no_deps_packages, ("--no-deps",), recipe.hashes),
         ("what the build needs", recipe.build_packages, ("--no-deps",), recipe.hashes),
         ("building", recipe.source_packages, ("--no-deps", "--no-build-isolation"), recipe.hashes),
     )
-    folder = f"{recipe.path}/{REQUIREMENTS}"
-    return [
-        _Step(name, with_hashes(entries, hashes), options, f"{folder}{number}.txt")
-        for number, (name, entries, options, hashes) in enumerate(parts)
-        if entries
-    ]
+    steps = []
+    for number, (name, entries, options, hashes) in enumerate(parts):
+        if entries:
+            file = f"{recipe.path}/{REQUIREMENTS}{number}.txt"
+            steps.append(_Step(name, with_hashes(entries, hashes), options, file))
+    return steps
 
 
 def requirement_files(recipe: EnvRecipe) -> dict[str, str]:
     """Path and text of the files that the commands of ``recipe`` read: hashes go by no command line."""
-    steps = [step for step in _steps(recipe) if all_have_hashes(step.entries)]
-    return {step.file: "\n".join(step.entries) + "\n" for step in steps}
+    files = {}
+    for step in _steps(recipe):
+        if step.has_hashes:
+            files[step.file] = "\n".join(step.entries) + "\n"
+    return files
 
 
 def unhashed(recipe: EnvRecipe) -> list[str]:
     """The versions that are installed without a look at their hashes: no lock knows all that they bring."""
-    return [
-        without_hashes(entry) for step in _steps(recipe) if not all_have_hashes(step.entries) for entry in step.entries
-    ]
+    versions = []
+    for step in _steps(recipe):
+        if not step.has_hashes:
+            versions += step.plain
+    return versions
 
 
 def _has_torch(find_links: str | None) -> bool:
@@ -192,28 +220,33 @@ def _has_torch(find_links: str | None) -> bool:
     if not find_links:
         return False
     folder = Path(find_links)
-    return any(folder.glob("torch-*.whl")) if folder.is_dir() else "://" in find_links
+    if folder.is_dir():
+        return any(folder.glob("torch-*.whl"))
+    return "://" in find_links
+
+
+def _unpinned(where: str, entries: Iterable[str]) -> list[Problem]:
+    problems = []
+    for entry in entries:
+        if not PINNED.match(entry):
+            problems.append(
+                Problem(
+                    code="package-not-pinned",
+                    where=where,
+                    found=repr(entry),
+                    needed="an exact version: name==1.2.3",
+                    do="pin it; an environment that can change by itself proves nothing",
+                )
+            )
+    return problems
 
 
 def require_pins(recipe: EnvRecipe) -> None:
     """Raise DrafthouseError for all the entries that are not one exact version."""
-    problems = [
-        Problem(
-            code="package-not-pinned",
-            where=f"{recipe.path}: {option}",
-            found=repr(entry),
-            needed="an exact version: name==1.2.3",
-            do="pin it; an environment that can change by itself proves nothing",
-        )
-        for option, entries in (
-            ("packages", recipe.packages),
-            ("no_deps_packages", recipe.no_deps_packages),
-            ("source_packages", recipe.source_packages),
-            ("build_packages", recipe.build_packages),
-        )
-        for entry in entries
-        if not PINNED.match(entry) and not recipe.unpinned
-    ]
+    problems = []
+    if not recipe.unpinned:
+        for option in ("packages", "no_deps_packages", "source_packages", "build_packages"):
+            problems += _unpinned(f"{recipe.path}: {option}", getattr(recipe, option))
     if not recipe.packages and not recipe.no_deps_packages:
         problems.append(
             Problem(

@@ -47,8 +47,8 @@ def versions(home: Path, packages: Sequence[str]) -> dict[str, str]:
         key, _, value = line.partition("=")
         if key.strip() in ("version", "version_info"):
             found["Python"] = value.strip()
-    for one in metadata.distributions(path=[str(path) for path in home.glob("lib/python3*/site-packages")]):
-        name = str(one.metadata["Name"] or "")
+    for distribution in metadata.distributions(path=list(map(str, home.glob("lib/python3*/site-packages")))):
+        name = str(distribution.metadata["Name"] or "")
         if any(fnmatchcase(name, pattern) for pattern in packages):
-            found[name] = one.version
+            found[name] = distribution.version
     return found

@@ -27,12 +27,17 @@ def choose_gpus(uuids: Mapping[int, str], asked: Sequence[str]) -> tuple[list[in
     chosen: dict[int, str] = {}
     wrong = []
     for word in asked:
-        full = word.startswith("GPU-")  # CUDA takes the beginning of one, too
-        found = [index for index, uuid in uuids.items() if (uuid.startswith(word) if full else str(index) == word)]
-        if len(found) == 1 and found[0] not in chosen:
-            chosen[found[0]] = uuids[found[0]] if full else word
+        by_uuid = word.startswith("GPU-")
+        if by_uuid:
+            found = [index for index, uuid in uuids.items() if uuid.startswith(word)]  # as CUDA does
         else:
+            found = [index for index in uuids if str(index) == word]
+        if len(found) != 1 or found[0] in chosen:
             wrong.append(word)
+        elif by_uuid:
+            chosen[found[0]] = uuids[found[0]]
+        else:
+            chosen[found[0]] = word
     return list(chosen), {"by": by, "ids": list(chosen.values()), "wrong": wrong, "listed": list(uuids)}
 
 
@@ -41,5 +46,10 @@ def fitting_gpus(gpus: Sequence[Gpu], names: Sequence[str], devices: int) -> lis
 
     Left to itself CUDA begins with the fastest. ``names`` are parts of the driver's names.
     """
-    fitting = [gpu["uuid"] for gpu in gpus if any(name in gpu["name"] for name in names)]
-    return fitting[:devices] if devices <= len(fitting) < len(gpus) else []
+    fitting = []
+    for gpu in gpus:
+        if any(name in gpu["name"] for name in names):
+            fitting.append(gpu["uuid"])
+    if not devices <= len(fitting) < len(gpus):
+        return []
+    return fitting[:devices]

@@ -56,16 +56,19 @@ class ImageEngine:
     programs: Mapping[str, str]
 
     def as_words(self) -> str:
-        """Return it for people."""
+        """The engine's versions and its Python, for people."""
         return ", ".join(f"{name} {version}" for name, version in self.versions.items()) + f" of {self.python}"
 
 
 def wanted_versions(packages: Iterable[str]) -> dict[str, str] | None:
     """Name and version of each package, or None where one of them is not an exact version."""
-    matches = [_EXACT.match(package) for package in packages]
-    if not matches or None in matches:
-        return None
-    return {match[1]: match[2] for match in matches if match}
+    versions = {}
+    for package in packages:
+        match = _EXACT.match(package)
+        if not match:
+            return None
+        versions[match[1]] = match[2]
+    return versions or None
 
 
 def find_engine(packages: Sequence[str], folders: Sequence[str]) -> ImageEngine | None:
@@ -74,17 +77,18 @@ def find_engine(packages: Sequence[str], folders: Sequence[str]) -> ImageEngine 
     if not wanted:
         return None
     # Not resolved: a virtual environment's python is a link, and the link's place is what makes it one.
-    candidates = [f"{folder}/{name}" for folder in [*folders, *KNOWN_FOLDERS] for name in ("python3", "python")]
-    for python in dict.fromkeys(candidates):
-        engine = engine_of(python, wanted) if os.access(python, os.X_OK) else None
-        if engine:
-            return engine
+    for folder in dict.fromkeys([*folders, *KNOWN_FOLDERS]):
+        for python in (f"{folder}/python3", f"{folder}/python"):
+            if os.access(python, os.X_OK) and (engine := engine_of(python, wanted)):
+                return engine
     return None
 
 
 def engine_of(python: str, wanted: Mapping[str, str]) -> ImageEngine | None:
-    """What ``python`` has, if it is all that is wanted in the very versions."""
-    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    """The engine that ``python`` has; None where a distribution is missing or has another version."""
+    environment = dict(os.environ)
+    environment.pop("PYTHONPATH", None)
+    environment.pop("PYTHONHOME", None)
     try:
         done = subprocess.run(
             [python, "-c", _ASK, *wanted],
@@ -93,10 +97,13 @@ def engine_of(python: str, wanted: Mapping[str, str]) -> ImageEngine | None:
         found = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
-    if not all(name in found and _same(found[name]["version"], version) for name, version in wanted.items()):
-        return None
-    programs = {name: value for one in found.values() for name, value in one["programs"].items()}
-    return ImageEngine(python, {name: found[name]["version"] for name in wanted}, programs)
+    versions, programs = {}, {}
+    for name, version in wanted.items():
+        if name not in found or not _same(found[name]["version"], version):
+            return None
+        versions[name] = found[name]["version"]
+        programs.update(found[name]["programs"])
+    return ImageEngine(python, versions, programs)
 
 
 def _same(found: str, wanted: str) -> bool:

@@ -1,4 +1,4 @@
-"""What nvidia-smi tells: its one reader, for what runs before our own environment is there.
+"""The one reader of nvidia-smi's output, for what runs before our own environment is there.
 
 Standard library only, Python 3.10: it runs on a bare box.
 """
@@ -40,7 +40,7 @@ class Smi:
 
 
 def query(*fields: str) -> SmiAnswer:
-    """Return its answer to ``--query-gpu``: a line a GPU, without units. One unknown field fails the whole query."""
+    """The answer of nvidia-smi to ``--query-gpu``: a line a GPU, without units; an unknown field fails all of it."""
     argv = ("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
@@ -55,8 +55,11 @@ def rows(answer: SmiAnswer, *fields: str) -> list[dict[str, str]]:
     """The values of each GPU by field, in the driver's order; {} for a line of another form, [] on failure."""
     if answer["status"] != 0:
         return []
-    lines = ([part.strip() for part in line.split(",")] for line in answer["output"].splitlines())
-    return [dict(zip(fields, values, strict=True)) if len(values) == len(fields) else {} for values in lines]
+    gpus: list[dict[str, str]] = []
+    for line in answer["output"].splitlines():
+        values = list(map(str.strip, line.split(",")))
+        gpus.append(dict(zip(fields, values, strict=True)) if len(values) == len(fields) else {})
+    return gpus
 
 
 def read_smi(answer: SmiAnswer) -> Smi:

@@ -16,7 +16,9 @@ _PROXY, _PROXY_S, _AGAIN_S = "docker-proxy", 10.0, 0.5
 
 def taken(port: int | str, listener: Listener, host: str, where: str = "") -> Problem:
     """The problem of a port that somebody else listens on."""
-    who = f"pid {listener['pid']}: {listener['command']}" if listener["pid"] else listener["command"]
+    who = listener["command"]
+    if listener["pid"]:
+        who = f"pid {listener['pid']}: {who}"
     return Problem(
         "port-taken",
         f"port {port} is taken ({who})",

@@ -12,6 +12,7 @@ import socket
 import struct
 from pathlib import Path
 
+from ..core.files import text_in
 from .box_types import PrivateNetwork
 
 _SIOCGIFCONF = 0x8912
@@ -22,7 +23,10 @@ _ADAPTERS = Path("/sys/class/infiniband")
 def private_network(subnet: str, adapters: Path = _ADAPTERS) -> PrivateNetwork:
     """The host's IPv4 addresses inside ``subnet``, and its adapters whose link is up."""
     network = ipaddress.IPv4Network(subnet)
-    inside = {address: name for address, name in _addresses().items() if ipaddress.IPv4Address(address) in network}
+    inside = {}
+    for address, interface in _addresses().items():
+        if ipaddress.IPv4Address(address) in network:
+            inside[address] = interface
     return {"addresses": inside, "infiniband": _active(adapters)}
 
 
@@ -43,12 +47,4 @@ def _addresses() -> dict[str, str]:
 
 def _active(adapters: Path) -> list[str]:
     """The adapters with a port that the kernel calls active."""
-    states = sorted(adapters.glob("*/ports/*/state"))
-    return sorted({state.parents[2].name for state in states if "ACTIVE" in _text(state)})
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text("utf-8")
-    except OSError:
-        return ""
+    return sorted({state.parents[2].name for state in adapters.glob("*/ports/*/state") if "ACTIVE" in text_in(state)})

@@ -95,24 +95,17 @@ def ensure_env(
     version = _python_version(recipe.python)
     wanted = recipe.sha256(version)
     tool = "uv" if uv else "pip"
-    unchanged = EnvResult(
-        changed=False, path=recipe.path, sha256=wanted, tool=tool, image=read_stamp(home).get("image", "")
-    )
+    unchanged = EnvResult(False, recipe.path, wanted, tool, image=read_stamp(home).get("image", ""))
     if is_made(home, wanted) and _image_is_there(home, recipe):
         return unchanged
     _require_ours(home)
-    engine = find_engine(recipe.packages, image_folders) if image_folders is not None and recipe.is_plain else None
-    if engine:
-        return _taken_from_image(home, engine, wanted, version, check, progress)
+    if image_folders is not None and recipe.is_plain:
+        engine = find_engine(recipe.packages, image_folders)
+        if engine:
+            return _taken_from_image(home, engine, wanted, version, check, progress)
     # In check mode the environment that brings uv was not made either.
-    if uv and not check and not os.access(uv, os.X_OK):
-        raise one_problem(
-            code="program-missing",
-            where=uv,
-            found="no such program",
-            needed="uv",
-            do="make the box's environment first",
-        )
+    if uv and not check:
+        _require_uv(uv)
     steps = env_commands(recipe, uv, find_links, no_index)
     result = EnvResult(True, recipe.path, wanted, tool, [command for _, command in steps], unhashed=unhashed(recipe))
     if check:
@@ -122,12 +115,7 @@ def ensure_env(
             if is_made(home, wanted):
                 return unchanged  # another run made it while this one waited
             _cleared(home)
-            for number, (step, command) in enumerate(steps):
-                _run(step, command, recipe.path, lock, progress)
-                for path, text in requirement_files(recipe).items() if number == 0 else ():
-                    Path(path).write_text(text, encoding="utf-8")
-            if recipe.metadata_stub:
-                _write_stub(home, recipe.metadata_stub)
+            _install(recipe, steps, lock, progress)
             _write_stamp(home, {"sha256": wanted, "python": version, "tool": tool})
     except OSError as error:
         raise _not_writable(recipe.path, error) from error
@@ -135,10 +123,33 @@ def ensure_env(
     return result
 
 
+def _require_uv(uv: str) -> None:
+    if not os.access(uv, os.X_OK):
+        raise one_problem(
+            code="program-missing",
+            where=uv,
+            found="no such program",
+            needed="uv",
+            do="make the box's environment first",
+        )
+
+
+def _install(recipe: EnvRecipe, steps: Sequence[tuple[str, list[str]]], lock: int, progress: Progress | None) -> None:
+    """Run the steps of `env_commands`: the first makes the folder that the files of requirements go to."""
+    (step, command), *installs = steps
+    _run(step, command, recipe.path, lock, progress)
+    for path, text in requirement_files(recipe).items():
+        Path(path).write_text(text, encoding="utf-8")
+    for step, command in installs:
+        _run(step, command, recipe.path, lock, progress)
+    if recipe.metadata_stub:
+        _write_stub(Path(recipe.path), recipe.metadata_stub)
+
+
 def _taken_from_image(
     home: Path, engine: ImageEngine, wanted: str, version: str, check: bool, progress: Progress | None
 ) -> EnvResult:
-    """Make the folder stand for what the image has, and return the result."""
+    """The result of an environment that stands for the image's engine, which is made unless ``check``."""
     began = time.monotonic()
     result = EnvResult(True, str(home), wanted, "image", image=engine.as_words())
     if check:
@@ -147,13 +158,12 @@ def _taken_from_image(
         with _making(home, progress):
             _cleared(home)
             place(home, engine)
-            words, python = engine.as_words(), engine.python
             stamp: Stamp = {
                 "sha256": wanted,
                 "python": version,
                 "tool": "image",
-                "image": words,
-                "image_python": python,
+                "image": result.image,
+                "image_python": engine.python,
             }
             _write_stamp(home, stamp)
     except OSError as error:
@@ -252,39 +262,36 @@ def _run(step: str, command: Sequence[str], where: str, lock: int, progress: Pro
 
     The installer holds the lock too: where only this process is killed, the next run waits for it to end.
     """
-    # AnsiballZ and an active environment would otherwise leak into the new one.
-    skipped = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
-    environment = {key: value for key, value in os.environ.items() if key not in skipped}
-    environment["UV_NO_PROGRESS"] = "1"
-    cache = Path(environment.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
-    nearest = next((folder for folder in (cache / "uv", cache, *cache.parents) if folder.exists()), cache)
-    if not os.access(nearest, os.W_OK):
-        environment.setdefault("UV_CACHE_DIR", str(Path(where).parent / ".uv"))  # a home that is not writable
     last: deque[str] = deque(maxlen=ERROR_LINES)
 
     def note(line: str) -> None:
         if progress:
             progress(step, line)
 
-    note(" ".join(command[:4]) + (" …" if len(command) > 4 else ""))
+    shown = " ".join(command[:4])
+    if len(command) > 4:
+        shown += " …"
+    note(shown)
     began, rest = time.monotonic(), b""
     with subprocess.Popen(
         command,
-        env=environment,
+        env=_installer_environment(Path(where).parent),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         bufsize=0,
         pass_fds=(lock,),
     ) as process:
-        output = process.stdout.fileno() if process.stdout else -1
+        assert process.stdout is not None
+        output = process.stdout.fileno()
         while True:
             if not select.select([output], [], [], HEARTBEAT_S)[0]:
                 # uv compiles thousands of files without a word.
                 note(f"still at work, {time.monotonic() - began:.0f} s")
                 continue
             chunk = os.read(output, 65536)
-            *lines, rest = (rest + chunk).split(b"\n") if chunk else (rest, b"")
+            # The end of the output ends its last line.
+            *lines, rest = (rest + (chunk or b"\n")).split(b"\n")
             for raw in lines:
                 if line := raw.decode(errors="replace").rstrip():
                     last.append(line)
@@ -300,6 +307,20 @@ def _run(step: str, command: Sequence[str], where: str, lock: int, progress: Pro
             needed="a successful installation",
             do=_advice(words),
         )
+
+
+def _installer_environment(folder: Path) -> dict[str, str]:
+    """The environment variables of an installer; its cache is below ``folder`` where the user's is not writable."""
+    environment = {**os.environ, "UV_NO_PROGRESS": "1"}
+    # AnsiballZ and an active environment would otherwise leak into the new one.
+    for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
+        environment.pop(name, None)
+    cache = Path(environment.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "uv"
+    while not cache.exists() and cache != cache.parent:
+        cache = cache.parent
+    if not os.access(cache, os.W_OK):
+        environment.setdefault("UV_CACHE_DIR", str(folder / ".uv"))
+    return environment
 
 
 def _advice(words: str) -> str:

@@ -80,10 +80,14 @@ class Daemon:
         return text_of(raw)
 
     def read_record(self) -> tuple[Settings, str | None]:
-        """What is ours, and the text to put back where a change was not brought to its end (else None)."""
+        """Our part of the settings, and the text to put back after an unfinished change (else None)."""
         record = object_in(self.record_path)
         ours, before = record.get("ours"), record.get("before")
-        return ours if isinstance(ours, dict) else {}, before if isinstance(before, str) else None
+        if not isinstance(ours, dict):
+            ours = {}
+        if not isinstance(before, str):
+            before = None
+        return ours, before
 
     def flags(self) -> list[str]:
         """The words with which the engine was started: a key that is also among them keeps it from starting."""
@@ -94,8 +98,11 @@ class Daemon:
     def apply(self, wishes: Wishes, restart_busy: bool, check: bool, ctk: str = "nvidia-ctk") -> Done:
         """Bring the file and the engine to what is wished; DrafthouseError where that is refused or has failed."""
         begun = time.monotonic()
-        with contextlib.nullcontext() if check else self._alone():
+        if check:
             done = self._apply(wishes, restart_busy, check, ctk)
+        else:
+            with self._alone():
+                done = self._apply(wishes, restart_busy, check, ctk)
         done.seconds = round(time.monotonic() - begun, 1)
         return done
 
@@ -128,7 +135,7 @@ class Daemon:
         done.changed = done.restarted = True
         if check:
             return done
-        good = pending if pending is not None else plan.before
+        good = plan.before if pending is None else pending
         done.backup = self._write(plan, good)
         reason = self._restart()
         if reason:
@@ -167,8 +174,10 @@ class Daemon:
 
     @staticmethod
     def _busy(info: EngineInfo) -> int:
-        """How many containers a restart would stop."""
-        return 0 if info.get("LiveRestoreEnabled") else int(info.get("ContainersRunning", 0))
+        """The number of containers that a restart would stop."""
+        if info.get("LiveRestoreEnabled"):
+            return 0
+        return int(info.get("ContainersRunning", 0))
 
     def _refuse_what_would_harm(self, plan: Plan, info: EngineInfo, restart_busy: bool) -> None:
         problems = []
@@ -184,9 +193,9 @@ class Daemon:
                 )
             )
         root = str(info.get("DockerRootDir", ""))
-        now, then = (_data_root(text, self.path) for text in (plan.before, plan.after))
-        held = int(info.get("Containers", 0)) + int(info.get("Images", 0))
-        if held and now != then and os.path.realpath(then) != os.path.realpath(root):
+        now, then = _data_root(plan.before, self.path), _data_root(plan.after, self.path)
+        stored = int(info.get("Containers", 0)) + int(info.get("Images", 0))
+        if stored and now != then and os.path.realpath(then) != os.path.realpath(root):
             problems.append(
                 Problem(
                     "docker-data-would-be-hidden",
@@ -323,9 +332,14 @@ class Daemon:
                 str(_LAST_LINES),
             ]
         )
-        lines = [line.strip() for line in done.stdout.splitlines() if _REASON.search(line)]
-        started = [line for line in lines if "failed to start daemon" in line or "unable to configure" in line]
-        return daemon_json.shown((started or lines or [""])[-1])[:500]
+        last_error = start_error = ""
+        for line in done.stdout.splitlines():
+            if not _REASON.search(line):
+                continue
+            last_error = line.strip()
+            if "failed to start daemon" in line or "unable to configure" in line:
+                start_error = last_error
+        return daemon_json.shown(start_error or last_error)[:500]
 
     def _info(self) -> EngineInfo:
         try:
@@ -351,8 +365,10 @@ class Daemon:
 
     def _pid(self) -> int:
         """The engine's process; 0, which none has, where it does not run."""
-        said = self._property("MainPID")
-        return int(said) if said.isdigit() else 0
+        main_pid = self._property("MainPID")
+        if not main_pid.isdigit():
+            return 0
+        return int(main_pid)
 
     def _property(self, name: str) -> str:
         return run(["systemctl", "show", "--value", "-p", name, self.unit]).stdout.strip()
@@ -376,10 +392,12 @@ class Daemon:
 
 def _replace(path: Path, text: str, mode: int = 0o644) -> None:
     """Write ``text`` in one step; a file that is there keeps its mode and its owner."""
-    had = path.stat() if path.exists() else None
-    replace_file(path, text, had.st_mode & 0o7777 if had else mode)
-    if had:
-        os.chown(path, had.st_uid, had.st_gid)
+    if not path.exists():
+        replace_file(path, text, mode)
+        return
+    before = path.stat()
+    replace_file(path, text, before.st_mode & 0o7777)
+    os.chown(path, before.st_uid, before.st_gid)
 
 
 def _data_root(text: str, path: Path) -> str:

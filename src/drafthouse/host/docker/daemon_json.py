@@ -114,9 +114,7 @@ def nvidia_part(configured: Settings, users: Settings) -> dict[str, Json]:
     """
     part: dict[str, Json] = {}
     for group, name in _NVIDIA_KEYS:
-        there, theirs = configured.get(group), users.get(group)
-        own = theirs.get(name) if isinstance(theirs, Mapping) else None
-        path = own.get("path") if isinstance(own, Mapping) else None
+        path, there = _value_at(users, (group, name, "path")), configured.get(group)
         if isinstance(path, str) and PurePath(path).name in _NVIDIA_RUNTIMES:
             continue
         if isinstance(there, Mapping) and name in there:
@@ -160,15 +158,22 @@ def _joined(users: Settings, wishes: Settings, contradicted: list[Keys], above: 
     return made
 
 
+def _value_at(settings: Settings, keys: Keys) -> Json:
+    """The value that the keys lead to, an object at each step; None where one of them is missing."""
+    value: Json = settings
+    for key in keys:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    return value
+
+
 def _contradiction(keys: Keys, needs: Settings, where: str) -> Problem:
     name = ".".join(keys)
-    wanted: Json = needs
-    for key in keys:
-        wanted = wanted[key] if isinstance(wanted, Mapping) else wanted
     return Problem(
         "docker-settings-conflict",
         f"your own '{name}'",
-        f"'{name}': {json.dumps(wanted)}",
+        f"'{name}': {json.dumps(_value_at(needs, keys))}",
         f"take '{name}' out of {where} if nothing else needs it, or drop the setting (it was not changed)",
         where,
     )

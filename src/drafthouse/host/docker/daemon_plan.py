@@ -103,9 +103,11 @@ def run(command: Sequence[str], timeout_s: float = _COMMAND_S) -> subprocess.Com
 
 
 def last_line(text: str) -> str:
-    """What a program said last, as a message shows it."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return daemon_json.shown(lines[-1])[:500] if lines else "(it said nothing)"
+    """The last line of a program's output, as a message shows it."""
+    text = text.strip()
+    if not text:
+        return "(it said nothing)"
+    return daemon_json.shown(text.splitlines()[-1].strip())[:500]
 
 
 def _same_folder(theirs: Json, ours: str) -> bool:
@@ -116,6 +118,9 @@ def _with_groups(needs: Mapping[str, Json], groups: Mapping[str, Json]) -> dict[
     """`needs` with the objects of `groups`; a group that stands in both has the keys of both."""
     made = dict(needs)
     for name, group in groups.items():
-        has = made.get(name)
-        made[name] = {**has, **group} if isinstance(has, Mapping) and isinstance(group, Mapping) else group
+        present = made.get(name)
+        if isinstance(present, Mapping) and isinstance(group, Mapping):
+            made[name] = {**present, **group}
+        else:
+            made[name] = group
     return made

@@ -24,20 +24,27 @@ def listed() -> list[str]:
         found: list[_Listed] = DockerApi(timeout_s=_API_S).call("GET", "/images/json", filters=_FILTERS) or []
     except (OSError, EngineError):
         return []
-    return sorted({name for one in found for name in one["RepoTags"] or [] if name.startswith(f"{REGISTRY}/")})
+    names: set[str] = set()
+    for image in found:
+        names.update(image["RepoTags"] or [])
+    return sorted(name for name in names if name.startswith(f"{REGISTRY}/"))
 
 
 _FILTERS = json.dumps({"label": [LABEL]})
 
 
 def remove_all() -> tuple[list[str], list[str]]:
-    """Remove the images that were derived here; return the names of those removed, and of those still in use."""
-    names = listed()
-    removed = [name for name in names if _is_removed(name)]
-    return removed, [name for name in names if name not in removed]
+    """The names of the derived images that are removed now, and of those still in use."""
+    removed, in_use = [], []
+    for name in listed():
+        if _remove(name):
+            removed.append(name)
+        else:
+            in_use.append(name)
+    return removed, in_use
 
 
-def _is_removed(name: str) -> bool:
+def _remove(name: str) -> bool:
     try:
         DockerApi(timeout_s=_API_S).call("DELETE", f"/images/{name}")
     except EngineError as error:

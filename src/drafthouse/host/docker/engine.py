@@ -21,7 +21,8 @@ from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.files import text_in
 from ...profiles.container import LABEL
 from ..box_facts import listed_gpus
-from ..driver.facts import is_gpu, pci_devices
+from ..driver.facts import is_gpu, pci_devices, release_values
+from .daemon_plan import run
 
 if TYPE_CHECKING:
     from drafthouse.serving.containers import ListedContainer
@@ -43,7 +44,6 @@ _WATCHED = (
     "containerd",
     "runc",
 )
-_COMMAND_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -92,39 +92,30 @@ def decide(seen: Seen, source: str, nvidia: str) -> Decision:
 
     ``source`` is `docker` or `distribution`, ``nvidia`` `auto`, `always` or `never`.
     """
+    engine, why_engine = _engine_state(seen)
     problems = [*_unfit(seen), *_other_engines(seen)]
-    wants_nvidia = nvidia == "always" or (nvidia == "auto" and bool(seen.gpus or seen.gpu_devices))
-    why = []
-    if seen.rootless_users:
-        why.append(f"the rootless engine of {', '.join(seen.rootless_users)} is left alone: it belongs to that user")
-    installed = [name for name in ("docker-ce", "docker.io") if name in seen.packages]
-    version = str(seen.answer.get("Version", ""))
-    if seen.answer:
-        engine = "left alone"
-        why.append(f"Docker {version} answers and is left alone")
-        if not problems and _numbers(version) < OLDEST:
-            problems.append(_too_old(version))
-    elif installed and not seen.unfinished:
-        engine = "installed"
-        why.append(f"{installed[0]} {seen.packages[installed[0]]} is installed; it is started")
-    else:
-        engine = "to install"
+    if seen.answer and not problems:
+        problems += _too_old(str(seen.answer.get("Version", "")))
     if seen.missing_users:
         problems.append(_no_such_users(seen.missing_users))
+    wants_nvidia = nvidia == "always" or (nvidia == "auto" and bool(seen.gpus or seen.gpu_devices))
     toolkit = seen.toolkit or seen.packages.get("nvidia-container-toolkit", "")
     if wants_nvidia:
         problems += _toolkit_unfit(seen, toolkit)
+    install: tuple[str, ...] = ()
     if engine == "to install":
         problems += _unknown_release(seen, source)
+        install = _engine_packages(seen, source)
     if problems:
         raise DrafthouseError(problems)
-    install: list[str] = []
-    if engine == "to install":
-        named = _DOCKER_PACKAGES if source == "docker" else _of_distribution(seen)
-        install = [*named, *(["apparmor"] if seen.apparmor_missing else [])]
+    why = []
+    if seen.rootless_users:
+        why.append(f"the rootless engine of {', '.join(seen.rootless_users)} is left alone: it belongs to that user")
+    if why_engine:
+        why.append(why_engine)
     return Decision(
         engine=engine,
-        install=tuple(install),
+        install=install,
         repository=bool(install) and source == "docker",
         nvidia=wants_nvidia,
         nvidia_install=wants_nvidia and not toolkit,
@@ -134,17 +125,38 @@ def decide(seen: Seen, source: str, nvidia: str) -> Decision:
     )
 
 
+def _engine_state(seen: Seen) -> tuple[str, str]:
+    """The word for `Decision.engine`, and a sentence for people ('' where an engine is to be installed)."""
+    if seen.answer:
+        return "left alone", f"Docker {seen.answer.get('Version', '')} answers and is left alone"
+    if not seen.unfinished:
+        for name in ("docker-ce", "docker.io"):
+            if name in seen.packages:
+                return "installed", f"{name} {seen.packages[name]} is installed; it is started"
+    return "to install", ""
+
+
+def _engine_packages(seen: Seen, source: str) -> tuple[str, ...]:
+    """The packages of an engine, from Docker's repository or from the distribution's."""
+    packages = [*_DOCKER_PACKAGES] if source == "docker" else _of_distribution(seen)
+    if seen.apparmor_missing:
+        packages.append("apparmor")
+    return tuple(packages)
+
+
 def leaving(seen: Seen, containers: Sequence[ListedContainer]) -> tuple[str, ...]:
     """The packages to remove; DrafthouseError where that would end what is not ours.
 
     ``containers`` are those that run, as Docker's API lists them; ours carry the label ``drafthouse.arm``.
     """
-    theirs = [container for container in containers if LABEL not in (container.get("Labels") or {})]
-    if theirs:
-        names = ", ".join(sorted(str((container.get("Names") or ["?"])[0]).lstrip("/") for container in theirs))
+    names = []
+    for container in containers:
+        if LABEL not in (container.get("Labels") or {}):
+            names.append(str((container.get("Names") or ["?"])[0]).lstrip("/"))
+    if names:
         raise one_problem(
             "containers-running",
-            f"containers that are not ours are running: {names}",
+            f"containers that are not ours are running: {', '.join(sorted(names))}",
             "none, because they would stop with the engine",
             "stop them, then run again; or leave out container_engine=true to keep Docker",
             "container_engine",
@@ -165,7 +177,7 @@ def running_containers() -> list[ListedContainer]:
 
 def look(users: Sequence[str] = ()) -> Seen:
     """What there is on this box."""
-    release = _os_release()
+    release = release_values(text_in("/etc/os-release"))
     answer, rootless = _answer()
     command = _real_command()
     names = [*_WATCHED, "apparmor"]
@@ -175,7 +187,7 @@ def look(users: Sequence[str] = ()) -> Seen:
         os_like=release.get("ID_LIKE", ""),
         version=release.get("VERSION_ID", ""),
         codename=release.get("UBUNTU_CODENAME") or release.get("VERSION_CODENAME", ""),
-        architecture=_said("dpkg", "--print-architecture").strip() or platform.machine(),
+        architecture=_output("dpkg", "--print-architecture").strip() or platform.machine(),
         answer=answer,
         rootless_answer=rootless,
         command=command,
@@ -184,13 +196,13 @@ def look(users: Sequence[str] = ()) -> Seen:
         rootless_users=_rootless_users(),
         packages=_installed(names),
         candidates=_candidates(names),
-        unfinished=any(Path("/var/lib/dpkg/updates").glob("[0-9]*")) or bool(_said("dpkg", "--audit").strip()),
+        unfinished=any(Path("/var/lib/dpkg/updates").glob("[0-9]*")) or bool(_output("dpkg", "--audit").strip()),
         apparmor_missing=_apparmor_missing(),
         has_apt=shutil.which("apt-get") is not None,
-        toolkit="".join(re.findall(r"version (\d[\d.]*)", _said("nvidia-ctk", "--version"))[:1]),
+        toolkit="".join(re.findall(r"version (\d[\d.]*)", _output("nvidia-ctk", "--version"))[:1]),
         gpus=len(listed_gpus()),
         gpu_devices=sum(map(is_gpu, pci_devices())),
-        missing_users=tuple(user for user in users if not _said("getent", "passwd", user)),
+        missing_users=tuple(user for user in users if not _output("getent", "passwd", user)),
     )
 
 
@@ -243,14 +255,18 @@ def _podman(found: str) -> Problem:
     )
 
 
-def _too_old(version: str) -> Problem:
-    return Problem(
-        "docker-unsuitable",
-        f"Docker {version}",
-        f"{'.'.join(map(str, OLDEST))} or newer",
-        "upgrade it when its containers may stop; Drafthouse never replaces a working engine",
-        "container_engine",
-    )
+def _too_old(version: str) -> list[Problem]:
+    if _numbers(version) >= OLDEST:
+        return []
+    return [
+        Problem(
+            "docker-unsuitable",
+            f"Docker {version}",
+            f"{'.'.join(map(str, OLDEST))} or newer",
+            "upgrade it when its containers may stop; Drafthouse never replaces a working engine",
+            "container_engine",
+        )
+    ]
 
 
 def _toolkit_unfit(seen: Seen, toolkit: str) -> list[Problem]:
@@ -310,7 +326,9 @@ def docker_distribution(seen: Seen) -> str:
         return ""
     if seen.os_id in ("debian", "ubuntu"):
         return seen.os_id
-    return "ubuntu" if "ubuntu" in seen.os_like.split() else ""
+    if "ubuntu" in seen.os_like.split():
+        return "ubuntu"
+    return ""
 
 
 def _of_distribution(seen: Seen) -> list[str]:
@@ -320,27 +338,21 @@ def _of_distribution(seen: Seen) -> list[str]:
     if seen.candidates.get(client):
         named.append(client)
     # docker-compose is the plugin from version 2 on; the first one was a program in Python.
-    plugin = next((name for name in compose if _numbers(seen.candidates.get(name, "")) >= (2, 0)), None)
-    return [*named, plugin] if plugin else named
+    for plugin in compose:
+        if _numbers(seen.candidates.get(plugin, "")) >= (2, 0):
+            return [*named, plugin]
+    return named
 
 
 # --- looking ----------------------------------------------------------------------------------------
 
 
-def _said(*command: str) -> str:
+def _output(*command: str) -> str:
+    """Standard output of a program, whatever its exit status; '' where it is missing or takes over a minute."""
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_COMMAND_S, check=False,
-            stdin=subprocess.DEVNULL, env={**os.environ, "LC_ALL": "C.UTF-8"},
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
+        return run(command).stdout
+    except subprocess.TimeoutExpired:
         return ""
-    return done.stdout
-
-
-def _os_release() -> dict[str, str]:
-    pairs = (line.partition("=") for line in text_in("/etc/os-release").splitlines() if "=" in line)
-    return {key.strip(): value.strip().strip("\"'") for key, _, value in pairs}
 
 
 def _answer() -> tuple[EngineVersion, bool]:
@@ -357,7 +369,7 @@ def _answer() -> tuple[EngineVersion, bool]:
 
 
 def _runs(unit: str) -> bool:
-    return _said("systemctl", "is-active", unit).strip() in ("active", "reloading", "activating")
+    return _output("systemctl", "is-active", unit).strip() in ("active", "reloading", "activating")
 
 
 def _real_command() -> str:
@@ -365,7 +377,9 @@ def _real_command() -> str:
     if not found:
         return ""
     # A snap's command is a link to /usr/bin/snap, which tells less than where it lies.
-    return found if found.startswith("/snap/") else os.path.realpath(found)
+    if found.startswith("/snap/"):
+        return found
+    return os.path.realpath(found)
 
 
 def _is_podman(command: str) -> bool:
@@ -390,29 +404,35 @@ def _rootless_users() -> tuple[str, ...]:
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if (folder / "comm").read_text().strip() == "dockerd" and (owner := folder.stat().st_uid) != 0:
-                found.add(_said("getent", "passwd", str(owner)).partition(":")[0] or str(owner))
+            if (folder / "comm").read_text().strip() != "dockerd":
+                continue
+            owner = folder.stat().st_uid
         except OSError:
             continue  # ended since it was listed
+        if owner != 0:
+            found.add(_output("getent", "passwd", str(owner)).partition(":")[0] or str(owner))
     return tuple(sorted(found))
 
 
 def _installed(names: Sequence[str]) -> dict[str, str]:
     """The versions of those of ``names`` that are wholly installed."""
-    lines = _said("dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev} ${Version}\n", *names).splitlines()
-    fields = (line.split() for line in lines)
-    return {words[0]: words[2] for words in fields if len(words) == 3 and words[1] == "ii"}
+    found = {}
+    for line in _output("dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev} ${Version}\n", *names).splitlines():
+        fields = line.split()
+        if len(fields) == 3 and fields[1] == "ii":
+            found[fields[0]] = fields[2]
+    return found
 
 
 def _candidates(names: Sequence[str]) -> dict[str, str]:
     """The version that apt would install of each of ``names``, without those it does not know."""
     found, name = {}, ""
-    for line in _said("apt-cache", "policy", *names).splitlines():
+    for line in _output("apt-cache", "policy", *names).splitlines():
         if line and not line.startswith(" "):
             name = line.rstrip(":")
-        elif match := re.match(r"\s+Candidate: (\S+)", line):
+        elif (match := re.match(r"\s+Candidate: (\S+)", line)) and match[1] != "(none)":
             found[name] = match[1]
-    return {name: version for name, version in found.items() if version != "(none)"}
+    return found
 
 
 def _apparmor_missing() -> bool:
@@ -424,4 +444,5 @@ def _apparmor_missing() -> bool:
 def _numbers(version: str, most: int = 2) -> tuple[int, ...]:
     """The leading numbers of a version, without Debian's epoch."""
     plain = version.partition(":")[2] or version
-    return tuple(int(number) for number in re.findall(r"\d+", plain.partition("+")[0].partition("-")[0])[:most])
+    upstream = plain.partition("+")[0].partition("-")[0]
+    return tuple(map(int, re.findall(r"\d+", upstream)[:most]))

@@ -113,9 +113,7 @@ def root_archive(python: Interpreter | None) -> bytes:
         for program in python.binaries:
             libraries += linked(_ldd(program))
         libraries += [python.program, *python.modules]
-    c_library = next((Path(path).parent for path in libraries if Path(path).name.startswith("libc.so")), None)
-    if c_library:
-        libraries += [str(c_library / name) for name in _ALSO if (c_library / name).exists()]
+    libraries += _beside_c_library(libraries)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for folder in ("etc", "proc", "sys", "dev", "tmp", "run", "var", "usr"):
@@ -134,10 +132,20 @@ def root_archive(python: Interpreter | None) -> bytes:
     return packed.getvalue()
 
 
+def _beside_c_library(libraries: Iterable[str]) -> list[str]:
+    """The paths of the libraries that nvidia-smi opens by name; none where a program has no C library."""
+    for path in map(Path, libraries):
+        if path.name.startswith("libc.so"):
+            return [str(path.with_name(name)) for name in _ALSO if path.with_name(name).exists()]
+    return []
+
+
 def _placed(path: str) -> str:
     """Where a file of the box lies in the image, whose /bin and /lib are links into /usr."""
     name = path.lstrip("/")
-    return f"usr/{name}" if name.partition("/")[0] in _MERGED else name
+    if name.partition("/")[0] in _MERGED:
+        return f"usr/{name}"
+    return name
 
 
 def linked(ldd: Iterable[str]) -> list[str]:

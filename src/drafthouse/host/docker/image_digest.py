@@ -75,22 +75,28 @@ def in_registry(name: str, api: DockerApi | None = None) -> str:
 
 
 def check(name: str, wanted: str, wanted_id: str = "", api: DockerApi | None = None) -> Checked:
-    """What is known of an image.
+    """Presence, digest and id of an image, and what to pull.
 
     ``wanted``: the digest it was pinned with, '' at first use. ``wanted_id``: the id that image had, for one that came
     here without a registry. Raises DrafthouseError where the tag means other bytes now, here or in the registry.
     """
     image = on_box(name, api)
     if image is None:
-        now = in_registry(name, api) if wanted and "@" not in name else ""
-        if now and now != wanted:
-            raise DrafthouseError(_moved(name, now, wanted, "in its registry"))
-        # By the digest: between the question and the pull a tag may move once more.
-        pull = f"{_parts(name)[0]}@{wanted}" if wanted and "@" not in name else name
-        return {"present": False, "digest": wanted, "id": "", "pull": pull}
+        return {"present": False, "digest": wanted, "id": "", "pull": _name_to_pull(name, wanted, api)}
     if wanted and wanted not in image.digests and (image.digests or image.id != (wanted_id or image.id)):
         raise DrafthouseError(_moved(name, (image.digests or (image.id,))[0], wanted, "on the box"))
     return {"present": True, "digest": wanted or (image.digests or ("",))[0], "id": image.id, "pull": ""}
+
+
+def _name_to_pull(name: str, wanted: str, api: DockerApi | None) -> str:
+    """The image's name, by its pinned digest where there is one. Raises DrafthouseError where the tag has moved."""
+    if not wanted or "@" in name:
+        return name
+    now = in_registry(name, api)
+    if now and now != wanted:
+        raise DrafthouseError(_moved(name, now, wanted, "in its registry"))
+    # By the digest: between the question and the pull a tag may move once more.
+    return f"{_parts(name)[0]}@{wanted}"
 
 
 def name_it(pulled: str, name: str, api: DockerApi | None = None) -> None:

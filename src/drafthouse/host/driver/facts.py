@@ -94,6 +94,7 @@ def read_driver(sys: str = "/sys", proc: str = "/proc", managed_by: str = "") ->
     """
     devices = _pci(Path(sys))
     loaded = _loaded(Path(proc))
+    users = _users(Path(proc)) if loaded else []
     return {
         "os": os_release(text_in(Path("/etc/os-release"))),
         "architecture": platform.machine(),
@@ -107,7 +108,7 @@ def read_driver(sys: str = "/sys", proc: str = "/proc", managed_by: str = "") ->
         "secure_boot": _secure_boot(Path(sys)),
         "module_key_enrolled": _module_key_enrolled(),
         "packages": _packages(),
-        "users": _users(Path(proc)) if loaded else [],
+        "users": users,
         "runfile": bool(shutil.which("nvidia-uninstall")),
         "managed": bool(managed_by) and Path(managed_by).exists(),
         "is_root": os.geteuid() == 0,
@@ -115,14 +116,23 @@ def read_driver(sys: str = "/sys", proc: str = "/proc", managed_by: str = "") ->
 
 
 def os_release(text: str) -> OsRelease:
-    """Read an os-release file."""
-    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
-    plain = {key: value.strip().strip("\"'") for key, value in values.items()}
+    """Id, version and name of the system in the text of an os-release file."""
+    values = release_values(text)
     return {
-        "id": plain.get("ID", ""),
-        "version_id": plain.get("VERSION_ID", ""),
-        "name": plain.get("PRETTY_NAME", ""),
+        "id": values.get("ID", ""),
+        "version_id": values.get("VERSION_ID", ""),
+        "name": values.get("PRETTY_NAME", ""),
     }
+
+
+def release_values(text: str) -> dict[str, str]:
+    """All values in the text of an os-release file, by their keys (os-release(5)), without quotes."""
+    values = {}
+    for line in text.splitlines():
+        key, equals, value = line.partition("=")
+        if equals and not key.startswith("#"):
+            values[key.strip()] = value.strip().strip("\"'")
+    return values
 
 
 def read_lspci(text: str) -> list[PciDevice]:
@@ -132,13 +142,15 @@ def read_lspci(text: str) -> list[PciDevice]:
         match = _LSPCI_LINE.match(line)
         if match and match["vendor"].lower() == _VENDOR:
             address = match["address"].lower()
-            name = re.search(r"\[([^\]]+)\]\s*$", match["name"])
+            if address.count(":") < 2:
+                address = f"0000:{address}"
+            in_brackets = re.search(r"\[([^\]]+)\]\s*$", match["name"])
             found.append(
                 {
-                    "address": address if address.count(":") == 2 else f"0000:{address}",
+                    "address": address,
                     "id": match["id"].lower(),
                     "class": match["class"].lower(),
-                    "name": name[1] if name else "",
+                    "name": in_brackets[1] if in_brackets else "",
                     "driver": "",
                 }
             )
@@ -149,8 +161,10 @@ def _pci(sys: Path) -> list[PciDevice]:
     """NVIDIA's devices: sysfs is the truth, lspci adds names, and devices where sysfs shows none."""
     listed = {device["address"]: device for device in read_lspci(said("lspci", "-nn", "-D"))}
     for device in pci_devices(sys):
-        known = listed.get(device["address"])
-        listed[device["address"]] = {**device, "name": known["name"] if known else ""}
+        address = device["address"]
+        if address in listed:
+            device["name"] = listed[address]["name"]
+        listed[address] = device
     return [listed[address] for address in sorted(listed)]
 
 
@@ -158,20 +172,34 @@ def pci_devices(sys: Path = Path("/sys")) -> list[PciDevice]:
     """NVIDIA's devices of every class that sysfs shows, which knows no names; `is_gpu` tells the GPUs."""
     found: list[PciDevice] = []
     for folder in sorted((sys / "bus/pci/devices").glob("*")):
-        vendor, number, kind = (
-            text_in(folder / part).strip().removeprefix("0x") for part in ("vendor", "device", "class")
-        )
+        if _hex_digits(folder / "vendor") != _VENDOR:
+            continue
         driver = folder / "driver"
-        if vendor == _VENDOR:
-            held_by = driver.readlink().name if driver.is_symlink() else ""
-            found.append({"address": folder.name, "id": number, "class": kind[:4], "name": "", "driver": held_by})
+        found.append(
+            {
+                "address": folder.name,
+                "id": _hex_digits(folder / "device"),
+                "class": _hex_digits(folder / "class")[:4],
+                "name": "",
+                "driver": driver.readlink().name if driver.is_symlink() else "",
+            }
+        )
     return found
+
+
+def _hex_digits(file: Path) -> str:
+    """The number in a file of sysfs without its 0x."""
+    return text_in(file).strip().removeprefix("0x")
 
 
 def translated(addresses: Iterable[str], sys: Path = Path("/sys")) -> list[str]:
     """Those PCI devices whose reads of each other an IOMMU translates, which sends them through the processor."""
-    places = [(address, sys / "bus/pci/devices" / address / "iommu_group" / "type") for address in addresses]
-    return [address for address, place in places if text_in(place).startswith("DMA")]
+    found = []
+    for address in addresses:
+        iommu_type = text_in(sys / "bus/pci/devices" / address / "iommu_group" / "type")
+        if iommu_type.startswith("DMA"):
+            found.append(address)
+    return found
 
 
 def is_gpu(device: PciDevice) -> bool:
@@ -183,7 +211,9 @@ def _loaded(proc: Path) -> LoadedModule:
     """The module that the kernel runs."""
     text = text_in(proc / "driver/nvidia/version")
     found = re.search(r"^NVRM version:.*?Module.*?\s(\d+(?:\.\d+)+)\s", text, re.MULTILINE)
-    return {"version": found[1], "open": "Open Kernel Module" in text} if found else {}
+    if not found:
+        return {}
+    return {"version": found[1], "open": "Open Kernel Module" in text}
 
 
 def _modules(proc: Path) -> list[str]:
@@ -242,4 +272,8 @@ def said(*argv: str, any_status: bool = False) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout + (done.stderr if any_status else "") if any_status or done.returncode == 0 else ""
+    if any_status:
+        return done.stdout + done.stderr
+    if done.returncode != 0:
+        return ""
+    return done.stdout

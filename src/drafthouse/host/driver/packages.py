@@ -9,7 +9,7 @@ https://packages.ubuntu.com/source/noble/nvidia-graphics-drivers-580 for Ubuntu'
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,9 @@ RELEASES = {
 def oldest_offered(facts: DriverFacts, wishes: Wishes) -> int:
     """The oldest branch that NVIDIA's repository has for the box's release; 0 where all that we know are there."""
     release = RELEASES.get((facts["os"]["id"], facts["os"]["version_id"]))
-    return release.oldest_branch if release and wishes.source == "nvidia" else 0
+    if not release or wishes.source != "nvidia":
+        return 0
+    return release.oldest_branch
 
 
 def from_where(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
@@ -102,54 +104,61 @@ def from_where(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[Pr
 
 def _headers(facts: DriverFacts) -> list[str]:
     """The headers that DKMS builds with: the running kernel's, and those that come with its next version."""
-    flavours = sorted(
-        found[1]
-        for name in facts["packages"]
-        if (found := re.fullmatch(r"linux-image-((?!\d|unsigned|.*dbg).+)", name))
-    )
-    return [f"linux-headers-{facts['kernel']}", *(f"linux-headers-{flavour}" for flavour in flavours)]
+    return [f"linux-headers-{facts['kernel']}", *(f"linux-headers-{flavour}" for flavour in _kernel_flavours(facts))]
+
+
+def _kernel_flavours(facts: DriverFacts) -> list[str]:
+    """The flavours of the installed kernel images that follow each new version (generic, amd64)."""
+    flavours = []
+    for name in facts["packages"]:
+        found = re.fullmatch(r"linux-image-((?!\d|unsigned|.*dbg).+)", name)
+        if found:
+            flavours.append(found[1])
+    return sorted(flavours)
+
+
+# NVIDIA's packages by the style of their names, compute only or not, and open modules or not:
+# those that are needed, and those to take where they exist. `@` is the branch.
+_NVIDIAS = {
+    ("debian", True, True): ("nvidia-driver-cuda nvidia-kernel-open-dkms", "nvidia-persistenced"),
+    ("debian", True, False): ("nvidia-driver-cuda nvidia-kernel-dkms", "nvidia-persistenced"),
+    ("debian", False, True): ("nvidia-open", ""),
+    ("debian", False, False): ("cuda-drivers", ""),
+    # nvidia-smi came in nvidia-utils-<branch>; where the new name exists it is wanted.
+    ("renamed", True, True): ("libnvidia-compute nvidia-dkms-open", "nvidia-utils nvidia-persistenced"),
+    ("renamed", True, False): ("libnvidia-compute nvidia-dkms", "nvidia-utils nvidia-persistenced"),
+    ("renamed", False, True): ("nvidia-open nvidia-driver-open", ""),
+    ("renamed", False, False): ("cuda-drivers nvidia-driver", ""),
+    ("branch", True, True): ("libnvidia-compute-@ nvidia-dkms-@-open nvidia-utils-@", "nvidia-persistenced"),
+    ("branch", True, False): ("libnvidia-compute-@ nvidia-dkms-@ nvidia-utils-@", "nvidia-persistenced"),
+    # The second is the first one's own dependency, which Ubuntu's archive has under another name, too. Left to itself
+    # apt can weigh the two against an older driver that is there, and give up.
+    ("branch", False, True): ("nvidia-open-@ nvidia-driver-@-open", ""),
+    ("branch", False, False): ("cuda-drivers-@ nvidia-driver-@", ""),
+}
 
 
 def _nvidias(distribution: str, plan: Plan, wishes: Wishes) -> tuple[list[str], list[str]]:
     """The packages of NVIDIA's repository: those that are needed, and those to take where they exist."""
-    opened = plan.open
+    style = "branch"
     if distribution == "debian":
-        if wishes.compute_only:
-            return (
-                ["nvidia-driver-cuda", "nvidia-kernel-open-dkms" if opened else "nvidia-kernel-dkms"],
-                ["nvidia-persistenced"],
-            )
-        return ["nvidia-open" if opened else "cuda-drivers"], []
-    if plan.branch >= _RENAMED_SINCE:
-        if wishes.compute_only:
-            # nvidia-smi came in nvidia-utils-<branch>; where the new name exists it is wanted.
-            return (
-                ["libnvidia-compute", "nvidia-dkms-open" if opened else "nvidia-dkms"],
-                ["nvidia-utils", "nvidia-persistenced"],
-            )
-        return ["nvidia-open", "nvidia-driver-open"] if opened else ["cuda-drivers", "nvidia-driver"], []
-    branch = plan.branch
-    if wishes.compute_only:
-        modules = f"nvidia-dkms-{branch}-open" if opened else f"nvidia-dkms-{branch}"
-        return [f"libnvidia-compute-{branch}", modules, f"nvidia-utils-{branch}"], ["nvidia-persistenced"]
-    # The second is the first one's own dependency, which Ubuntu's archive has under another name, too. Left to itself
-    # apt can weigh the two against an older driver that is there, and give up.
-    if opened:
-        return [f"nvidia-open-{branch}", f"nvidia-driver-{branch}-open"], []
-    return [f"cuda-drivers-{branch}", f"nvidia-driver-{branch}"], []
+        style = "debian"
+    elif plan.branch >= _RENAMED_SINCE:
+        style = "renamed"
+    needed, optional = _NVIDIAS[style, wishes.compute_only, plan.open]
+    return needed.replace("@", str(plan.branch)).split(), optional.split()
 
 
 def _distributions_own(distribution: str, plan: Plan, facts: DriverFacts, wishes: Wishes) -> list[str]:
     """The distribution's own packages. Ubuntu keeps the branch in the name; Debian has one branch a release."""
     if distribution == "debian":
-        kernel = "nvidia-open-kernel-dkms" if plan.open else "nvidia-kernel-dkms"
-        libraries = ["libcuda1", "nvidia-smi"] if wishes.compute_only else ["nvidia-driver", "nvidia-smi"]
-        return [kernel, *libraries]
-    kind = f"{plan.branch}-server" + ("-open" if plan.open else "")
+        modules = "nvidia-open-kernel-dkms" if plan.open else "nvidia-kernel-dkms"
+        libraries = "libcuda1" if wishes.compute_only else "nvidia-driver"
+        return [modules, libraries, "nvidia-smi"]
+    kind = f"{plan.branch}-server-open" if plan.open else f"{plan.branch}-server"
     if facts["secure_boot"]:
         # Canonical builds and signs these for its kernels: they load where a module built here would not.
-        flavours = [name.removeprefix("linux-headers-") for name in _headers(facts)[1:]] or ["generic"]
-        signed = [f"linux-modules-nvidia-{kind}-{flavour}" for flavour in flavours]
+        signed = [f"linux-modules-nvidia-{kind}-{flavour}" for flavour in _kernel_flavours(facts) or ["generic"]]
         if wishes.compute_only:
             return [*signed, f"nvidia-headless-no-dkms-{kind}", f"nvidia-utils-{plan.branch}-server"]
         return [*signed, f"nvidia-driver-{kind}"]
@@ -166,8 +175,6 @@ def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = F
     index yet, and check mode does not fetch one.
     """
     problems = []
-    branch = int(plan["branch"])
-    exact = bool(plan["repository"])
     missing = [name for name in plan["needs"] if not versions.get(name)]
     if missing and not check:
         problems.append(
@@ -178,45 +185,56 @@ def pick(plan: PlanFacts, versions: Mapping[str, Sequence[str]], check: bool = F
                 "upgrade the kernel and reboot (its headers may be gone from the archive), or install them yourself",
             )
         )
+    exact = bool(plan["repository"])
     missing = [name for name in plan["pinning"] if not versions.get(name)]
     driver = []
     for name in [*plan["driver"], *plan["optional"]]:
-        fitting = [
-            version
-            for version in versions.get(name, [])
-            # nvidia-open-580 and the like cannot be of another branch; a distribution may have a newer one.
-            if (branch_of(version) == branch if exact else branch_of(version) >= branch)
-        ]
-        if fitting:
-            driver.append(f"{name}={fitting[0]}" if exact else name)
+        version = _fitting_version(versions.get(name, []), int(plan["branch"]), exact)
+        if version and exact:
+            driver.append(f"{name}={version}")
+        elif version:
+            driver.append(name)
         elif name in plan["driver"] and versions.get(name):
-            where = plan["repository"].get("url") or "the distribution's archive"
-            problems.append(
-                Problem(
-                    "package-missing",
-                    f"{name} in {where} only as {', '.join(list(versions[name])[:3])}",
-                    f"branch {branch}" + ("" if exact else " or newer"),
-                    "nvidia_driver_branch=<another branch>" if exact else "nvidia_driver_source=nvidia",
-                )
-            )
+            problems.append(_only_other_branches(plan, name, versions[name]))
         elif name in plan["driver"]:
             missing.append(name)
-    if missing and not (check and not exact):
-        where = plan["repository"].get("url") or "the distribution's archive"
-        problems.append(
-            Problem(
-                "package-missing",
-                f"no package {', '.join(missing)} in {where}",
-                f"the driver of branch {branch}",
-                "nvidia_driver_branch=<an available branch>"
-                if exact
-                else "enable the archive's driver component (Ubuntu: restricted; Debian: contrib non-free), "
-                "or nvidia_driver_source=nvidia",
-            )
-        )
+    if missing and (exact or not check):
+        problems.append(_no_packages(plan, missing))
     if problems:
         raise DrafthouseError(problems)
     return {"needs": list(plan["needs"]), "pinning": list(plan["pinning"]), "driver": driver}
+
+
+def _fitting_version(versions: Iterable[str], branch: int, exact: bool) -> str:
+    """The first version of the branch, or without ``exact`` of a newer one; '' where there is none."""
+    for version in versions:
+        # nvidia-open-580 and the like cannot be of another branch; a distribution may have a newer one.
+        if branch_of(version) == branch or (branch_of(version) > branch and not exact):
+            return version
+    return ""
+
+
+def _archive(plan: PlanFacts) -> str:
+    return plan["repository"].get("url") or "the distribution's archive"
+
+
+def _only_other_branches(plan: PlanFacts, name: str, versions: Sequence[str]) -> Problem:
+    needed, do = f"branch {plan['branch']}", "nvidia_driver_branch=<another branch>"
+    if not plan["repository"]:
+        needed, do = f"branch {plan['branch']} or newer", "nvidia_driver_source=nvidia"
+    found = f"{name} in {_archive(plan)} only as {', '.join(versions[:3])}"
+    return Problem("package-missing", found, needed, do)
+
+
+def _no_packages(plan: PlanFacts, names: Iterable[str]) -> Problem:
+    do = "nvidia_driver_branch=<an available branch>"
+    if not plan["repository"]:
+        do = (
+            "enable the archive's driver component (Ubuntu: restricted; Debian: contrib non-free), "
+            "or nvidia_driver_source=nvidia"
+        )
+    found = f"no package {', '.join(names)} in {_archive(plan)}"
+    return Problem("package-missing", found, f"the driver of branch {plan['branch']}", do)
 
 
 def to_hold(facts: DriverFacts) -> list[str]:
@@ -225,18 +243,31 @@ def to_hold(facts: DriverFacts) -> list[str]:
     unattended-upgrades would replace the libraries below a running module ("Driver/library version mismatch"), which
     shows only when the next container starts. The branch's own pin does not stop that: it lets newer ones through.
     """
-    parts = {name: found for name, found in facts["packages"].items() if _is_driver(name)}
-    branches = [branch_of(found["version"]) for found in parts.values()]
+    branches = {name: branch_of(facts["packages"][name]["version"]) for name in _driver_packages(facts)}
     # The driver's own number is the one that most of its parts have; a container toolkit or a pin has another.
-    common = max(set(branches), key=branches.count, default=0)
-    return sorted(
-        name for name, found in parts.items() if not found["held"] and branch_of(found["version"]) == common > 100
-    )
+    counted = list(branches.values())
+    common = max(set(counted), key=counted.count, default=0)
+    if common <= 100:
+        return []
+    free = []
+    for name, branch in branches.items():
+        if branch == common and not facts["packages"][name]["held"]:
+            free.append(name)
+    return free
 
 
 def held(facts: DriverFacts) -> list[str]:
     """The driver's packages that somebody holds at their version."""
-    return sorted(name for name, found in facts["packages"].items() if found["held"] and _is_driver(name))
+    return [name for name in _driver_packages(facts) if facts["packages"][name]["held"]]
+
+
+def _driver_packages(facts: DriverFacts) -> list[str]:
+    return sorted(filter(_is_driver, facts["packages"]))
+
+
+def gpu_users(facts: DriverFacts) -> list[str]:
+    """The processes that hold a GPU, as messages show them: ``python (123)``."""
+    return [f"{user['command']} ({user['pid']})" for user in facts["users"]]
 
 
 def leaving(facts: DriverFacts, wishes: Wishes) -> list[str]:
@@ -255,7 +286,7 @@ def leaving(facts: DriverFacts, wishes: Wishes) -> list[str]:
                 "leave nvidia_driver=true out to keep it, or remove it the way it was installed",
             )
         )
-    users = [f"{user['command']} ({user['pid']})" for user in facts["users"]]
+    users = gpu_users(facts)
     if parts and users and not wishes.force:
         problems.append(
             Problem(

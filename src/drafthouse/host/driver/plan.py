@@ -1,4 +1,4 @@
-"""The words in which the choice of an NVIDIA driver is told: wishes, cards and the plan.
+"""The types of the choice of an NVIDIA driver: wishes, cards and the plan.
 
 Pure: plain facts of the box (`driver_facts`) and the table of GPUs (`profiles/catalog/gpus.yml`) are read into them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 if TYPE_CHECKING:
@@ -117,29 +117,36 @@ class Plan:
 def branch_of(version: str) -> int:
     """The driver branch in a version of a driver or a package (`1:580.95.05-1ubuntu1`: 580); 0 for none."""
     found = re.match(r"(?:\d+:)?(\d+)\.", version)
-    return int(found[1]) if found else 0
+    if not found:
+        return 0
+    return int(found[1])
 
 
 def recognise(devices: Iterable[PciDevice], gpus: Gpus) -> list[Card]:
-    """The cards behind PCI devices: by their own id, else by the range it lies in."""
-    cards = []
-    for device in devices:
-        number = device["id"].lower()
-        known = gpus["cards"].get(number)
-        generation = known["generation"] if known else _generation_in_ranges(number, gpus["ranges"])
-        facts = gpus["generations"].get(generation)
-        cards.append(
-            Card(
-                address=device["address"],
-                name=known["name"] if known else device["name"] or f"10de:{number}",
-                generation=generation,
-                open=facts["open"] if facts else "",
-                cuda13=facts["cuda13"] if facts else True,
-                first_branch=(known and known.get("first_branch")) or (facts and facts.get("first_branch")) or 0,
-                last_branch=(facts and facts.get("last_branch")) or 0,
-            )
-        )
-    return cards
+    """The cards behind PCI devices."""
+    return [_card(device, gpus) for device in devices]
+
+
+def _card(device: PciDevice, gpus: Gpus) -> Card:
+    """The card behind a PCI device: by its own id, else by the range of ids that holds it."""
+    number = device["id"].lower()
+    known = gpus["cards"].get(number)
+    if known:
+        name, generation, first_branch = known["name"], known["generation"], known.get("first_branch") or 0
+    else:
+        name, first_branch = device["name"] or f"10de:{number}", 0
+        generation = _generation_in_ranges(number, gpus["ranges"])
+    card = Card(device["address"], name, generation, first_branch=first_branch)
+    facts = gpus["generations"].get(generation)
+    if not facts:
+        return card
+    return replace(
+        card,
+        open=facts["open"],
+        cuda13=facts["cuda13"],
+        first_branch=first_branch or facts.get("first_branch") or 0,
+        last_branch=facts.get("last_branch") or 0,
+    )
 
 
 def _generation_in_ranges(number: str, ranges: Iterable[GpuRange]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict
 from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.messages import explained
 from ..nvidia_smi import Smi, read_smi
-from .packages import from_where, held, oldest_offered
+from .packages import from_where, gpu_users, held, oldest_offered
 from .plan import Card, Plan, Wishes, branch_of, recognise
 
 if TYPE_CHECKING:
@@ -89,19 +89,19 @@ def _only_from_outside(facts: DriverFacts, smi: Smi, wishes: Wishes) -> None:
             f"{needed}, installed in Windows: one installed here would hide it",
             "update NVIDIA's driver in Windows, `wsl --shutdown`, then set drafthouse_manage_host: false",
         )
-    packages = sorted(name for name in facts["packages"] if name.startswith("nvidia-linux-grid"))
-    parts = [*packages, *(name for name in smi.names if _VGPU.search(name))]
-    if parts:
+    signs = sorted(name for name in facts["packages"] if name.startswith("nvidia-linux-grid"))
+    signs += filter(_VGPU.search, smi.names)
+    if signs:
         raise one_problem(
             "driver-not-ours",
-            f"a vGPU guest ({', '.join(parts)}), with {running}",
+            f"a vGPU guest ({', '.join(signs)}), with {running}",
             f"{needed}, from the NVIDIA vGPU release that the host runs: a workstation's does not serve a vGPU",
             "ask whoever runs the host for that guest driver (nvidia-linux-grid); a working one is left alone",
         )
 
 
 def _no_gpu(facts: DriverFacts) -> Problem:
-    given_away = [f"{device['address']}" for device in facts["pci"]]
+    given_away = [device["address"] for device in facts["pci"]]
     if given_away:
         return Problem(
             "no-gpu",
@@ -121,12 +121,11 @@ def _no_gpu(facts: DriverFacts) -> Problem:
 def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Problem]) -> bool:
     """Whether the open kernel modules are to be installed; add what the cards and the wishes make impossible."""
     usable = [card for card in cards if card.cuda13]
-    older = [card for card in cards if not card.cuda13]
     if not usable:
         problems.append(
             Problem(
                 "gpu-too-old",
-                f"only GPUs that CUDA 13 does not support: {_named(older)}",
+                f"only GPUs that CUDA 13 does not support: {_named(cards)}",
                 "a GPU of the Turing generation or newer: the engines need CUDA 13",
                 "use another box; branch 580 with the proprietary modules is the last for these GPUs, "
                 "for engines built for CUDA 12",
@@ -143,20 +142,27 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
                     f"nvidia_driver_branch={card.first_branch}",
                 )
             )
-    required = [card for card in usable if card.open == "required"]
     if wishes.open == "true":
         return True
-    if wishes.open == "false":
-        if required:
-            problems.append(
-                Problem(
-                    "driver-does-not-fit-gpu",
-                    f"nvidia_driver_open is false, but this box has {_named(required)}",
-                    "the open kernel modules: the proprietary ones do not support it",
-                    "nvidia_driver_open=auto",
-                )
+    if wishes.open != "false":
+        return _open_for_cards(cards, wishes, problems)
+    required = _open_only(usable)
+    if required:
+        problems.append(
+            Problem(
+                "driver-does-not-fit-gpu",
+                f"nvidia_driver_open is false, but this box has {_named(required)}",
+                "the open kernel modules: the proprietary ones do not support it",
+                "nvidia_driver_open=auto",
             )
-        return False
+        )
+    return False
+
+
+def _open_for_cards(cards: Sequence[Card], wishes: Wishes, problems: list[Problem]) -> bool:
+    """Whether the open kernel modules fit these cards; add what keeps one driver from serving all of them."""
+    usable = [card for card in cards if card.cuda13]
+    older = [card for card in cards if not card.cuda13]
     unknown = [card for card in usable if not card.generation]
     if unknown:
         problems.append(
@@ -169,6 +175,7 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
             )
         )
         return False
+    required = _open_only(usable)
     if required and older:
         problems.append(
             Problem(
@@ -191,13 +198,18 @@ def _kernel_modules(cards: Sequence[Card], wishes: Wishes, problems: list[Proble
     return not older
 
 
+def _open_only(cards: Iterable[Card]) -> list[Card]:
+    """Those cards that only the open kernel modules support."""
+    return [card for card in cards if card.open == "required"]
+
+
 def _named(cards: Iterable[Card]) -> str:
-    return ", ".join(str(card) for card in cards)
+    return ", ".join(map(str, cards))
 
 
 def _waiting_for_reboot(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
     """Why a reboot alone will do, or '' where it will not: what is installed is right, and not what runs."""
-    loaded = facts["loaded"] or {}
+    loaded = facts["loaded"]
     on_disk = str(facts["module_on_disk"])
     if smi.mismatch:
         if on_disk and on_disk == loaded.get("version"):
@@ -214,13 +226,19 @@ def _waiting_for_reboot(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
         return ""
     if loaded and branch_of(str(loaded.get("version", ""))) >= wishes.branch:
         return ""  # it runs and does not answer: the wrong kind of module, or a broken one
-    holder = "nouveau" if "nouveau" in facts["modules"] else (loaded.get("version") or "no driver")
-    return f"driver {on_disk} is installed for this kernel, which runs {holder}"
+    return f"driver {on_disk} is installed for this kernel, which runs {_running_module(facts) or 'no driver'}"
+
+
+def _running_module(facts: DriverFacts) -> str:
+    """What the kernel drives the GPU with: nouveau, or the version of NVIDIA's module; '' where it has neither."""
+    if "nouveau" in facts["modules"]:
+        return "nouveau"
+    return facts["loaded"].get("version", "")
 
 
 def _no_driver_helps(facts: DriverFacts, smi: Smi, wishes: Wishes, is_open: bool) -> list[Problem]:
     """What to do where the right driver runs and shows no GPU: to install it again would change nothing."""
-    loaded = facts["loaded"] or {}
+    loaded = facts["loaded"]
     version, known = str(loaded.get("version", "")), explained(smi.text)
     right = version == facts["module_on_disk"] and bool(loaded.get("open")) == is_open
     if smi.mismatch or known is None or not right or branch_of(version) < wishes.branch:
@@ -245,7 +263,7 @@ def _reboot_needed(why: str) -> Problem:
 
 
 def _reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
-    loaded = facts["loaded"] or {}
+    loaded = facts["loaded"]
     if smi.works:
         return f"driver {smi.version} is older than branch {wishes.branch}"
     if smi.mismatch:
@@ -256,7 +274,9 @@ def _reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
         return f"driver {loaded.get('version')} ({kind}) is loaded but shows no GPU ({smi.text or 'no nvidia-smi'})"
     if "nouveau" in facts["modules"]:
         return "nouveau, which has no CUDA, runs the GPU"
-    return f"no working driver ({smi.text})" if smi.text else "no driver"
+    if not smi.text:
+        return "no driver"
+    return f"no working driver ({smi.text})"
 
 
 def _not_ours_to_replace(facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:
@@ -288,7 +308,10 @@ def _secure_boot(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[
     if wishes.source == "distribution" and on_ubuntu:
         return  # Canonical has signed them
     found = "Secure Boot is on, but no module signing key of this machine is enrolled"
-    make = "update-secureboot-policy --new-key" if on_ubuntu else "dkms generate_mok"
+    make, signed = "dkms generate_mok", ""
+    if on_ubuntu:
+        make = "update-secureboot-policy --new-key"
+        signed = "; or take the modules that Canonical signs: nvidia_driver_source=distribution"
     enrol = (
         f"switch Secure Boot off in the firmware, or enrol a key: `{make}`, `mokutil --import` it, reboot and "
         "confirm it on the screen"
@@ -296,7 +319,6 @@ def _secure_boot(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[
     if wishes.secure_boot == "warn":
         plan.warnings.append(f"{found}: the kernel will refuse the driver. {enrol[0].upper()}{enrol[1:]}")
         return
-    signed = "; or take the modules that Canonical signs: nvidia_driver_source=distribution" if on_ubuntu else ""
     problems.append(
         Problem(
             "secure-boot",
@@ -308,16 +330,16 @@ def _secure_boot(plan: Plan, facts: DriverFacts, wishes: Wishes, problems: list[
 
 
 def _in_use(facts: DriverFacts, wishes: Wishes, plan: Plan, problems: list[Problem]) -> None:
-    users = [f"{user['command']} ({user['pid']})" for user in facts["users"]]
+    users = gpu_users(facts)
     if not users or wishes.force:
         return
     more = f" and {len(users) - 6} more" if len(users) > 6 else ""
-    hurt = "a reboot would end them" if plan.action == "reboot" else "a new driver would break them"
+    harm = "a reboot would end them" if plan.action == "reboot" else "a new driver would break them"
     problems.append(
         Problem(
             "gpu-in-use",
             f"processes use the GPU: {', '.join(users[:6])}{more}",
-            f"none, because {hurt}",
+            f"none, because {harm}",
             "stop them, or accept that they crash: nvidia_driver_force=true",
         )
     )
@@ -344,21 +366,24 @@ def settle(facts: DriverFacts, wishes: Wishes, rebooted: bool) -> Left:
     smi = read_smi(facts["smi"])
     if smi.works and branch_of(smi.version) >= wishes.branch:
         return {"version": smi.version, "reboot": False}
-    said = smi.text or "there is no nvidia-smi"
+    answer = smi.text or "there is no nvidia-smi"
     locked = facts["secure_boot"] and not facts["module_key_enrolled"]
     if rebooted or (locked and wishes.secure_boot == "warn"):
-        known = explained(said)
-        do = known.do if known else "see `dkms status`, `dmesg | grep -i -e nvrm -e nvidia` and `modprobe -v nvidia`"
+        known = explained(answer)
         if locked:
             do = "Secure Boot is on: enrol this machine's key (`mokutil --import`, reboot, confirm), then run again"
+        elif known:
+            do = known.do
+        else:
+            do = "see `dkms status`, `dmesg | grep -i -e nvrm -e nvidia` and `modprobe -v nvidia`"
         raise one_problem(
             "driver-not-working",
-            f"the driver is installed but does not respond ({said})",
+            f"the driver is installed but does not respond ({answer})",
             "an nvidia-smi that shows the GPU",
             do,
         )
     if wishes.reboot == "never":
-        holder = "nouveau" if "nouveau" in facts["modules"] else (facts["loaded"] or {}).get("version", "")
-        running = f"the kernel still runs {holder}" if holder else "the kernel has not loaded it"
-        raise DrafthouseError(_reboot_needed(f"the driver is installed, but {running} ({said})"))
+        module = _running_module(facts)
+        state = f"the kernel still runs {module}" if module else "the kernel has not loaded it"
+        raise DrafthouseError(_reboot_needed(f"the driver is installed, but {state} ({answer})"))
     return {"version": "", "reboot": True}

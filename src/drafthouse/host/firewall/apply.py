@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.files import replace_file, text_in
+from ..docker.dockerd_flags import option
 from . import rules as firewall
 from .means import Means, docker_backend
 
@@ -64,7 +66,9 @@ def tell(*argv: str) -> Said:
 
 def families() -> tuple[int, ...]:
     """The IP families of this kernel: without IPv6 in it there is nothing to filter, and ip6tables fails."""
-    return firewall.FAMILIES if Path("/proc/net/if_inet6").exists() else (4,)
+    if not Path("/proc/net/if_inet6").exists():
+        return (4,)
+    return firewall.FAMILIES
 
 
 def saved(family: int) -> Said:
@@ -79,12 +83,17 @@ def has_systemd() -> bool:
 
 def means(answers: Mapping[int, Said]) -> Means:
     """Look at what this box filters with."""
-    missing = tuple(tool for family, tool in zip((4, 6), _TOOLS, strict=True) if _status(answers, family) == 127)
-    failing = next((said.why for said in answers.values() if said.status not in (0, 127)), "")
+    missing, failing = [], ""
+    for family in sorted(answers):
+        answer = answers[family]
+        if answer.status == 127:
+            missing.append(_TOOLS[family == 6])
+        elif answer.status != 0:
+            failing = failing or answer.why
     backend, source = _docker_backend()
     return Means(
         root=os.geteuid() == 0,
-        missing=missing,
+        missing=tuple(missing),
         failing=failing,
         docker_backend=backend,
         docker_backend_from=source,
@@ -92,22 +101,14 @@ def means(answers: Mapping[int, Said]) -> Means:
     )
 
 
-def _status(answers: Mapping[int, Said], family: int) -> int:
-    return answers[family].status if family in answers else 0
-
-
 def _docker_backend() -> tuple[str, str]:
     """Docker's firewall backend and where that is said."""
     arguments, where = _dockerd_arguments()
-    if (backend := docker_backend("", arguments)) != "iptables":
+    backend = docker_backend("", arguments)
+    if backend != "iptables":
         return backend, where
-    file = Path(_value_of("--config-file", arguments) or "/etc/docker/daemon.json")
+    file = Path(option(arguments, "--config-file") or "/etc/docker/daemon.json")
     return docker_backend(text_in(file), []), str(file)
-
-
-def _value_of(option: str, arguments: Sequence[str]) -> str:
-    words = [word for argument in arguments for word in argument.split("=", 1)]
-    return words[words.index(option) + 1] if option in words[:-1] else ""
 
 
 def _dockerd_arguments() -> tuple[list[str], str]:
@@ -149,9 +150,10 @@ def session() -> firewall.Session | None:
 
 def ssh_ports(running: firewall.Session | None) -> set[int]:
     """The ports that SSH answers on: the running connection's, and sshd's own; 22 where nobody knows."""
-    told = [line.split() for line in tell("sshd", "-T").out.splitlines()]
-    found = {int(words[1]) for words in told if words[0] == "port"}
-    return found | ({running.server_port} if running else set()) or {22}
+    ports = set(map(int, re.findall(r"^port (\d+)", tell("sshd", "-T").out, re.MULTILINE)))
+    if running:
+        ports.add(running.server_port)
+    return ports or {22}
 
 
 def kept(family: int) -> str:
@@ -171,11 +173,11 @@ def write(path: str, content: str, mode: int) -> None:
 
 def differing(files: Mapping[str, str], modes: Mapping[str, int]) -> list[str]:
     """Which of our files are missing, differ, or may be read by whom they shall not."""
-    return [
-        path
-        for path, content in files.items()
-        if text_in(path) != content or Path(path).stat().st_mode & 0o777 != modes[path]
-    ]
+    found = []
+    for path, content in files.items():
+        if text_in(path) != content or Path(path).stat().st_mode & 0o777 != modes[path]:
+            found.append(path)
+    return found
 
 
 def start_trial(
@@ -213,15 +215,17 @@ def confirm(token: str, running: firewall.Session | None) -> None:
             "let Ansible close it: do not use your own ControlMaster that survives `ssh -O stop`",
         )
     said = tell(PROGRAM, "confirm", token)
-    if said.status != 0:
-        raise (TakenBack if said.status == _TAKEN_BACK else DrafthouseError)(
-            Problem(
-                "firewall-not-confirmed",
-                f"the rules were reverted: {said.why}",
-                "a confirmation during the trial period",
-                "run again; for a slow connection, increase firewall_confirm_seconds",
-            )
-        )
+    if said.status == 0:
+        return
+    reverted = Problem(
+        "firewall-not-confirmed",
+        f"the rules were reverted: {said.why}",
+        "a confirmation during the trial period",
+        "run again; for a slow connection, increase firewall_confirm_seconds",
+    )
+    if said.status == _TAKEN_BACK:
+        raise TakenBack(reverted)
+    raise DrafthouseError(reverted)
 
 
 def enabled(units: Sequence[str]) -> bool:

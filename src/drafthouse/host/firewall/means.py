@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.errors import Problem
+from ..docker.dockerd_flags import option
 
 
 def docker_backend(daemon_json: str, arguments: Sequence[str]) -> str:
@@ -15,15 +15,16 @@ def docker_backend(daemon_json: str, arguments: Sequence[str]) -> str:
 
     ``nftables`` exists since Docker 29.0.0 (https://docs.docker.com/engine/network/firewall-nftables/).
     """
-    words = [word for argument in arguments for word in argument.split("=", 1)]
-    for option, value in itertools.pairwise(words):
-        if option in ("--firewall-backend", "-firewall-backend"):
-            return value
+    backend = option(arguments, "--firewall-backend")
+    if backend:
+        return backend
     try:
         settings = json.loads(daemon_json or "{}")
     except ValueError:
         return "iptables"  # Docker does not start with it: nothing of it is in force
-    return str(settings.get("firewall-backend") or "iptables") if isinstance(settings, dict) else "iptables"
+    if not isinstance(settings, dict):
+        return "iptables"
+    return str(settings.get("firewall-backend") or "iptables")
 
 
 @dataclass(frozen=True)

@@ -93,75 +93,92 @@ def wishes(
     ``ssh_ports`` are the ports that SSH answers on: a wish to filter one of them is refused.
     """
     ports = [*ports, *closed_ports]
-    problems = [
-        Problem("invalid-setting", f"port {port}", "a port from 1 to 65535", "correct it", "firewall_port")
-        for port in ports
-        if not 1 <= port <= 65535
-    ]
-    problems += [
-        Problem(
-            "firewall-would-lock-out",
-            f"port {port} for the API, on which SSH listens",
-            "a port other than SSH's: closing that would lock you out",
-            "choose another port for the API; if SSH listens elsewhere, set firewall_ssh_port",
-            "firewall_port",
-        )
-        for port in sorted(set(ports) & set(ssh_ports))
-    ]
-    networks, mates = list[Network](), list[Network]()
-    for texts, found, where in (
-        (allow_cidrs, networks, "firewall_allow_cidrs"),
-        (group, mates, "firewall_group"),
-    ):
-        for text in texts:
-            try:
-                found.append(ipaddress.ip_network(text))
-            except ValueError as error:
-                problems.append(_not_a_network(text, error, where))
-    problems += _range_problems(group_ports, set(ssh_ports)) if group else []
-    problems += [
-        Problem(
-            "invalid-setting",
-            f"'{name}'",
-            "the name of an interface: up to 15 letters and digits, with a trailing + for all that start like this",
-            "use docker0, or a bridge listed by `ip -brief link`",
-            "firewall_docker_interfaces",
-        )
-        for name in docker_interfaces
-        if not _INTERFACE.fullmatch(name)
-    ]
-    problems += [
-        Problem("invalid-setting", f"{value}", f"a number from 0 (no limit) to {most}", "correct it", where)
-        for where, value, most in (
-            ("firewall_client_connections", connections, _MOST_CONNECTIONS),
-            ("firewall_client_rate", rate, _MOST_RATE),
-        )
-        if not 0 <= value <= most
-    ]
+    problems = _port_problems(ports, set(ssh_ports))
+    networks = _networks(allow_cidrs, "firewall_allow_cidrs", problems)
+    mates = _networks(group, "firewall_group", problems)
+    if group:
+        problems += _range_problems(group_ports, set(ssh_ports))
+    problems += _interface_problems(docker_interfaces)
+    problems += _limit_problems("firewall_client_connections", connections, _MOST_CONNECTIONS)
+    problems += _limit_problems("firewall_client_rate", rate, _MOST_RATE)
     if problems:
         raise DrafthouseError(problems)
     return Wishes(
         tuple(sorted(set(ports))),
-        _in_order(networks),
+        networks,
         tuple(sorted(set(docker_interfaces))),
         tuple(sorted(set(closed_ports))),
         connections,
         rate,
-        _in_order(mates),
+        mates,
         tuple(group_ports) if mates else (),
     )
 
 
-def _in_order(networks: Iterable[Network]) -> tuple[Network, ...]:
-    """Return them in one order, whatever order they were written in: a new order is no change."""
-    return tuple(sorted(set(networks), key=lambda one: (one.version, one.network_address.packed, one.prefixlen)))
+def _port_problems(ports: Sequence[int], ssh_ports: Set[int]) -> list[Problem]:
+    """The ports that do not exist, and those on which SSH answers."""
+    problems = []
+    for port in ports:
+        if not 1 <= port <= 65535:
+            problems.append(
+                Problem("invalid-setting", f"port {port}", "a port from 1 to 65535", "correct it", "firewall_port")
+            )
+    for port in sorted(ssh_ports & set(ports)):
+        problems.append(
+            Problem(
+                "firewall-would-lock-out",
+                f"port {port} for the API, on which SSH listens",
+                "a port other than SSH's: closing that would lock you out",
+                "choose another port for the API; if SSH listens elsewhere, set firewall_ssh_port",
+                "firewall_port",
+            )
+        )
+    return problems
+
+
+def _networks(texts: Iterable[str], where: str, problems: list[Problem]) -> tuple[Network, ...]:
+    """The networks that a setting names, in one order, so that a setting in a new order is no change."""
+    found = set[Network]()
+    for text in texts:
+        try:
+            found.add(ipaddress.ip_network(text))
+        except ValueError as error:
+            problems.append(_not_a_network(text, error, where))
+    return tuple(sorted(found, key=lambda net: (net.version, net.network_address.packed, net.prefixlen)))
+
+
+def _interface_problems(names: Iterable[str]) -> list[Problem]:
+    """The names that no interface can have."""
+    problems = []
+    for name in names:
+        if _INTERFACE.fullmatch(name):
+            continue
+        problems.append(
+            Problem(
+                "invalid-setting",
+                f"'{name}'",
+                "the name of an interface: up to 15 letters and digits, with a trailing + for all that start like this",
+                "use docker0, or a bridge listed by `ip -brief link`",
+                "firewall_docker_interfaces",
+            )
+        )
+    return problems
+
+
+def _limit_problems(setting: str, value: int, most: int) -> list[Problem]:
+    if 0 <= value <= most:
+        return []
+    needed = f"a number from 0 (no limit) to {most}"
+    return [Problem("invalid-setting", f"{value}", needed, "correct it", setting)]
 
 
 def _range_problems(ranges: Iterable[str], ssh_ports: Set[int]) -> list[Problem]:
     """What is wrong with ranges of ports; SSH's port among them would lock out whoever is not of the group."""
     problems = []
     for text in ranges:
-        first, last = (int(part) for part in text.split(":")) if _RANGE.fullmatch(text) else (0, 0)
+        first = last = 0
+        if _RANGE.fullmatch(text):
+            first, last = map(int, text.split(":"))
         if not 1 <= first <= last <= 65535:
             needed = "two ports with a colon between them, such as 32768:60999"
             problems.append(Problem("invalid-setting", f"'{text}'", needed, "correct it", "firewall_group_ports"))
@@ -205,11 +222,15 @@ def trial_problems(seconds: int) -> list[Problem]:
 def rules(wished: Wishes, family: int) -> list[str]:
     """The rules of one family, as iptables-save prints them: Docker's path first, then the box's own."""
     sources = [_source(network) for network in wished.allow if network.version == family]
-    allowed = {port: [] if port in wished.closed else sources for port in wished.ports}
+    allowed = dict.fromkeys(wished.ports, sources)
+    for port in wished.closed:
+        allowed[port] = []
     found: list[str] = []
     for port in wished.ports:
         found += _docker_rules(wished, allowed[port], port)
-    found += [f"-A {INPUT} -s {mate} -p tcp -j ACCEPT" for mate in wished.group if mate.version == family]
+    for mate in wished.group:
+        if mate.version == family:
+            found.append(f"-A {INPUT} -s {mate} -p tcp -j ACCEPT")
     for port in wished.ports:
         found += _input_rules(wished, allowed[port], port, family)
     for ports in wished.group_ports:
@@ -220,39 +241,37 @@ def rules(wished: Wishes, family: int) -> list[str]:
 
 
 def _source(network: Network) -> str:
-    # iptables-save prints nothing for "from anywhere".
-    return f"-s {network} " if network.prefixlen else ""
+    if not network.prefixlen:
+        return ""  # as iptables-save prints "from anywhere"
+    return f"-s {network} "
 
 
 def _docker_rules(wished: Wishes, sources: Sequence[str], port: int) -> list[str]:
     came_in = f"--ctorigdstport {port} --ctdir ORIGINAL"
     # DNAT: only what came in to a published port. What containers ask of other machines' same port is not ours.
     published = f"-p tcp -m conntrack --ctstate DNAT {came_in}"
-    accepted = [*sources, *(f"-i {name} " for name in wished.docker_interfaces)]
-    return [
-        *(f"-A {DOCKER} {who}{published} -j ACCEPT" for who in accepted),
-        f"-A {DOCKER} {published} -j DROP",
-        # A neighbour can route to the container's own address, past the published port; Docker itself closes
-        # that from 28.0 on (https://docs.docker.com/engine/release-notes/28/).
-        *(
-            f"-A {DOCKER} ! -i {name} -o {name} -p tcp -m conntrack {came_in} -j DROP"
-            for name in wished.docker_interfaces
-        ),
-    ]
+    found = [f"-A {DOCKER} {source}{published} -j ACCEPT" for source in sources]
+    for name in wished.docker_interfaces:
+        found.append(f"-A {DOCKER} -i {name} {published} -j ACCEPT")
+    found.append(f"-A {DOCKER} {published} -j DROP")
+    # A neighbour can route to the container's own address, past the published port; Docker itself closes
+    # that from 28.0 on (https://docs.docker.com/engine/release-notes/28/).
+    for name in wished.docker_interfaces:
+        found.append(f"-A {DOCKER} ! -i {name} -o {name} -p tcp -m conntrack {came_in} -j DROP")
+    return found
 
 
 def _input_rules(wished: Wishes, sources: Sequence[str], port: int, family: int) -> list[str]:
     to_port = f"-p tcp -m tcp --dport {port}"
-    near = ["-i lo ", *(f"-i {name} " for name in wished.docker_interfaces)]
-    found = [f"-A {INPUT} {who}{to_port} -j ACCEPT" for who in near]
+    found = [f"-A {INPUT} -i {name} {to_port} -j ACCEPT" for name in ("lo", *wished.docker_interfaces)]
     if sources:
         found += _client_rules(wished, to_port, port, family)
-    found += [f"-A {INPUT} {who}{to_port} -j ACCEPT" for who in sources]
+    found += [f"-A {INPUT} {source}{to_port} -j ACCEPT" for source in sources]
     return [*found, f"-A {INPUT} {to_port} -j DROP"]
 
 
 def _client_rules(wished: Wishes, to_port: str, port: int, family: int) -> list[str]:
-    """What keeps one client from taking all there is: who has too many is refused, who is too quick has to wait.
+    """The limits of one client: too many connections are refused, too many new ones a second have to wait.
 
     A client is an address; over IPv6 the /64 that every customer has of their own. Only a connection's first packet is
     looked at, and one that is dropped is sent again a second later.
@@ -283,7 +302,7 @@ def own_connection(session: Session | None, family: int) -> list[str]:
 def restore_text(lines: Sequence[str]) -> str:
     """The body of an iptables-restore transaction that makes our chains exactly ``lines``."""
     # With --noflush naming a chain empties it, and no other.
-    return "".join(f"{line}\n" for line in [*(f":{chain} - [0:0]" for chain in OURS), *lines])
+    return "".join(f"{line}\n" for line in [f":{DOCKER} - [0:0]", f":{INPUT} - [0:0]", *lines])
 
 
 def ours(saved: str) -> Ours:
@@ -311,27 +330,28 @@ def ours(saved: str) -> Ours:
 
 def in_place(found: Ours, wanted: Sequence[str]) -> bool:
     """Tell whether our chains hold exactly ``wanted``, and each is jumped to once, before anything else."""
-    by_chain = {chain: [line for line in wanted if line.split()[1] == chain] for chain in OURS}
-    jumps = [(PARENT_OF[INPUT], INPUT, 1)]
-    if found.docker_user:
-        jumps.append((PARENT_OF[DOCKER], DOCKER, 1))
-    return {chain: list(lines) for chain, lines in found.rules.items()} == by_chain and sorted(found.jumps) == sorted(
-        jumps
-    )
+    target = would_be(found, wanted)
+    return found.rules == target.rules and sorted(found.jumps) == sorted(target.jumps)
 
 
 def shown(found: Ours) -> str:
     """What is ours as text, for a diff."""
-    jumps = [f"-A {parent} -j {chain}  # place {place}" for parent, chain, place in found.jumps]
-    return "".join(
-        f"{line}\n" for line in [*jumps, *(line for chain in sorted(found.rules) for line in found.rules[chain])]
-    )
+    text = ""
+    for parent, chain, place in found.jumps:
+        text += f"-A {parent} -j {chain}  # place {place}\n"
+    for chain in sorted(found.rules):
+        text += "".join(f"{line}\n" for line in found.rules[chain])
+    return text
 
 
 def would_be(found: Ours, wanted: Sequence[str]) -> Ours:
     """What would be ours after ``wanted`` was put in place where ``found`` is now."""
-    jumps = [(PARENT_OF[chain], chain, 1) for chain in reversed(OURS) if chain == INPUT or found.docker_user]
-    by_chain = {chain: [line for line in wanted if line.split()[1] == chain] for chain in OURS}
+    jumps = [(PARENT_OF[INPUT], INPUT, 1)]
+    if found.docker_user:
+        jumps.append((PARENT_OF[DOCKER], DOCKER, 1))
+    by_chain: dict[str, list[str]] = {DOCKER: [], INPUT: []}
+    for line in wanted:
+        by_chain[line.split()[1]].append(line)
     return Ours(by_chain, tuple(jumps), found.docker_user)
 
 
@@ -339,8 +359,9 @@ def session(text: str | None) -> Session | None:
     """Read ``SSH_CONNECTION``: client, its port, server, its port. None where it is missing or no such thing."""
     words = (text or "").split()
     try:
-        client, server = (words[0].split("%")[0], words[2].split("%")[0])
+        client, server = words[0].split("%")[0], words[2].split("%")[0]
         found = Session(client, int(words[1]), server, int(words[3]))
-        return found if found.family in FAMILIES else None
+        ipaddress.ip_address(client)
     except (IndexError, ValueError):
         return None
+    return found
