@@ -97,7 +97,8 @@ def pad_blocks(src: str, dst: str, blocks: int, progress: Progress | None = None
     read and computed at full price and adds nothing to the residual stream, so the model stays the same
     function and gets dearer. Synthetic; the file says so under ``drafthouse.synthetic``. Raises DrafthouseError.
     """
-    reader, own = language_model(src, where := f"weights recipe gguf_pad_blocks: {src}")
+    where = f"weights recipe gguf_pad_blocks: {src}"
+    reader, own = language_model(src, where)
     if blocks <= own:
         raise one_problem(
             code="out-of-range",
