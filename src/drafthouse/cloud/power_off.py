@@ -146,7 +146,9 @@ def end_containers() -> int:
 def main() -> int:
     """End what serves, and say in one line what that was; nothing where nothing did."""
     home = json.loads((Path(sys.argv[1]) / "arm.json").read_text("utf-8")).get("home")
-    count, containers = (end(home), end_containers()) if home else (0, 0)
+    if not home:
+        return 0
+    count, containers = end(home), end_containers()
     if count or containers:
         print(f"stopped what served: {count} processes, {containers} containers; this box still bills: make destroy")
     return 0

@@ -152,9 +152,10 @@ class _Renting:
             elif self.fleet.boxes > 1:
                 self.world.tell(f"instance {one.box.instance} runs")
         if said:
-            run = sum(one.box is not None for one in self.live)
-            several = f"{run} of {self.fleet.boxes} run; " if self.fleet.boxes > 1 else ""
-            self.world.passing(several + "; ".join(said))
+            if self.fleet.boxes > 1:
+                run = sum(one.box is not None for one in self.live)
+                said.insert(0, f"{run} of {self.fleet.boxes} run")
+            self.world.passing("; ".join(said))
             self.world.sleep(min(one.pause_s for one in waiting))
 
     def _drop(self, one: Attempt, error: NotThisOne | DrafthouseError) -> None:
@@ -179,8 +180,10 @@ class _Renting:
         """What runs; DrafthouseError where nothing does, or all were wanted."""
         fleet, boxes = self.fleet, [one.box for one in self.live if one.box is not None]
         copies = self._end_copies()
+        if len(boxes) == fleet.boxes and not copies:
+            return Outcome(boxes)
         if len(boxes) == fleet.boxes:
-            return Outcome(boxes, StillBilling(copies) if copies else None)
+            return Outcome(boxes, StillBilling(copies))
         short = self._short(boxes)
         if fleet.all_or_nothing or not boxes:
             live, self.live = self.live, []
@@ -201,7 +204,10 @@ class _Renting:
 
     def _short(self, boxes: Sequence[Rented]) -> DrafthouseError:
         """Why there are fewer boxes than were asked for."""
-        problems = list(dict.fromkeys(problem for error in self.failed for problem in error.problems))
+        problems: list[Problem] = []
+        for error in self.failed:
+            problems += error.problems
+        problems = list(dict.fromkeys(problems))
         kind = next((type(one) for one in self.failed if isinstance(one, StillBilling)), None)
         if self.fleet.boxes > 1 and (boxes or self.fleet.all_or_nothing):
             ran = [f"{one.instance} (${one.price.hour:.3f} an hour)" for one in boxes]
@@ -240,14 +246,16 @@ class _Renting:
             raise stopped
 
     def _ended(self, meant: Sequence[Attempt], error: BaseException) -> None:
-        world = self.world
-        why = str(error) if isinstance(error, NotThisOne) else type(error).__name__
-        if isinstance(error, DrafthouseError):
+        world, why = self.world, type(error).__name__
+        if isinstance(error, NotThisOne):
+            why = str(error)
+        elif isinstance(error, DrafthouseError):
             why = error.problems[0].found
+        shown = why.splitlines()[0] if why else "stopped"
         # What was still on its way a moment ago may appear for as long from now on.
         late = max((world.clock() - one.begun for one in meant if one.on_its_way), default=0.0)
         try:
-            world.tell(f"ending what was rented: {why.splitlines()[0] if why else 'stopped'}")
+            world.tell(f"ending what was rented: {shown}")
             end(
                 world.client,
                 world.ledger,
@@ -268,4 +276,6 @@ class _Renting:
 
 
 def _problems(error: BaseException) -> list[Problem]:
-    return error.problems if isinstance(error, DrafthouseError) else []
+    if not isinstance(error, DrafthouseError):
+        return []
+    return error.problems

@@ -98,8 +98,10 @@ def _after(status: int, policy: str, world: World, hosts: Collection[str] | None
             problems += _lost(world, hosts)
         except KeyboardInterrupt:
             problems.append(_not_compared("interrupted"))
+    if problems and unwritten:
+        problems += unwritten.problems
     if problems:
-        raise StillBilling([*problems, *(unwritten.problems if unwritten else ())])
+        raise StillBilling(problems)
     if unwritten:
         raise unwritten
 
@@ -177,14 +179,15 @@ def _ended(meant: Sequence[Rental], world: World) -> None:
 
 def by_the_ledger(ledger: Path, meant: Collection[Rental]) -> Problem:
     """What to say of rentals that could not be looked after: those that are open in the ledger."""
-    known = rentals(ledger)
-    left = [known[one.id] for one in meant if one.id in known and known[one.id].is_open]
-    numbers = ", ".join(
-        f"{one.instance or one.label} (${one.facts.get('price_per_hour', '?')} an hour)" for one in left
-    )
+    known, billing = rentals(ledger), []
+    for one in meant:
+        rental = known.get(one.id)
+        if rental and rental.is_open:
+            price = rental.facts.get("price_per_hour", "?")
+            billing.append(f"{rental.instance or rental.label} (${price} an hour)")
     return Problem(
         "rental-still-billing",
-        f"according to the ledger these may still be billing: {numbers or 'none'}",
+        f"according to the ledger these may still be billing: {', '.join(billing) or 'none'}",
         "no rental of ours that is billing",
         f"make destroy, as soon as vast.ai answers; or end them manually at {CONSOLE}",
         str(ledger),
@@ -205,7 +208,9 @@ def words_of(row: Instance | None, number: int) -> str:
     if row is None:
         return "it is gone from vast.ai and bills nothing"
     status = row.get("actual_status") or "being created"
-    said = str(row.get("status_msg") or "").strip().splitlines()
-    text = f"vast.ai says '{status}'" + (f" ({said[0][:120]})" if said else "")
+    text = f"vast.ai says '{status}'"
+    message = str(row.get("status_msg") or "").strip().splitlines()
+    if message:
+        text += f" ({message[0][:120]})"
     what = "its disk is still billing" if status in ("exited", "stopped") else "it is still billing"
     return f"{text}; {what}: make destroy ARGS={number}"
