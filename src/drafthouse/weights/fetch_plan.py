@@ -98,10 +98,14 @@ class Plan:
 
         Nor is what becomes a second name of a file of the client's cache.
         """
-        missing = self.missing()
-        new = [file for file in missing if stamp(self.layout.part(file.key)) is None]
-        size = sum(map(self._left, missing)) - sum(file.size for file in new if self._links(file))
-        return Need(self.layout.parts, size, len(new), self.wish.repo)
+        size = files = 0
+        for file in self.missing():
+            if stamp(self.layout.part(file.key)) is None:
+                files += 1
+                if self._links(file):
+                    continue
+            size += self._left(file)
+        return Need(self.layout.parts, size, files, self.wish.repo)
 
     def _left(self, file: RemoteFile) -> int:
         """The bytes that its part does not have."""

@@ -70,10 +70,14 @@ class ClientCache:
     def linked_bytes(self, repo: str, commit: str, beside: Path) -> int:
         """The bytes of a commit's files that are had without room for them, none of them read."""
         top = self.folder / f"models--{repo.replace('/', '--')}" / "snapshots" / commit
-        with suppress(OSError):
-            files = [path for path in top.rglob("*") if path.is_file() and self.links(str(path), beside)]
-            return sum(path.stat().st_size for path in files)
-        return 0
+        size = 0
+        try:
+            for path in top.rglob("*"):
+                if path.is_file() and self.links(str(path), beside):
+                    size += path.stat().st_size
+        except OSError:
+            return 0
+        return size
 
     def place(self, notes: list[str]) -> Place:
         """The cache as a place that files are brought from, verified; ``notes`` gets its lines for a person."""

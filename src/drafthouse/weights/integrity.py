@@ -88,7 +88,7 @@ def read_note(path: Path) -> Note:
     try:
         data = json_of(note_file(path).read_text("utf-8"))
         known = {key: data[key] for key in Note.__dataclass_fields__ if key in data}
-        known |= {key: _entries(data.get(key, {})) for key in ("files", "left_over")}
+        known["files"], known["left_over"] = _entries(data.get("files", {})), _entries(data.get("left_over", {}))
         return Note(**known)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Note()

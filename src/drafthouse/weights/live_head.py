@@ -98,8 +98,10 @@ def check_head(head: LiveHead, files: Files) -> list[Problem]:
         if names is None:
             return [no_weight_map(f"{files.where}: {INDEX}")]
         # An engine loads what the index names, and the headers say whether that is there.
-        about = _about(head.wanted)
-        shards = {shard for name, shard in names.items() if _any(name, about)} & set(files.sizes)
+        shards = set()
+        for pattern in _about(head.wanted):
+            shards.update(names[name] for name in _matching(names, pattern))
+        shards &= set(files.sizes)
     return compare(head.wanted, _of_shards(sorted(shards), files), files.where)
 
 
@@ -146,10 +148,6 @@ def _about(wanted: BuiltinHead) -> list[str]:
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:
     return sorted(name for name in names if fnmatchcase(name, pattern))
-
-
-def _any(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 # --- what the files say -------------------------------------------------------------------------------------

@@ -129,17 +129,19 @@ def was_known(path: Path, identity: str) -> bool:
 def record(path: Path, identity: str, sha256: str | None = None) -> None:
     """Hash the weights at ``path`` and write their note. ``sha256``: of a single file that was hashed just now."""
     with disk_trouble(path):
-        entries = {
-            name: verified(file, sha256 or digest(file), None) for name, file in files_below(path).items()
-        }  # fmt: skip
+        entries = {}
+        for name, file in files_below(path).items():
+            entries[name] = verified(file, sha256 or digest(file), None)
         write_note(path, Note(identity, complete=True, files=entries))
 
 
 def as_hashed(path: Path, note: Note) -> bool:
     """Whether every byte is as the note says. Reads all."""
     with disk_trouble(path):
-        found = {name: digest(file) for name, file in files_below(path).items()}
-    return found == {name: known.sha256 for name, known in note.files.items()}
+        files = files_below(path)
+        if files.keys() != note.files.keys():
+            return False
+        return all(digest(file) == note.files[name].sha256 for name, file in files.items())
 
 
 # --- a file inside a Python package -------------------------------------------------------------------------

@@ -187,7 +187,8 @@ def _numbers_of(book: Book, rows: Collection[Instance], account: str) -> set[int
     """The numbers of the instances that are rentals of this ledger."""
     numbers = set[int]()
     for rental in book.rentals.values():
-        numbers |= {int(row["id"]) for row in instances_of(rental, rows, account)}
+        for row in instances_of(rental, rows, account):
+            numbers.add(int(row["id"]))
     return numbers
 
 

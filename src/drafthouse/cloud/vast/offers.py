@@ -138,8 +138,11 @@ def country_of(offer: Offer) -> str:
 
 def driver_number(version: str) -> int:
     """A driver's version as the search compares it: 580.95.05 is 580095005. 0 for what is none."""
-    parts = [int(part) if part.isdigit() else 0 for part in version.split(".")[:3]]
-    major, minor, patch = [*parts, 0, 0, 0][:3]
+    numbers = [0, 0, 0]
+    for place, part in enumerate(version.split(".")[:3]):
+        if part.isdigit():
+            numbers[place] = int(part)
+    major, minor, patch = numbers
     return (major * 1000 + minor) * 1000 + patch
 
 
@@ -184,7 +187,10 @@ def unfit(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> list[str]:
     }
     if rental["cuda"]:
         least["cuda_max_good"] = float(rental["cuda"])
-    why = [f"{key} {offer.get(key)}, not {value:g}" for key, value in least.items() if _number(offer, key) < value]
+    why: list[str] = []
+    for key, value in least.items():
+        if _number(offer, key) < value:
+            why.append(f"{key} {offer.get(key)}, not {value:g}")
     driver, country = offer.get("driver_version"), offer.get("geolocation") or "an unknown place"
     faults = {
         f"reliability below {limits.reliability:g}": _reliability(offer) < limits.reliability,
@@ -211,11 +217,10 @@ def unfit(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> list[str]:
 
 def choices(offers: Iterable[Offer], resolved: ResolvedProfile, limits: Limits) -> list[Choice]:
     """The offers that fit, the cheapest first; at one price the more reliable, then the faster line."""
-    fitting = [
-        Choice(offer, priced(offer, resolved["rental"], limits.hours))
-        for offer in offers
-        if not unfit(offer, resolved, limits)
-    ]
+    fitting = []
+    for offer in offers:
+        if not unfit(offer, resolved, limits):
+            fitting.append(Choice(offer, priced(offer, resolved["rental"], limits.hours)))
     return sorted(
         fitting,
         key=lambda one: (

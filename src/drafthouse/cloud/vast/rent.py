@@ -114,8 +114,15 @@ class _Renting:
         except LeftBilling:
             raise
         except BaseException as error:
-            self._end([one for one in self.live if one.may_exist], error)
+            self._end(self._may_exist(), error)
             raise
+
+    def _may_exist(self) -> list[Attempt]:
+        return [one for one in self.live if one.may_exist]
+
+    def _boxes(self) -> list[Rented]:
+        """What runs."""
+        return [one.box for one in self.live if one.box is not None]
 
     def _ask_for_more(self) -> None:
         """Ask for boxes until there are enough, or no offer is left that may be taken."""
@@ -153,8 +160,7 @@ class _Renting:
                 self.world.tell(f"instance {one.box.instance} runs")
         if said:
             if self.fleet.boxes > 1:
-                run = sum(one.box is not None for one in self.live)
-                said.insert(0, f"{run} of {self.fleet.boxes} run")
+                said.insert(0, f"{len(self._boxes())} of {self.fleet.boxes} run")
             self.world.passing("; ".join(said))
             self.world.sleep(min(one.pause_s for one in waiting))
 
@@ -178,7 +184,7 @@ class _Renting:
 
     def _over(self) -> Outcome:
         """What runs; DrafthouseError where nothing does, or all were wanted."""
-        fleet, boxes = self.fleet, [one.box for one in self.live if one.box is not None]
+        fleet, boxes = self.fleet, self._boxes()
         copies = self._end_copies()
         if len(boxes) == fleet.boxes and not copies:
             return Outcome(boxes)
@@ -239,7 +245,7 @@ class _Renting:
                 break
             except KeyboardInterrupt as again:
                 if stopped is not None:
-                    left = [one for one in self.live if one.may_exist] or meant
+                    left = self._may_exist() or meant
                     raise LeftBilling([*_problems(error), *(one.may_bill(again) for one in left)]) from error
                 stopped = again
         if stopped is not None and not isinstance(error, KeyboardInterrupt):

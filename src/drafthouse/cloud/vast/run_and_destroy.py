@@ -76,8 +76,7 @@ def around(
 
 
 def _after(status: int, policy: str, world: World, hosts: Collection[str] | None) -> None:
-    open_ones = [one for one in rentals(world.ledger).values() if one.is_open]
-    meant = _worked_on(open_ones, world, hosts)
+    meant = _worked_on(world, hosts)
     if policy == "never" or (policy == "on-success" and status != 0):
         if meant:
             world.tell("\n".join(left_as_they_are(meant, policy)))
@@ -106,12 +105,14 @@ def _after(status: int, policy: str, world: World, hosts: Collection[str] | None
         raise unwritten
 
 
-def _worked_on(open_ones: Sequence[Rental], world: World, hosts: Collection[str] | None) -> list[Rental]:
-    """The rentals that the run was about; one without a number is found by its label, as the inventory does."""
-    if hosts is None:
-        return list(open_ones)
-    meant = [one for one in open_ones if str(one.instance) in hosts]
-    unanswered = [one for one in open_ones if one.instance is None]
+def _worked_on(world: World, hosts: Collection[str] | None) -> list[Rental]:
+    """The open rentals that the run was about; one without a number is found by its label, as the inventory does."""
+    meant, unanswered = list[Rental](), list[Rental]()
+    for rental in rentals(world.ledger).values():
+        if rental.is_open and (hosts is None or str(rental.instance) in hosts):
+            meant.append(rental)
+        elif rental.is_open and rental.instance is None:
+            unanswered.append(rental)
     if hosts and unanswered:
         with contextlib.suppress(VastError):  # that the account cannot be read is said by `_lost`
             here = {id_of(row.get("label")) for row in world.client.instances() if str(row["id"]) in hosts}

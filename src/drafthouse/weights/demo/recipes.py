@@ -192,11 +192,10 @@ def restack(
 ) -> Written:
     """Write the model with other blocks: each of ``sources`` is the block it copies, and whether it adds nothing."""
     by_block = blocks_of(reader, own, where)
-    plan = [
-        Tensor(tensor.name, tensor, tensor.tensor_type, zero=False)
-        for tensor in reader.tensors
-        if not tensor.name.startswith("blk.")
-    ]
+    plan = []
+    for tensor in reader.tensors:
+        if not tensor.name.startswith("blk."):
+            plan.append(Tensor(tensor.name, tensor, tensor.tensor_type, zero=False))
     for block, (source, silent) in enumerate(sources):
         for role, tensor in by_block[source]:
             zero = silent and role.split(".")[0] in RESIDUAL_WRITERS
