@@ -73,11 +73,10 @@ def _is_release(home: str | Path, resolved: ResolvedProfile) -> bool:
 
 
 def _outlive(home: Path, resolved: ResolvedProfile, arm: str, lives_s: float, tell: Tell) -> None:
-    """Return when an arm has run for so many seconds without being started again, and then answers.
+    """Wait until an arm has run for ``lives_s`` seconds without a new start, and then answers.
 
-    Raises DrafthouseError.
-
-    An engine that dies after a while has answered before: at its first request, or when it was measured.
+    Raises DrafthouseError. An engine that dies after a while has answered before: at its first request, or when it was
+    measured.
     """
     runtime = runtime_of(resolved["site"]["runtime"], home)
     first = runtime.state(arm)

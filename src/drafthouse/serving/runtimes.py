@@ -68,7 +68,7 @@ class Runtime(Protocol):
         """Where a person reads what the arm printed."""
 
     def mark(self, arm: str) -> str:
-        """Return this moment as a place in what the arm prints."""
+        """The place in what the arm prints that it has reached at this moment."""
 
     def printed(self, arm: str, since: str = "") -> str:
         """What the arm printed, all that is kept or what came after a mark."""
@@ -261,5 +261,5 @@ def _epoch(text: str) -> float | None:
     found = re.match(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?", text)
     if not found or text.startswith("0001"):
         return None
-    whole = datetime.fromisoformat(found.group(1)).replace(tzinfo=timezone.utc).timestamp()
-    return whole + float(found.group(2) or 0)
+    seconds = datetime.fromisoformat(found.group(1)).replace(tzinfo=timezone.utc).timestamp()
+    return seconds + float(found.group(2) or 0)

@@ -115,8 +115,8 @@ class Plan:
         return max(0, file.size - part[0])
 
     def _links(self, file: RemoteFile) -> bool:
-        cache, way = self.wish.client_cache, self.cached(file)
-        return cache is not None and way is not None and cache.links(way, self.layout.parts)
+        cache, place = self.wish.client_cache, self.cached(file)
+        return cache is not None and place is not None and cache.links(place, self.layout.parts)
 
     def missing(self) -> list[RemoteFile]:
         """The files that are not there with their size."""

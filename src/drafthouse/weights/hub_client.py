@@ -57,8 +57,8 @@ class RemoteFile:
     @property
     def source(self) -> tuple[str, str, str]:
         """The endpoint, the repository and the commit that the address names."""
-        way, _, rest = self.url.partition("/resolve/")
-        parts = urlsplit(way)
+        before, _, rest = self.url.partition("/resolve/")
+        parts = urlsplit(before)
         names = parts.path.strip("/").split("/")
         root = urlunsplit((parts.scheme, parts.netloc, "/".join(["", *names[:-2]]), "", ""))
         return root.rstrip("/"), "/".join(names[-2:]), rest.split("/")[0]

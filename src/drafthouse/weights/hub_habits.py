@@ -57,14 +57,14 @@ class ClientCache:
         """Where a file of the commit lies, below the folder; nothing is said of its bytes."""
         base = f"models--{repo.replace('/', '--')}"
         # By its hash, the same file of another commit is found, too.
-        ways = (f"{base}/snapshots/{commit}/{file.path}", f"{base}/blobs/{file.key}")
+        places = (f"{base}/snapshots/{commit}/{file.path}", f"{base}/blobs/{file.key}")
         # What may not be looked into is not there: no reason to stop.
-        return next((way for way in ways if os.path.isfile(self.folder / way)), None)  # noqa: PTH113
+        return next((place for place in places if os.path.isfile(self.folder / place)), None)  # noqa: PTH113
 
-    def links(self, way: str, beside: Path) -> bool:
+    def links(self, place: str, beside: Path) -> bool:
         """Tell whether a file (below our folder) is had in the folder ``beside`` without room for it."""
         with suppress(OSError):
-            return may_link(self.folder / way) and (self.folder / way).stat().st_dev == _device(beside)
+            return may_link(self.folder / place) and (self.folder / place).stat().st_dev == _device(beside)
         return False
 
     def linked_bytes(self, repo: str, commit: str, beside: Path) -> int:

@@ -66,15 +66,15 @@ class Layout:
         fresh.replace(link)
 
     def check(self, names: Iterable[str]) -> None:
-        """Refuse symbolic links on the way to the files, and folders in their place. Raises DrafthouseError."""
-        ways: dict[Path, None] = {self.folder: None, self.parts.parent: None, self.parts: None}
+        """Refuse symbolic links on the path to the files, and folders in their place. Raises DrafthouseError."""
+        paths: dict[Path, None] = {self.folder: None, self.parts.parent: None, self.parts: None}
         for name in names:
             for folder in folders_above(name):
-                ways[self.folder / folder] = None
+                paths[self.folder / folder] = None
         if self.blobs:
-            ways[self.blobs] = None
-        for way in ways:
-            _be(way, stat.S_ISDIR, "a folder")
+            paths[self.blobs] = None
+        for path in paths:
+            _be(path, stat.S_ISDIR, "a folder")
         if not self.blobs:
             for name in names:
                 _be(self.folder / name, stat.S_ISREG, "a file")

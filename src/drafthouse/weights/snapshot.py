@@ -279,11 +279,11 @@ class _Job:
 
     def _from_cache(self, file: RemoteFile, part: Path) -> bool:
         """Whether the file came from the cache of the hub's client, which is asked once for it."""
-        way = self.plan.cached(file)
-        if self.cache is None or way is None or file.key in self.looked_up:
+        where = self.plan.cached(file)
+        if self.cache is None or where is None or file.key in self.looked_up:
             return False
         self.looked_up.add(file.key)
-        brought = self._brought(self.cache.bring, way, file, part)
+        brought = self._brought(self.cache.bring, where, file, part)
         if brought:
             with self.lock:
                 self.from_cache += file.size

@@ -227,7 +227,7 @@ def copies_of(rental: Rental, found: Collection[Instance]) -> list[Instance]:
 
 
 def price_of(row: Priced) -> str:
-    """Return in words what an instance costs."""
+    """The price of an instance in words."""
     price = row.get("dph_total")
     if isinstance(price, bool) or not isinstance(price, (int, float)):
         return "at its hourly price"

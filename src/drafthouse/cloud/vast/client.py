@@ -395,7 +395,7 @@ def _is_number(value: object) -> bool:
 
 
 def _reset_of(answer: Answer, now: datetime | None = None) -> str:
-    """Return when searches are allowed again: as the answer says, else midnight UTC."""
+    """The time at which searches are allowed again: as the answer says, else midnight UTC."""
     headers = {name.lower(): value for name, value in answer.headers.items()}
     today = now or datetime.now(timezone.utc)
     try:

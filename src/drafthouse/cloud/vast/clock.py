@@ -39,9 +39,9 @@ class Heard(NamedTuple):
 
 def heard(headers: Mapping[str, str], now: Clocks) -> Heard | None:
     """What an answer's headers say of the time, always in GMT; None where they say nothing that can be read."""
-    said = next((value for name, value in headers.items() if name.lower() == "date"), "")
+    date = next((value for name, value in headers.items() if name.lower() == "date"), "")
     try:
-        moment = parsedate_to_datetime(said)
+        moment = parsedate_to_datetime(date)
     except (ValueError, OverflowError, TypeError):
         return None
     return Heard(moment.replace(tzinfo=timezone.utc).timestamp(), now.up, now.boot)
@@ -82,7 +82,7 @@ class ProviderClock:
 
 
 def ends_at(row: Instance, deadline: float | None, facts: RentalFacts, begun: float | None) -> float | None:
-    """Return when an instance is due, by the provider's clock: so long after its start as it was rented for.
+    """The moment at which an instance is due, by the provider's clock: so long after its start as it was rented for.
 
     For how long stands in the ledger as ``hours`` (of ``facts``). Older lines have none: their deadline and the line
     that announced it (``begun``) came from one clock, so that the difference is right even where that clock was not.
@@ -99,7 +99,7 @@ def ends_at(row: Instance, deadline: float | None, facts: RentalFacts, begun: fl
 
 
 def lease_of(ends: float, clock: Heard) -> Lease:
-    """Return until when a box may live, by the clock that says so, as plain data for `left_of`."""
+    """The moment until which a box may live, with the clock that it is counted by: plain data for `left_of`."""
     return {"ends": round(ends, 1), "time": clock.time, "up": clock.up, "boot": clock.boot}
 
 

@@ -92,12 +92,12 @@ def summary(pool: Sequence[Choice], resolved: ResolvedProfile, limits: Limits, f
 
 def caps(limits: Limits, fleet: Fleet) -> str:
     """The ceilings in words."""
-    said = []
+    ceilings = []
     if math.isfinite(limits.max_price):
-        said.append(f"cap ${limits.max_price:g} an hour" + (" a box" if fleet.boxes > 1 else ""))
+        ceilings.append(f"cap ${limits.max_price:g} an hour" + (" a box" if fleet.boxes > 1 else ""))
     if math.isfinite(fleet.max_total):
-        said.append(f"cap ${fleet.max_total:g} an hour for all")
-    return ", ".join(said) or "no cap was given"
+        ceilings.append(f"cap ${fleet.max_total:g} an hour for all")
+    return ", ".join(ceilings) or "no cap was given"
 
 
 def question(pool: Sequence[Choice], limits: Limits, fleet: Fleet) -> str:

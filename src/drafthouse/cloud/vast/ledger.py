@@ -259,9 +259,9 @@ def _is_cut_off(text: str, *, is_last: bool) -> bool:
 def _is_event(line: object) -> bool:
     if not isinstance(line, dict) or not isinstance(line.get("event"), str) or line["event"] not in EVENTS:
         return False
-    said, number = line.get("time"), line.get("instance")
+    at, number = line.get("time"), line.get("instance")
     # A comparison first: a whole number may be too large for a float.
-    is_time = isinstance(said, (int, float)) and not isinstance(said, bool) and abs(said) < _END_OF_TIME
+    is_time = isinstance(at, (int, float)) and not isinstance(at, bool) and abs(at) < _END_OF_TIME
     is_whole = number is None or (isinstance(number, int) and not isinstance(number, bool))
     has_deadline = line["event"] != INTENT or isinstance(line.get("deadline"), int)
     return (

@@ -58,11 +58,11 @@ def listed(client: VastClient, ledger: Path) -> Listing:
 
 def _foreign(instances: Collection[Instance], ours: Mapping[int, Rental], found: Compared) -> list[str]:
     """Notes about the account's instances that are not ours, which nothing of ours touches."""
-    told = {stray.number for stray in found.strays if stray.whose != THEIRS}
+    listed_above = {stray.number for stray in found.strays if stray.whose != THEIRS}
     other_clones, others = [], 0
     for row in instances:
         number = int(row["id"])
-        if number in ours or number in told:
+        if number in ours or number in listed_above:
             continue
         if id_of(row.get("label")):
             other_clones.append(str(number))
@@ -95,7 +95,7 @@ def _line(row: Instance, rental: Rental, now: float) -> list[str]:
 
 
 def due_at(row: Instance, rental: Rental) -> float:
-    """Return when an instance is to end by the provider's clock, unix seconds."""
+    """The end of an instance's time by the provider's clock, unix seconds."""
     # A rental whose announcement was lost has the deadline of its label alone.
     deadline = rental.deadline or deadline_of(str(row.get("label"))) or 0
     return ends_at(row, deadline, rental.facts, rental.begun) or deadline

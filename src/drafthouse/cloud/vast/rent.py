@@ -147,7 +147,7 @@ class _Renting:
 
     def _look(self, waiting: Sequence[Attempt]) -> None:
         """Look at each that does not run yet, then wait for a moment."""
-        said = []
+        states = []
         for one in waiting:
             try:
                 words = one.look()
@@ -155,13 +155,13 @@ class _Renting:
                 self._drop(one, error)
                 continue
             if one.box is None:
-                said.append(words)
+                states.append(words)
             elif self.fleet.boxes > 1:
                 self.world.tell(f"instance {one.box.instance} runs")
-        if said:
+        if states:
             if self.fleet.boxes > 1:
-                said.insert(0, f"{len(self._boxes())} of {self.fleet.boxes} run")
-            self.world.passing("; ".join(said))
+                states.insert(0, f"{len(self._boxes())} of {self.fleet.boxes} run")
+            self.world.passing("; ".join(states))
             self.world.sleep(min(one.pause_s for one in waiting))
 
     def _drop(self, one: Attempt, error: NotThisOne | DrafthouseError) -> None:

@@ -196,7 +196,7 @@ def by_the_ledger(ledger: Path, meant: Collection[Rental]) -> Problem:
 
 
 def fate_of(client: VastClient, number: int) -> str:
-    """Return in words what vast.ai says of an instance that does not answer."""
+    """The state of an instance that does not answer, as vast.ai tells it, in words."""
     try:
         row = client.instance(number)
     except DrafthouseError as error:
@@ -205,7 +205,7 @@ def fate_of(client: VastClient, number: int) -> str:
 
 
 def words_of(row: Instance | None, number: int) -> str:
-    """The same of what it answered."""
+    """The state of an instance in words; ``row`` is None for one that is gone."""
     if row is None:
         return "it is gone from vast.ai and bills nothing"
     status = row.get("actual_status") or "being created"

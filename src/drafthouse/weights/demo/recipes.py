@@ -125,7 +125,7 @@ def gguf_to_hf(src: str, dst_dir: str, python: str) -> Written:
 
 
 def _engine_program(python: str, name: str, where: str) -> Path:
-    """Return the program that the engine role installs beside ``python``, or raise DrafthouseError."""
+    """The program that the engine role installs beside ``python``. Raises DrafthouseError without it."""
     program = Path(python).with_name(name)
     if not program.is_file():
         raise one_problem(
@@ -166,7 +166,7 @@ def _folder_by(python: str, program: Path, src: str, final: Path, where: str, ne
 
 
 def language_model(src: str, where: str) -> tuple[Any, int]:
-    """Return a reader of the GGUF ``src`` and its number of blocks, or raise DrafthouseError."""
+    """A reader of the GGUF ``src``, and its number of blocks. Raises DrafthouseError."""
     gguf, _numpy = libraries()
     reader = open_gguf(gguf, src)
     count = reader.fields.get(f"{reader.fields['general.architecture'].contents()}.block_count")
