@@ -26,7 +26,9 @@ _LABEL = re.compile(r"^drafthouse-[a-z0-9]+-(\d{9,11})$")
 def deadline_of(label: str | None) -> int | None:
     """The deadline (unix seconds) out of an instance's label, None where it is none of ours."""
     found = _LABEL.match(label or "")
-    return int(found[1]) if found else None
+    if not found:
+        return None
+    return int(found[1])
 
 
 def program() -> str:
@@ -62,8 +64,10 @@ def _short(text: str) -> str:
             stored[node.arg] = None
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             stored[node.id] = None
-    kept = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    letter = dict(zip((name for name in stored if name not in kept), string.ascii_letters, strict=False))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            stored.pop(node.name, None)
+    letter = dict(zip(stored, string.ascii_letters, strict=False))
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             node.id = letter.get(node.id, node.id)

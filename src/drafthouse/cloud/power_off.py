@@ -126,7 +126,7 @@ class _Docker(http.client.HTTPConnection):
         self.sock.settimeout(self.timeout)
         self.sock.connect(os.environ.get("DOCKER_HOST", _ENGINE).removeprefix("unix://"))
 
-    def said(self, method: str, path: str) -> bytes:
+    def answer(self, method: str, path: str) -> bytes:
         """The body of the answer."""
         self.request(method, path)
         return self.getresponse().read()
@@ -136,17 +136,19 @@ def end_containers() -> int:
     """Stop our containers, which come back by themselves only when they are started; return how many they were."""
     numbers: list[str] = []
     with contextlib.suppress(OSError, http.client.HTTPException, ValueError, TypeError, KeyError):
-        numbers = [one["Id"] for one in json.loads(_Docker().said("GET", _LISTED))]
+        numbers = [one["Id"] for one in json.loads(_Docker().answer("GET", _LISTED))]
     for number in numbers:
         with contextlib.suppress(OSError, http.client.HTTPException):
-            _Docker().said("POST", f"/containers/{number}/stop")
+            _Docker().answer("POST", f"/containers/{number}/stop")
     return len(numbers)
 
 
 def main() -> int:
     """End what serves, and say in one line what that was; nothing where nothing did."""
     home = json.loads((Path(sys.argv[1]) / "arm.json").read_text("utf-8")).get("home")
-    count, containers = (end(home), end_containers()) if home else (0, 0)
+    if not home:
+        return 0
+    count, containers = end(home), end_containers()
     if count or containers:
         print(f"stopped what served: {count} processes, {containers} containers; this box still bills: make destroy")
     return 0

@@ -123,31 +123,41 @@ def ours(api: DockerApi | None = None, home: str | Path | None = None, label: st
         if home is None:
             raise
         return {}
-    return {
-        str(one["Names"][0]).lstrip("/"): one["State"] == "running"
-        for one in listed
-        if one.get("Names") and (home is None or _is_from(one, Path(home)))
-    }
+    runs: dict[str, bool] = {}
+    for container in listed:
+        names = container.get("Names")
+        if names and (home is None or _is_from(container, Path(home))):
+            runs[str(names[0]).lstrip("/")] = container["State"] == "running"
+    return runs
 
 
 def published_ports() -> set[int]:
     """The ports of the box that our arms' containers publish; none where no engine answers."""
+    if not has_engine():
+        return set()
     try:
-        listed = _listed(DockerApi(timeout_s=10.0), LABEL, only_running=True) if has_engine() else []
+        listed = _listed(DockerApi(timeout_s=10.0), LABEL, stopped_too=False)
     except DrafthouseError:
         return set()
-    return {port["PublicPort"] for one in listed for port in one.get("Ports") or [] if "PublicPort" in port}
+    published: set[int] = set()
+    for container in listed:
+        for port in container.get("Ports") or []:
+            if "PublicPort" in port:
+                published.add(port["PublicPort"])
+    return published
 
 
-def _listed(api: DockerApi, label: str, only_running: bool = False) -> list[ListedContainer]:
+def _listed(api: DockerApi, label: str, stopped_too: bool = True) -> list[ListedContainer]:
     filters = json.dumps({"label": [label]})
-    found = _asked(api, "GET", "/containers/json", all="0" if only_running else "1", filters=filters) or []
-    return list(found)
+    return list(_asked(api, "GET", "/containers/json", all=str(int(stopped_too)), filters=filters) or [])
 
 
 def _is_from(listed: ListedContainer, home: Path) -> bool:
-    sources = [Path(mount["Source"]) for mount in listed.get("Mounts") or [] if mount.get("Source")]
-    return any(source.is_relative_to(home / "serve") for source in sources)
+    for mount in listed.get("Mounts") or []:
+        source = mount.get("Source")
+        if source and Path(source).is_relative_to(home / "serve"):
+            return True
+    return False
 
 
 # --- as a run wants them ----------------------------------------------------------------------------
@@ -168,7 +178,8 @@ def plan(wanted: Sequence[Container], label: str, fresh: bool = False) -> Plan:
         name, words = container["name"], engine_words(container)
         found = _inspected(api, name)
         if found is None or not _is_as_defined(api, words, found):
-            made.remove += [name] if found else []
+            if found:
+                made.remove.append(name)
             made.create[name] = words
             made.start.append(name)
         elif not found["State"]["Running"]:
@@ -193,18 +204,23 @@ def carry_out(made: Plan, removed: bool = False) -> None:
 
 def _is_as_defined(api: DockerApi, words: EngineWords, found: Inspected) -> bool:
     image = _image_id(api, words["Config"]["Image"])
-    return (image is None or image == found["Image"]) and all(
-        _holds(words[part], found[part]) for part in ("Config", "HostConfig")
-    )
+    if image is not None and image != found["Image"]:
+        return False
+    return _holds(words["Config"], found["Config"]) and _holds(words["HostConfig"], found["HostConfig"])
 
 
 def _holds(wanted: Any, found: Any) -> bool:
     """Tell whether Docker tells all that is wanted, beside what the image and Docker itself have added."""
     if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and all(
-            set(value) <= set(found.get(key) or ()) if key == "Env" else key in found and _holds(value, found[key])
-            for key, value in wanted.items()
-        )
+        if not isinstance(found, Mapping):
+            return False
+        for key, value in wanted.items():
+            if key == "Env":
+                if not set(value) <= set(found.get(key) or ()):
+                    return False
+            elif key not in found or not _holds(value, found[key]):
+                return False
+        return True
     if isinstance(wanted, list):
         return isinstance(found, list) and len(wanted) == len(found) and all(map(_holds, wanted, found))
     return bool(wanted == found)
@@ -290,7 +306,9 @@ def _marks_of(kept: Running | Inspected | None) -> tuple[str | None, str | None]
 
     Measured beside the other arm, the same container is published at another port.
     """
-    labels = (kept["Config"].get("Labels") if kept else None) or {}
+    if not kept:
+        return None, None
+    labels = kept["Config"].get("Labels") or {}
     return labels.get(DEFINITION), labels.get(PLACE)
 
 

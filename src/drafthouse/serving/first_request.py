@@ -15,12 +15,12 @@ from ..core.http import opener
 # The first request after a start may compile something yet.
 REQUEST_S = 120.0
 _TOKENS = 8
-_WORDS = 200  # characters of an error's text that are shown
+_BODY_SHOWN = 200  # characters of an error's body in a message
 
 
 @dataclass(frozen=True)
 class Answered:
-    """What came: tokens by the server's own count, and after how many seconds."""
+    """An answer: tokens by the server's own count, and seconds from the request to its end."""
 
     tokens: int
     seconds: float
@@ -45,28 +45,31 @@ def ask_once(
     try:
         with opener().open(request, timeout=timeout_s) as answer:
             answered = int((json.load(answer).get("usage") or {}).get("completion_tokens") or 0)
-        found = "" if answered else "an answer without tokens"
+        if answered:
+            return Answered(answered, time.monotonic() - begun)
+        found = "an answer without tokens"
     except urllib.error.HTTPError as error:
-        said = _said(error)
-        answered, found = 0, f"status {error.code}" + (f": {said}" if said else "")
+        found = _refusal(error)
     except (OSError, http.client.HTTPException) as error:
-        late = isinstance(error, TimeoutError) or "timed out" in str(error)
-        answered, found = 0, f"nothing within {timeout_s:.0f} s" if late else f"no answer: {error}"
+        found = f"no answer: {error}"
+        if isinstance(error, TimeoutError) or "timed out" in str(error):
+            found = f"nothing within {timeout_s:.0f} s"
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        answered, found = 0, f"an answer that cannot be parsed: {error}"
-    if found:
-        raise one_problem(
-            "request-failed",
-            f"the server is running but does not answer a request: {found}",
-            f"tokens from {base_url}/v1/chat/completions",
-            do or "read the engine's log; a slow first answer needs a larger serve_request_timeout_s",
-        )
-    return Answered(answered, time.monotonic() - begun)
+        found = f"an answer that cannot be parsed: {error}"
+    raise one_problem(
+        "request-failed",
+        f"the server is running but does not answer a request: {found}",
+        f"tokens from {base_url}/v1/chat/completions",
+        do or "read the engine's log; a slow first answer needs a larger serve_request_timeout_s",
+    )
 
 
-def _said(error: urllib.error.HTTPError) -> str:
-    """The beginning of an error's text; '' where it breaks off, or never comes."""
+def _refusal(error: urllib.error.HTTPError) -> str:
+    """The status of an error and the first 200 characters of its body, where these arrive."""
     try:
-        return error.read(_WORDS).decode("utf-8", "replace").strip()
+        body = error.read(_BODY_SHOWN).decode("utf-8", "replace").strip()
     except (OSError, http.client.HTTPException):
-        return ""
+        body = ""
+    if not body:
+        return f"status {error.code}"
+    return f"status {error.code}: {body}"

@@ -93,13 +93,18 @@ def events_of(text: str) -> list[tuple[int, Event | None]]:
     for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
         if not line.strip():
             continue
-        try:
-            event = json_of(line)
-        except BadDocument:
-            event = None
-        whole = isinstance(event, dict) and check(event, _EVENT, Findings(""))
-        found.append((number, event if whole else None))
+        found.append((number, _event_of(line)))
     return found
+
+
+def _event_of(line: str) -> Event | None:
+    try:
+        event: Event | None = json_of(line)
+    except BadDocument:
+        return None
+    if not isinstance(event, dict) or not check(event, _EVENT, Findings("")):
+        return None
+    return event
 
 
 def add_event(home: str | Path, event: str, **fields: object) -> None:
@@ -132,7 +137,9 @@ def _newest(lines: Sequence[bytes]) -> bytes:
     for line in reversed(lines):
         event = next((event for _, event in events_of(line.decode("utf-8", "replace")) if event), None)
         if event and event["event"] in (SERVED, ROLLED_BACK, ENDED):
-            return b"".join(kept if line in kept else [line, *kept])
+            if line not in kept:
+                kept.insert(0, line)
+            break
     return b"".join(kept)
 
 

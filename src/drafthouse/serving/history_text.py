@@ -39,7 +39,12 @@ def spans(history: Iterable[Event]) -> list[Span]:
             continue
         if begun is not None:
             found.append(Span(float(begun["at"]), at, begun, _why(begun, event)))
-        begun = None if kind == ENDED else {**begun, **event} if kind == SWITCHED and begun else event
+        if kind == ENDED:
+            begun = None
+        elif kind == SWITCHED and begun:
+            begun = {**begun, **event}
+        else:
+            begun = event
     if begun is not None:
         found.append(Span(float(begun["at"]), None, begun, ""))
     return sorted(found, key=lambda span: span.since)
@@ -63,8 +68,10 @@ def history_text(
     history: Sequence[Event], bad_lines: Sequence[int] = (), local: Callable[[float], time.struct_time] = time.localtime
 ) -> str:
     """The last of it as a table, the newest first, with the lines of the file that are no events."""
+    text = "nothing has served here yet"
     rows = [_row(span, local) for span in reversed(spans(history)[-_SHOWN:])]
-    text = table(_HEAD, rows) if rows else "nothing has served here yet"
+    if rows:
+        text = table(_HEAD, rows)
     if bad_lines:
         text += f"\n\nserved/history.jsonl: no event in line {', '.join(map(str, bad_lines))}; remove it"
     return text
@@ -72,10 +79,15 @@ def history_text(
 
 def _row(span: Span, local: Callable[[float], time.struct_time]) -> list[str]:
     facts = span.facts
-    names = (facts.get("release"), facts.get("profile"), facts.get("arm"))
-    engine = " ".join(str(part) for part in (facts.get("engine"), facts.get("version")) if part)
-    until = "serves" if span.until is None else "refused" if span.refused else _clock(span.until, local)
-    cells = [_clock(span.since, local), until, *(str(name or "-") for name in names), engine or "-", span.why]
+    engine = " ".join(map(str, filter(None, (facts.get("engine"), facts.get("version")))))
+    if span.until is None:
+        until = "serves"
+    elif span.refused:
+        until = "refused"
+    else:
+        until = _clock(span.until, local)
+    names = (facts.get("release"), facts.get("profile"), facts.get("arm"), engine)
+    cells = [_clock(span.since, local), until, *(str(name or "-") for name in names), span.why]
     return [printable(cell) for cell in cells]
 
 

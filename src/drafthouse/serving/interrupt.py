@@ -36,17 +36,21 @@ def interrupt(home: Path, servers: str) -> list[str]:
     A server that an earlier run has proven is not this run's: with ``of_run`` it goes on, or comes back. Raises
     DrafthouseError where something does not end.
     """
+    lines: list[str] = []
     jobs = end_jobs(home)
-    said = [f"ended: {', '.join(jobs)}"] if jobs else []
+    if jobs:
+        lines.append(f"ended: {', '.join(jobs)}")
     serves = current(home)
     if servers == "of_run" and serves:
-        return [*said, _back(home, shown(serves))]
+        lines.append(_back(home, shown(serves)))
+        return lines
     if servers == "none":
-        return said
+        return lines
     if serves:
         end(home, "the run was interrupted")
     stopped = [*Supervisor(home / "supervisor").shut_down(_ENGINE_S), *remove_of(home, _ENGINE_S)]
-    return [*said, f"stopped: {', '.join(stopped)}" if stopped else "this run had no running server"]
+    lines.append(f"stopped: {', '.join(stopped)}" if stopped else "this run had no running server")
+    return lines
 
 
 def _back(home: Path, name: str) -> str:
@@ -65,9 +69,13 @@ def end_jobs(home: Path) -> list[str]:
 
     A lock of the watchdog's or the guard's is no job of a run, and is left alone.
     """
-    locks = [lock for place in _LOCKS for lock in home.glob(place)]
-    jobs = {lock.name.strip(".").rpartition(".")[0]: pid for lock in locks if (pid := _job(lock))}
-    watching = {parent for pid in jobs.values() if (parent := _watcher(pid))}
+    jobs: dict[str, int] = {}
+    for pattern in _LOCKS:
+        for lock in home.glob(pattern):
+            pid = _job(lock)
+            if pid:
+                jobs[lock.name.strip(".").rpartition(".")[0]] = pid
+    watching = set(filter(None, map(_watcher, jobs.values())))
     groups = {os.getpgid(pid) for pid in jobs.values() if not is_gone(pid)}
     _signal(groups, signal.SIGTERM)
     until = time.monotonic() + _JOB_S
@@ -90,15 +98,23 @@ def _job(lock: Path) -> int | None:
             holder = file.read().split()[-1:]
     except OSError:
         return None
-    pid = int(holder[0]) if holder and holder[0].isdigit() else 0
-    return pid if pid and _is_of_ansible(parent_of(pid)) else None
+    if not holder or not holder[0].isdigit():
+        return None
+    pid = int(holder[0])
+    if not pid or not _is_of_ansible(parent_of(pid)):
+        return None
+    return pid
 
 
 def _watcher(job: int) -> int | None:
     """The process that watches over a job: the parent of its wrapper."""
     wrapper = parent_of(job)
-    watcher = parent_of(wrapper) if wrapper else None
-    return watcher if _is_of_ansible(watcher) else None
+    if not wrapper:
+        return None
+    watcher = parent_of(wrapper)
+    if not _is_of_ansible(watcher):
+        return None
+    return watcher
 
 
 def _is_of_ansible(pid: int | None) -> bool:

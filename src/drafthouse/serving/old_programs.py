@@ -19,7 +19,8 @@ _STARTERS = ("served/start.sh", "watchdog/serve.sh")
 
 def programs(home: Path) -> list[str]:
     """The names of what lies there of this release and of earlier ones."""
-    return sorted(file.name for file in [*home.glob(_ARCHIVES), *(home / tree for tree in _TREES)] if file.exists())
+    files = [*home.glob(_ARCHIVES), *map(home.joinpath, _TREES)]
+    return sorted(file.name for file in files if file.exists())
 
 
 def remove_old(home: Path, keep: str, check: bool = False) -> list[str]:
@@ -30,13 +31,16 @@ def remove_old(home: Path, keep: str, check: bool = False) -> list[str]:
     # Without the home, which a script may have to quote: rather one of another home's stays than one too many goes.
     known_by = {file: file.name for file in home.glob(_ARCHIVES) if file.name != keep}
     known_by |= {home / tree: name for tree, name in _TREES.items() if (home / tree).is_dir()}
-    named = "\n".join([*_starters(home), *(" ".join(words) for _, words in commands())]) if known_by else ""
+    if not known_by:
+        return []
+    named = "\n".join([*_starters(home), *(" ".join(words) for _, words in commands())])
     old = sorted(path for path, name in known_by.items() if name not in named)
-    for path in old if not check else ():
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+    if not check:
+        for path in old:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
     return [str(path) for path in old]
 
 

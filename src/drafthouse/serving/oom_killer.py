@@ -49,7 +49,9 @@ class Kills:
 
 def read_kills(pid: int | None, root: Path = Path("/")) -> Kills:
     """The counters now, the group's for the process ``pid``. Never raises."""
-    folder = _group_of(pid, root) if pid else None
+    folder = None
+    if pid:
+        folder = _group_of(pid, root)
     return Kills(time.monotonic(), _counted(root / "proc/vmstat"), _group_kills(folder), folder)
 
 
@@ -58,18 +60,21 @@ def why_it_died(ending: str, before: Kills | None, root: Path = Path("/")) -> st
 
     ``ending`` is what the supervisor or the container engine says, ``before`` the counters while the engine lived.
     """
-    killed = bool(_SIGNAL.search(ending)) or _DOCKERS_WORD in ending
+    oom_by_docker = _DOCKERS_WORD in ending
+    killed = oom_by_docker or bool(_SIGNAL.search(ending))
+    if before is None and killed:
+        return f"{ending}, likely by the kernel's out-of-memory killer (see dmesg)"
     if before is None:
-        return f"{ending}, likely by the kernel's out-of-memory killer (see dmesg)" if killed else ending
-    machine = _moved(before.machine, _counted(root / "proc/vmstat"))
-    group = _moved(before.group, _group_kills(before.folder))
-    struck = bool(machine or group) or _DOCKERS_WORD in ending
-    if struck:
-        told = "; ".join([_counts(machine, group), *_limit(before.folder), *_log(before.at_s, root), _free(root)])
-        if killed:
-            sure = "by" if group or _DOCKERS_WORD in ending else "very likely by"
-            return f"{ending}, {sure} the kernel's out-of-memory killer ({told})"
-        return f"{ending}, after the kernel's out-of-memory killer had ended a process ({told})"
+        return ending
+    machine = _rise(before.machine, _counted(root / "proc/vmstat"))
+    group = _rise(before.group, _group_kills(before.folder))
+    if machine or group or oom_by_docker:
+        evidence = "; ".join([_counts(machine, group), *_limit(before.folder), *_log(before.at_s, root), _free(root)])
+        if not killed:
+            return f"{ending}, after the kernel's out-of-memory killer had ended a process ({evidence})"
+        if group or oom_by_docker:
+            return f"{ending}, by the kernel's out-of-memory killer ({evidence})"
+        return f"{ending}, very likely by the kernel's out-of-memory killer ({evidence})"
     if killed and before.known:
         return (
             f"{ending}; the kernel's out-of-memory killer has not struck, so a user or another program sent that signal"
@@ -85,20 +90,23 @@ def is_out_of_memory(why: str) -> bool:
 
 
 def _counts(machine: int | None, group: int | None) -> str:
-    parts = [
-        f"oom_kill of {where} rose by {moved}"
-        for where, moved in (("its group", group), ("the machine", machine))
-        if moved
-    ]
+    parts = []
+    if group:
+        parts.append(f"oom_kill of its group rose by {group}")
+    if machine:
+        parts.append(f"oom_kill of the machine rose by {machine}")
     return " and ".join(parts) or "the container engine says OOMKilled"
 
 
-def _moved(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else max(0, after - before)
+def _rise(before: int | None, after: int | None) -> int | None:
+    if before is None or after is None:
+        return None
+    return max(0, after - before)
 
 
 def _counted(path: Path, name: str = "oom_kill") -> int | None:
-    for words in (line.split() for line in text_in(path).splitlines()):
+    for line in text_in(path).splitlines():
+        words = line.split()
         if len(words) == 2 and words[0] == name and words[1].isdigit():
             return int(words[1])
     return None
@@ -124,8 +132,10 @@ def _group_of(pid: int, root: Path) -> Path | None:
 def _group_kills(folder: Path | None) -> int | None:
     if folder is None:
         return None
-    two = _counted(folder / "memory.events")
-    return _counted(folder / "memory.oom_control") if two is None else two
+    version_2 = _counted(folder / "memory.events")
+    if version_2 is not None:
+        return version_2
+    return _counted(folder / "memory.oom_control")
 
 
 def _limit(folder: Path | None) -> list[str]:
@@ -134,16 +144,24 @@ def _limit(folder: Path | None) -> list[str]:
         limit = _number(folder, "memory.max", "memory.limit_in_bytes")
         # v1 writes the highest multiple of a page for no limit.
         if limit is not None and limit < 1 << 60:
+            text = f"its group's limit is {limit / MIB:,.0f} MiB"
             peak = _number(folder, "memory.peak", "memory.max_usage_in_bytes")
-            used = f", its peak use {peak / MIB:,.0f} MiB" if peak is not None else ""
-            return [f"its group's limit is {limit / MIB:,.0f} MiB{used}"]
+            if peak is not None:
+                text += f", its peak use {peak / MIB:,.0f} MiB"
+            return [text]
         folder = folder.parent
     return []
 
 
 def _number(folder: Path, *names: str) -> int | None:
-    found = next((text for name in names if (text := text_in(folder / name).strip())), "")
-    return int(found) if found.isdigit() else None
+    """The number in the first of the files that holds any text; None where that is no number."""
+    for name in names:
+        text = text_in(folder / name).strip()
+        if text.isdigit():
+            return int(text)
+        if text:
+            return None
+    return None
 
 
 def _log(since_s: float, root: Path) -> list[str]:
@@ -174,10 +192,10 @@ def _log(since_s: float, root: Path) -> list[str]:
 
 
 def _free(root: Path) -> str:
-    sizes = {
-        words[0]: int(words[1])
-        for line in text_in(root / "proc/meminfo").splitlines()
-        if len(words := line.split()) > 1
-    }
+    sizes: dict[str, int] = {}  # KiB
+    for line in text_in(root / "proc/meminfo").splitlines():
+        words = line.split()
+        if len(words) > 1:
+            sizes[words[0]] = int(words[1])
     total, free = sizes.get("MemTotal:", 0), sizes.get("MemAvailable:", 0)
     return f"the machine now has {free / 1024:,.0f} of {total / 1024:,.0f} MiB free"

@@ -21,8 +21,12 @@ def out_file(home: Path, owner: str) -> Path:
 
 def reasons_out(home: Path) -> list[str]:
     """Why the box takes no requests, an entry for each owner; empty if it does."""
-    owners = (DRAIN, RUN)
-    return [f"{owner}: {text_in(file).strip()}" for owner in owners if (file := out_file(home, owner)).is_file()]
+    reasons = []
+    for owner in (DRAIN, RUN):
+        file = out_file(home, owner)
+        if file.is_file():
+            reasons.append(f"{owner}: {text_in(file).strip()}")
+    return reasons
 
 
 def forget_run(home: Path) -> None:

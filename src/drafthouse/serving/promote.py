@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import DrafthouseError, one_problem
-from ..core.procfs import age_of
 from .containers import record
 from .first_request import REQUEST_S
 from .history import ENDED, SERVED, add_event, facts_of, put_ballast
 from .releases import KEEP, current, identity, keep_release, prune_releases, read_release
 from .restore import silent, wait_for
-from .runtimes import is_same_start, runtime_of
+from .runtimes import State, is_same_start, process_age_of, runtime_of
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -74,19 +73,14 @@ def _is_release(home: str | Path, resolved: ResolvedProfile) -> bool:
 
 
 def _outlive(home: Path, resolved: ResolvedProfile, arm: str, lives_s: float, tell: Tell) -> None:
-    """Return when an arm has run for so many seconds without being started again, and then answers.
+    """Wait until an arm has run for ``lives_s`` seconds without a new start, and then answers.
 
-    Raises DrafthouseError.
-
-    An engine that dies after a while has answered before: at its first request, or when it was measured.
+    Raises DrafthouseError. An engine that dies after a while has answered before: at its first request, or when it was
+    measured.
     """
     runtime = runtime_of(resolved["site"]["runtime"], home)
     first = runtime.state(arm)
-    # By clocks that nobody sets: an hour back would be an hour of waiting, an hour ahead no look at all.
-    age_s = age_of(first.pid) if first.pid else None
-    if age_s is None:
-        age_s = min(max(0.0, time.time() - first.started), lives_s) if first.started else 0.0
-    begun_s = time.monotonic() - age_s
+    begun_s = time.monotonic() - _age_of(first, lives_s)
     while True:
         state = runtime.state(arm)
         lived_s = time.monotonic() - begun_s
@@ -103,6 +97,20 @@ def _outlive(home: Path, resolved: ResolvedProfile, arm: str, lives_s: float, te
             return
         tell({"text": f"checking that the {arm} arm stays up, {lived_s:.0f} of {lives_s:.0f} s"})
         time.sleep(min(1.0, lives_s - lived_s))
+
+
+def _age_of(arm: State, most_s: float) -> float:
+    """Seconds since an arm's start, by its process where that is visible.
+
+    The wall clock comes second: an hour back would be an hour of waiting, an hour ahead no look at
+    all, so that its answer lies between 0 and ``most_s``.
+    """
+    age_s = process_age_of(arm)
+    if age_s is not None:
+        return age_s
+    if not arm.started:
+        return 0.0
+    return min(max(0.0, time.time() - arm.started), most_s)
 
 
 def end(home: str | Path, why: str) -> ServerFacts | None:

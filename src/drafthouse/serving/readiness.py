@@ -15,12 +15,11 @@ from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.files import object_in, replace_file
 from ..core.http import opener
 from ..core.messages import explained
-from ..core.procfs import age_of
 from ..core.step_clock import read_step_clock
 from .first_request import ask_once
 from .oom_killer import DO as OUT_OF_MEMORY_DO
 from .oom_killer import Kills, is_out_of_memory, read_kills, why_it_died
-from .runtimes import Runtime, State, is_same_start
+from .runtimes import Runtime, State, is_same_start, process_age_of
 
 if TYPE_CHECKING:
     from drafthouse.core.progress import Tell
@@ -74,32 +73,32 @@ def wait_until_ready(
     # By clocks that nobody sets; the wall clock is only told.
     begun, since_s = time.time(), time.monotonic()
     log = runtime.log_name(name)
-    start: float | None = None
+    start = begun
     first: State | None = None
     kills: Kills | None = None
     looks = 0
     while True:
         looks += 1
         state = runtime.state(name)
-        start = start or state.started
-        first = first or (state if state.started is not None else None)
-        # Its process tells how old it is; a container's may not be seen from here.
-        age_s = age_of(state.pid) if state.pid else None
-        waited_s = max(0.0, begun - (start or begun)) + time.monotonic() - since_s if age_s is None else age_s
+        if first is None and state.started is not None:
+            first, start = state, state.started
+        waited_s = process_age_of(state)
+        if waited_s is None:
+            waited_s = max(0.0, begun - start) + time.monotonic() - since_s
         if looks == 1:
-            kills = read_kills(state.pid) if state.running else None
+            if state.running:
+                kills = read_kills(state.pid)
             _refuse(stranger())
-        if not state.running or (first and state.started is not None and not is_same_start(state, first)):
+        if _has_ended(state, first):
             _refuse(stranger())
             raise DrafthouseError(_died(runtime, name, state, kills))
         if _answers(base_url + health) and _serves(base_url, model, key, log):
             _refuse(stranger())
-            seconds = waited_s
             if keep is not None:
-                _keep_ready(keep, start or begun, seconds, seen=looks > 1)
+                _keep_ready(keep, start, waited_s, seen=looks > 1)
             if request_timeout_s is not None:
                 _ask(runtime, name, base_url, model, key, request_timeout_s, kills)
-            return seconds
+            return waited_s
         if time.monotonic() > since_s + timeout_s:
             raise one_problem(
                 "engine-not-ready",
@@ -110,6 +109,15 @@ def wait_until_ready(
             )
         progress({"text": f"waiting for the {name} arm, {waited_s:.0f} s: {runtime.tail(name, 1)[:100]}"})
         time.sleep(_ASK_EVERY_S)
+
+
+def _has_ended(state: State, first: State | None) -> bool:
+    """Whether the start that was seen first is over: nothing runs, or a later start does."""
+    if not state.running:
+        return True
+    if first is None or state.started is None:
+        return False
+    return not is_same_start(state, first)
 
 
 def _refuse(problem: Problem | None) -> None:
@@ -154,20 +162,25 @@ def told_of_start(home: str | Path, name: str) -> ToldOfStart:
     kept = read_ready(ready_file(home, name))
     if "ready_s" not in kept:
         return {}
-    return {"ready_s": kept["ready_s"]} if kept.get("seen") else {"ready_s": kept["ready_s"], "ready_at_most": True}
+    if kept.get("seen"):
+        return {"ready_s": kept["ready_s"]}
+    return {"ready_s": kept["ready_s"], "ready_at_most": True}
 
 
 def _died(runtime: Runtime, name: str, state: State, kills: Kills | None) -> Problem:
     why = why_it_died(state.why, kills)
-    said = runtime.tail(name, _LAST_LINES)
-    more = f"{OUT_OF_MEMORY_DO}; then " if is_out_of_memory(why) else ""
-    if known := explained(said):
-        more += f"{known.cause}: {known.do}; then "
+    printed = runtime.tail(name, _LAST_LINES)
+    advice = ""
+    if is_out_of_memory(why):
+        advice = f"{OUT_OF_MEMORY_DO}; then "
+    known = explained(printed)
+    if known:
+        advice += f"{known.cause}: {known.do}; then "
     return Problem(
         "engine-died",
-        f"the {name} arm died ({why}); its last lines:\n{said}",
+        f"the {name} arm died ({why}); its last lines:\n{printed}",
         "an engine that keeps running and answers",
-        f"{more}read {runtime.log_name(name)}; run its serve.sh manually to see the same error",
+        f"{advice}read {runtime.log_name(name)}; run its serve.sh manually to see the same error",
     )
 
 

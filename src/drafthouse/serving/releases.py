@@ -83,12 +83,16 @@ def current(home: str | Path) -> Serving | None:
 
 def result_keys(home: str | Path) -> list[str]:
     """The keys of the results of what served on a box, what serves now first; of kept releases alone."""
-    served = [event for event in read_history(home) if event["event"] in (SERVED, ROLLED_BACK)]
-    keys: list[str] = []
-    for release in dict.fromkeys(str(event.get("release")) for event in reversed(served)):
+    releases: dict[str, None] = {}
+    for event in reversed(read_history(home)):
+        if event["event"] in (SERVED, ROLLED_BACK):
+            releases[str(event.get("release"))] = None
+    keys: dict[str, None] = {}
+    for release in releases:
         with contextlib.suppress(DrafthouseError):
-            keys.append(str(read_release(home, release).resolved.get("key") or ""))
-    return [key for key in dict.fromkeys(keys) if key]
+            keys[str(read_release(home, release).resolved.get("key") or "")] = None
+    keys.pop("", None)
+    return list(keys)
 
 
 # --- releases -----------------------------------------------------------------------------------
@@ -142,9 +146,9 @@ def read_release(home: str | Path, release: str) -> Release:
     """A release. Raises DrafthouseError, which names the file that is missing or wrong."""
     folder = _folder_of(home, release)
     resolved: ResolvedProfile = _read(folder / "resolved.json", _RESOLVED)
-    running: dict[str, Running] = {
-        path.stem.partition("-")[2]: _read(path, _RUNNING) for path in sorted(folder.glob("running-*.json"))
-    }
+    running: dict[str, Running] = {}
+    for path in sorted(folder.glob("running-*.json")):
+        running[path.stem.removeprefix("running-")] = _read(path, _RUNNING)
     return Release(release, resolved, running)
 
 
@@ -157,12 +161,11 @@ def _read(path: Path, shape: Map) -> Any:
     do = "serve another one: make rollback TO=ID (make history shows them), or a profile again: make NAME"
     needed = "a release file, unchanged since it served"
     data = read_json(path, needed, do)
-    missing = [
-        name for name, field in shape.fields.items() if field.required and isinstance(data, dict) and name not in data
-    ]
-    if not isinstance(data, dict) or missing:
-        found = f"no {', '.join(missing)}" if missing else f"a {type(data).__name__}"
-        raise one_problem("file-malformed", found, needed, do, str(path))
+    if not isinstance(data, dict):
+        raise one_problem("file-malformed", f"a {type(data).__name__}", needed, do, str(path))
+    missing = [name for name, field in shape.fields.items() if field.required and name not in data]
+    if missing:
+        raise one_problem("file-malformed", f"no {', '.join(missing)}", needed, do, str(path))
     findings = Findings(str(path))
     if not check(data, shape, findings):
         raise DrafthouseError([replace(problem, do=do) for problem in findings.problems])
@@ -194,18 +197,20 @@ def keep_release(home: str | Path, resolved: ResolvedProfile, arm: str, running:
 def _next_id(home: str | Path) -> str:
     """An id that no release had, also none that is gone."""
     seen = [str(event.get("release") or "") for event in read_history(home)] + release_ids(home)
-    return f"{max((int(text) for text in seen if text.isdigit()), default=0) + 1:0{_DIGITS}d}"
+    highest = max(map(int, filter(str.isdigit, seen)), default=0)
+    return f"{highest + 1:0{_DIGITS}d}"
 
 
 def _write_release(folder: Path, data: ResolvedProfile, arm: str, running: Running) -> None:
     new = folder.with_name(f"{_UNFINISHED}{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    replace_file(new / "resolved.json", _json({name: value for name, value in data.items() if name not in _LEFT_OUT}))
+    kept = {name: value for name, value in data.items() if name not in _LEFT_OUT}
+    replace_file(new / "resolved.json", _json(kept))
     replace_file(new / f"running-{arm}.json", _json(running))
     # For people: to read, and to run by hand.
-    for name, one in data["arms"].items():
-        for file in one["files"]:
+    for name, rendered in data["arms"].items():
+        for file in rendered["files"]:
             replace_file(new / name / file["path"], str(file["content"]).encode(), int(file["mode"], 8))
     new.rename(folder)
     sync(folder.parent)
@@ -217,8 +222,11 @@ def prune_releases(home: str | Path, keep: int = KEEP) -> list[str]:
     What serves now is the last of them. Weights, images and environments are not touched here.
     """
     with locked(home):
-        served = [event.get("release") for event in reversed(read_history(home)) if event["event"] != REFUSED]
-        ranked = [*dict.fromkeys(str(release) for release in served if release)]
+        ranked: list[str] = []
+        for event in reversed(read_history(home)):
+            release = str(event.get("release") or "")
+            if release and event["event"] != REFUSED and release not in ranked:
+                ranked.append(release)
         # One that no event names was made by a run that was killed before it served.
         there = release_ids(home)
         gone = [release for release in there if release not in ranked[: max(1, keep)]]
@@ -243,22 +251,28 @@ def earlier(home: str | Path) -> str | None:
             continue
         if release in before and event["event"] == ROLLED_BACK:
             del before[before.index(release) :]
-        before = [*(one for one in before if one != release), release]
+        if release in before:
+            before.remove(release)
+        before.append(release)
     there = release_ids(home)
-    return next((release for release in reversed(before[:-1]) if release in there), None)
+    for release in reversed(before[:-1]):
+        if release in there:
+            return release
+    return None
 
 
 def weights_kept(home: str | Path) -> set[str]:
     """The paths of the weights that kept releases need: they must not be pruned.
 
-    A release whose file cannot be read keeps nothing: `damage` names it.
+    A release whose file cannot be read keeps nothing: `damaged_releases` names it.
     """
     paths: set[str] = set()
     for release in release_ids(home):
         with contextlib.suppress(DrafthouseError):
-            resolved = read_release(home, release).resolved
-            paths |= {str(item["path"]) for item in resolved.get("weights") or []}
-            paths |= {str(item["from_path"]) for item in resolved.get("weights") or [] if "from_path" in item}
+            for item in read_release(home, release).resolved.get("weights") or []:
+                paths.add(str(item["path"]))
+                if "from_path" in item:
+                    paths.add(str(item["from_path"]))
     return paths
 
 

@@ -50,12 +50,17 @@ def drift(home: str | Path) -> str:
     try:
         release = read_release(home, str(now["release"]))
         kept = release.running.get(arm)
-        if release.resolved["site"]["runtime"] == "docker":
+        in_container = release.resolved["site"]["runtime"] == "docker"
+        if in_container:
             beside = Supervisor(home / "supervisor").running()
-            why = f"{', '.join(beside)} also runs" if beside else container_drifted(arm, kept)
         else:
             beside = sorted(name for name, runs in ours(home=home).items() if runs)
-            why = f"{', '.join(beside)} also runs" if beside else _process_drifted(home, arm, kept)
+        if beside:
+            why = f"{', '.join(beside)} also runs"
+        elif in_container:
+            why = container_drifted(arm, kept)
+        else:
+            why = _process_drifted(home, arm, kept)
     except DrafthouseError as error:
         return error.problems[0].found
     return why or _files_differ(home, release, arm)
@@ -143,16 +148,19 @@ def _check(release: Release, arm: str) -> None:
 def _entries(home: Path, release: Release, *arms: str) -> list[dict[str, str]]:
     """The rendered files of arms at their places, as `lay_out` takes them."""
     folder = f"{home}/serve/{release.resolved['profile']}"
-    return [
-        {"path": f"{folder}/{arm}/{file['path']}", "mode": file["mode"], "content": file["content"]}
-        for arm in arms
-        for file in release.resolved["arms"][arm]["files"]
-    ]
+    entries = []
+    for arm in arms:
+        for file in release.resolved["arms"][arm]["files"]:
+            path = f"{folder}/{arm}/{file['path']}"
+            entries.append({"path": path, "mode": file["mode"], "content": file["content"]})
+    return entries
 
 
 def _container_of(release: Release, arm: str) -> Running:
     kept = release.running.get(arm)
-    return kept if kept else of_image(_one_of(release)["Image"], release.resolved, arm)
+    if kept:
+        return kept
+    return of_image(_one_of(release)["Image"], release.resolved, arm)
 
 
 def _configuration_of(home: Path, release: Release, arm: str) -> str:
@@ -291,7 +299,9 @@ def shown(facts: ServerFacts) -> str:
 def _target(home: str | Path, to: str) -> str:
     known = release_ids(home)
     if to:
-        number = to.zfill(len(known[0])) if known and to.isdigit() else to
+        number = to
+        if known and to.isdigit():
+            number = to.zfill(len(known[0]))
         if number in known:
             return number
         found, needed = f"no release '{to}'", f"one of: {', '.join(known) or '(none is kept)'}"
@@ -300,17 +310,20 @@ def _target(home: str | Path, to: str) -> str:
         )
     before = earlier(home)
     if before is None:
-        found = "no earlier release" if known else "no release: nothing has served here yet"
-        do = "name another profile: make NAME" if known else "serve one first: make NAME"
+        found, do = "no release: nothing has served here yet", "serve one first: make NAME"
+        if known:
+            found, do = "no earlier release", "name another profile: make NAME"
         raise one_problem("no-earlier-release", found, "a release that served before this one", do, "rollback")
     return before
 
 
 def _arm_of(home: str | Path, release: Release) -> str:
     """The arm that a release served last."""
-    arms = [str(event.get("arm")) for event in read_history(home) if event.get("release") == release.id]
-    served = [arm for arm in reversed(arms) if arm in release.resolved["arms"]]
-    return served[0] if served else next(iter(release.running))
+    for event in reversed(read_history(home)):
+        arm = str(event.get("arm"))
+        if event.get("release") == release.id and arm in release.resolved["arms"]:
+            return arm
+    return next(iter(release.running))
 
 
 def at_start(home: str | Path) -> int:

@@ -61,8 +61,10 @@ class _Quiet:
         # Whoever ends a run on purpose says so by the oldest of times (interrupt.py).
         if not seen:
             self.for_s = time.time()
+        elif seen == self._seen:
+            self.for_s += passed_s
         else:
-            self.for_s = self.for_s + passed_s if seen == self._seen else 0.0
+            self.for_s = 0.0
         self._seen = seen
         return self.for_s
 
@@ -93,8 +95,10 @@ def guard(home: str | Path, silent_s: float = SILENT_S) -> int:
 
 
 def _put_back(home: Path, why: str) -> int:
+    back = None
     try:
-        back = put_back_current(home, why=why) if drift(home) else None
+        if drift(home):
+            back = put_back_current(home, why=why)
     except DrafthouseError as error:
         print(error, file=sys.stderr)
         return 1
@@ -104,7 +108,7 @@ def _put_back(home: Path, why: str) -> int:
 
 
 def _changed(path: Path) -> float:
-    """Return when a file was last written, in unix seconds; 0 where there is none."""
+    """Unix seconds at which a file was last written; 0 without a file."""
     try:
         return path.stat().st_mtime
     except OSError:

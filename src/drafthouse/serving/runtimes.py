@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from ..core.docker_api import DockerApi, EngineError
 from ..core.errors import one_problem
+from ..core.procfs import age_of
 from ..profiles.container import PREFIX
 from .supervisor import Supervisor
 
@@ -42,7 +43,16 @@ def is_same_start(one: State, other: State) -> bool:
 
     By its process where that is known: supervisord moves the time of a start when the wall clock is set back.
     """
-    return one.pid == other.pid if one.pid and other.pid else one.started == other.started
+    if one.pid and other.pid:
+        return one.pid == other.pid
+    return one.started == other.started
+
+
+def process_age_of(arm: State) -> float | None:
+    """Seconds since an arm's process started; None for a process that is not visible from here (a container's)."""
+    if not arm.pid:
+        return None
+    return age_of(arm.pid)
 
 
 class Runtime(Protocol):
@@ -58,7 +68,7 @@ class Runtime(Protocol):
         """Where a person reads what the arm printed."""
 
     def mark(self, arm: str) -> str:
-        """Return this moment as a place in what the arm prints."""
+        """The place in what the arm prints that it has reached at this moment."""
 
     def printed(self, arm: str, since: str = "") -> str:
         """What the arm printed, all that is kept or what came after a mark."""
@@ -82,12 +92,14 @@ class ProcessRuntime:
     def state(self, arm: str) -> State:
         """Supervisord's own state of the program."""
         info: ProgramInfo = self._supervisor.programs().get(arm, {})
-        running = info.get("statename") in ("RUNNING", "STARTING", "STOPPING")
-        error = str(info.get("spawnerr") or "")
+        started, pid = info.get("start") or None, info.get("pid") or None
+        if info.get("statename") in ("RUNNING", "STARTING", "STOPPING"):
+            return State(True, started, "", pid)
+        why = error = str(info.get("spawnerr") or "")
         # What supervisord could not start has no end in its log but that of an earlier run.
-        never_ran = error and not error.startswith("Exited too quickly")
-        why = "" if running else (error if never_ran else self.ending(arm) or error or "it ended")
-        return State(running, info.get("start") or None, why, info.get("pid") or None)
+        if not error or error.startswith("Exited too quickly"):
+            why = self.ending(arm) or error or "it ended"
+        return State(False, started, why, pid)
 
     def ending(self, arm: str) -> str:
         """What supervisord's log says of the program's last end."""
@@ -100,14 +112,19 @@ class ProcessRuntime:
     def mark(self, arm: str) -> str:
         """The log's size in bytes."""
         log = self._logs / f"{arm}.log"
-        return str(log.stat().st_size if log.exists() else 0)
+        if not log.exists():
+            return "0"
+        return str(log.stat().st_size)
 
     def printed(self, arm: str, since: str = "") -> str:
         """The log behind ``since``; from its beginning where it was rotated since."""
         try:
             with (self._logs / f"{arm}.log").open("rb") as stream:
                 size = stream.seek(0, 2)
-                stream.seek(int(since) if since and int(since) <= size else 0)
+                start = int(since or 0)
+                if start > size:
+                    start = 0
+                stream.seek(start)
                 return stream.read().decode("utf-8", "replace")
         except OSError:
             return ""
@@ -152,8 +169,7 @@ class ContainerRuntime:
         if not found:
             return State(False, None, "no such container")
         info: _ContainerState = found["State"]
-        oom = " (OOMKilled)" if info.get("OOMKilled") else ""
-        why = info.get("Error") or f"exit status {info.get('ExitCode')}{oom}"
+        why = info.get("Error") or _exit_status(info.get("ExitCode"), bool(info.get("OOMKilled")))
         # Docker starts an engine that died again and again: `Restarting` is no sign of life.
         running = info.get("Status") == "running"
         return State(running, _epoch(str(info.get("StartedAt", ""))), str(why), info.get("Pid") or None)
@@ -166,11 +182,15 @@ class ContainerRuntime:
         now, found = time.time(), self._asked("GET", f"/containers/{PREFIX}{arm}/json")
         # By its id: an earlier container of this name has died too.
         filters = json.dumps({"container": [found["Id"] if found else ""], "event": ["die", "oom"]})
-        told = self._asked("GET", "/events", since=f"{now - _EVENTS_S:.0f}", until=f"{now:.6f}", filters=filters) or []
-        events = told if isinstance(told, list) else [told]
-        codes = [str(one["Actor"]["Attributes"].get("exitCode")) for one in events if one.get("Action") == "die"]
-        oom = " (OOMKilled)" if any(one.get("Action") == "oom" for one in events) else ""
-        return f"exit status {codes[-1]}{oom}" if codes else ""
+        since, until = f"{now - _EVENTS_S:.0f}", f"{now:.6f}"
+        events = self._asked("GET", "/events", since=since, until=until, filters=filters) or []
+        if not isinstance(events, list):
+            events = [events]
+        deaths = [event for event in events if event.get("Action") == "die"]
+        if not deaths:
+            return ""
+        oom = any(event.get("Action") == "oom" for event in events)
+        return _exit_status(deaths[-1]["Actor"]["Attributes"].get("exitCode"), oom)
 
     def log_name(self, arm: str) -> str:
         """The command that shows the log."""
@@ -182,7 +202,9 @@ class ContainerRuntime:
 
     def printed(self, arm: str, since: str = "") -> str:
         """The container's log behind ``since``."""
-        return self._log(arm, **({"since": since} if since else {}))
+        if not since:
+            return self._log(arm)
+        return self._log(arm, since=since)
 
     def tail(self, arm: str, lines: int) -> str:
         """The end of the container's log."""
@@ -229,10 +251,15 @@ def runtime_of(runtime: str, home: str | Path) -> Runtime:
     return ProcessRuntime(Supervisor(Path(home, "supervisor")), Path(home, "logs"))
 
 
+def _exit_status(code: object, out_of_memory: bool) -> str:
+    """A container's end as the rest of this program reads it: ``exit status 137 (OOMKilled)``."""
+    return f"exit status {code} (OOMKilled)" if out_of_memory else f"exit status {code}"
+
+
 def _epoch(text: str) -> float | None:
     """Docker's time (nanoseconds, always UTC) in epoch seconds; None for 'never' (year 1)."""
     found = re.match(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?", text)
     if not found or text.startswith("0001"):
         return None
-    whole = datetime.fromisoformat(found.group(1)).replace(tzinfo=timezone.utc).timestamp()
-    return whole + float(found.group(2) or 0)
+    seconds = datetime.fromisoformat(found.group(1)).replace(tzinfo=timezone.utc).timestamp()
+    return seconds + float(found.group(2) or 0)

@@ -131,12 +131,14 @@ def _variables(program: Program) -> str:
     supervisord knows no way to write a double quote, takes quotes off both ends, ends a value with its line, and takes
     what follows a space and # or ; for a comment: what has such a value, or a name that is none, is left out.
     """
-    known = {
-        name: value for name, value in sorted(program.environment.items()) if name.isascii() and name.isidentifier()
-    }
-    text = "".join(f',{name}="{_expanded(value)}"' for name, value in known.items() if _can_be_written(value))
+    text = ""
+    for name, value in sorted(program.environment.items()):
+        if name.isascii() and name.isidentifier() and _can_be_written(value):
+            text += f',{name}="{_expanded(value)}"'
     folders = [folder for folder in (program.folder, *program.path) if folder and _can_be_written(folder)]
-    return text + (f',PATH="{_expanded(":".join(folders))}:%(ENV_PATH)s"' if folders else "")
+    if folders:
+        text += f',PATH="{_expanded(":".join(folders))}:%(ENV_PATH)s"'
+    return text
 
 
 def _can_be_written(value: str) -> bool:
@@ -150,7 +152,9 @@ def _command(words: Sequence[str]) -> str:
 
 
 def _quoted(word: str) -> str:
-    return f'"{word}"' if " " in word and not set("\"\\'") & set(word) else shlex.quote(word)
+    if " " in word and not set("\"\\'") & set(word):
+        return f'"{word}"'
+    return shlex.quote(word)
 
 
 def _expanded(value: str) -> str:
@@ -203,7 +207,9 @@ class Supervisor:
 
     def written(self) -> str:
         """The configuration as it stands, '' where there is none."""
-        return self.file.read_text("utf-8") if self.file.is_file() else ""
+        if not self.file.is_file():
+            return ""
+        return self.file.read_text("utf-8")
 
     def rpc(self) -> Any:
         """The supervisor's interface; calls raise OSError where it does not run."""
@@ -231,7 +237,13 @@ class Supervisor:
         except OSError:
             return ""
         found = re.findall(rf"exited: {re.escape(name)} \(([^;)]*)", log)
-        return _in_words(found[-1].strip()) if found else ""
+        if not found:
+            return ""
+        return _in_words(found[-1].strip())
+
+    def _pids(self) -> dict[str, int]:
+        """The process of each program that has one."""
+        return {name: info["pid"] for name, info in self.programs().items() if info["pid"]}
 
     def running(self) -> list[str]:
         """The names of the programs that run or are being started."""
@@ -273,7 +285,7 @@ class Supervisor:
 
     def converge(self, wanted: str, names: Sequence[str], fresh: bool) -> tuple[list[str], list[str]]:
         """Make exactly ``names`` run under the configuration ``wanted``; return (started, stopped)."""
-        before = {name: info["pid"] for name, info in self.programs().items() if info["pid"]}
+        before = self._pids()
         self.home.mkdir(parents=True, exist_ok=True)
         if self.written() != wanted:
             replace_file(_listener(self.home), _LISTENER)
@@ -290,7 +302,7 @@ class Supervisor:
                 ) from error
         else:
             self._launch()
-        after = {name: info["pid"] for name, info in self.programs().items() if info["pid"]}
+        after = self._pids()
         started = [name for name in names if after.get(name) != before.get(name)]
         return started, [name for name in before if name not in names]
 
@@ -301,12 +313,12 @@ class Supervisor:
         """
         if not self._alive():
             return self._end_one_that_starts()
-        running = {name: info["pid"] for name, info in self.programs().items() if info["pid"]}
+        leaders = self._pids()
         before = self.running()
         pid = int(self.rpc().getPID())
         self.rpc().shutdown()
         if grace_s is not None and not _happens(lambda: is_gone(pid), grace_s):
-            for leader in running.values():
+            for leader in leaders.values():
                 with contextlib.suppress(ProcessLookupError):  # supervisord makes each the leader of its group
                     os.killpg(leader, signal.SIGKILL)
         _wait(lambda: is_gone(pid), _STOP_S, "supervisord to end", self.home)
@@ -330,7 +342,7 @@ class Supervisor:
     def _environment(self) -> dict[str, str]:
         """What the programs start from: caches of engines lie below the home, and go with it."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE")}
-        own = {f"XDG_{kind.upper()}_HOME": str(self.home / kind) for kind in ("cache", "config")}
+        own = {"XDG_CACHE_HOME": str(self.home / "cache"), "XDG_CONFIG_HOME": str(self.home / "config")}
         return {**own, **kept}
 
     def _launch(self) -> None:
@@ -372,11 +384,16 @@ def _in_words(ending: str) -> str:
     """Supervisord's "terminated by SIGKILL", or a shell's 128 and the signal, as a person says it."""
     name = ending.removeprefix("terminated by ")
     status = ending.removeprefix("exit status ")
-    number = int(status) - 128 if status.isdigit() else 0
-    with contextlib.suppress(KeyError, ValueError):
-        sent = signal.Signals[name] if name != ending else signal.Signals(number)
-        return f"killed by signal {sent.value} ({sent.name})"
-    return ending
+    try:
+        if name != ending:
+            sent = signal.Signals[name]
+        elif status.isdigit():
+            sent = signal.Signals(int(status) - 128)
+        else:
+            return ending
+    except (KeyError, ValueError):
+        return ending
+    return f"killed by signal {sent.value} ({sent.name})"
 
 
 def _happens(true: Callable[[], bool], seconds: float) -> bool:

@@ -112,7 +112,8 @@ class _Fetch:
             before = self.have
             try:
                 self.wait(self.limits.shared.brake.left())
-                for piece in self.by_xet() if by_xet else self.by_http():
+                pieces = self.by_xet() if by_xet else self.by_http()
+                for piece in pieces:
                     self.keep(piece)
                 error = _TryAgainError("the answer ended too early")
             except _TryAgainError as caught:
@@ -122,10 +123,11 @@ class _Fetch:
             if error.over:
                 self.restart()
                 overs += 1
-            made_way = min(_MADE_WAY, max(1, self.file.size // 20))
-            failed = 1 if self.have - before >= made_way else failed + 1
+            if self.have - before >= min(_MADE_WAY, max(1, self.file.size // 20)):
+                failed = 0
+            failed += 1
             self.careful = failed > 1
-            self.reasons.append(f"{error}{' by Xet' if by_xet else ''}")
+            self.reasons.append(f"{error} by Xet" if by_xet else str(error))
             if overs > 1:  # all of it came, and was too little once more
                 self.give_up(failed, error)
             if by_xet and failed >= _XET_TRIES:
@@ -149,12 +151,13 @@ class _Fetch:
             self.wait(pause)
 
     def give_up(self, failed: int, error: _TryAgainError) -> None:
-        wait = error.wait_s or 0.0
-        long = f", retry after {wait:.0f} s" if wait > self.limits.patience.longest_wait_s else ""
-        said = "; before that: ".join(dict.fromkeys(reversed(self.reasons[-4:])))
+        causes = "; before that: ".join(dict.fromkeys(reversed(self.reasons[-4:])))
+        wait_s = error.wait_s or 0.0
+        if wait_s > self.limits.patience.longest_wait_s:
+            causes += f", retry after {wait_s:.0f} s"
         raise one_problem(
             "download-broke-off",
-            f"{self.file.path}: {said}{long}; {_tries(failed)} received nothing"
+            f"{self.file.path}: {causes}; {_tries(failed)} received nothing"
             f" ({self.have:,} of {self.file.size:,} bytes received)",
             "a working connection",
             "check the network (HF_ENDPOINT names a mirror), then run again: it resumes where it stopped",
@@ -199,10 +202,10 @@ class _Fetch:
         except XetUnusableError as error:
             raise _TryAgainError(str(error)) from error
 
-    def by_http(self) -> Iterator[bytes | memoryview]:
+    def request(self) -> urllib.request.Request:
+        """The request for the bytes behind those that are there; the token stays with the hub."""
         from huggingface_hub.utils import build_hf_headers  # noqa: PLC0415 (only in the box's environment)
 
-        # The way to the bytes is asked for with each try: the address of the CDN expires.
         request = urllib.request.Request(self.file.url)  # noqa: S310 (the endpoint is the operator's)
         headers = build_hf_headers(token=self.limits.token or False, library_name="drafthouse")
         headers["accept-encoding"] = "identity"  # offsets are those of the file
@@ -211,11 +214,17 @@ class _Fetch:
         for name, value in headers.items():
             add = request.add_unredirected_header if name.lower() == "authorization" else request.add_header
             add(name, value)
+        return request
+
+    def by_http(self) -> Iterator[bytes | memoryview]:
+        # The way to the bytes is asked for with each try: the address of the CDN expires.
+        request = self.request()
         buffer = memoryview(bytearray(_PIECE))
-        deadline = self.limits.deadline
-        # Only a read that returns with what has come can be cut off in time.
-        careful = self.careful or deadline is not None
-        stall_s = self.limits.stall_s if deadline is None else max(0.1, min(self.limits.stall_s, deadline.left()))
+        deadline, stall_s, careful = self.limits.deadline, self.limits.stall_s, self.careful
+        if deadline is not None:
+            stall_s = max(0.1, min(stall_s, deadline.left()))
+            # Only a read that returns with what has come can be cut off in time.
+            careful = True
         try:
             # Its headers too may drip: the time-out of a socket is that of one read.
             with within(2 * stall_s, lambda: opener().open(request, timeout=stall_s)) as answer:
@@ -255,13 +264,15 @@ class _Fetch:
 
     def refused(self, status: int, headers: Mapping[str, str], redirected: bool) -> NoReturn:
         """Raise what a status of 400 and more means."""
-        wait = asked_to_wait(headers) if status in PASSING else None
         if status == 416:  # the part has more than the server's file: not what it serves today
             raise _TryAgainError(f"HTTP 416: the server's file ends before byte {self.have}", over=True)
+        if status in PASSING:
+            raise _TryAgainError(f"HTTP {status}", asked_to_wait(headers))
         # An address of the CDN that has expired, or that it does not know yet, is no refusal of the hub.
-        if status not in PASSING and not redirected and (problem := self.refusal()):
+        problem = None if redirected else self.refusal()
+        if problem:
             raise DrafthouseError(problem)
-        raise _TryAgainError(f"HTTP {status}", wait)
+        raise _TryAgainError(f"HTTP {status}")
 
     def refusal(self) -> Problem | None:
         """Ask once more through the library, which knows what the hub's refusals mean."""

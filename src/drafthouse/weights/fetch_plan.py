@@ -60,8 +60,10 @@ class Wish:
     def identity(self, commit: str) -> str:
         """What the weights are, in one word."""
         details: dict[str, Any] = {"repo": self.repo, "revision": commit}
-        details |= {"allow": list(self.allow)} if self.allow else {}
-        details |= {"ignore": list(self.ignore)} if self.ignore else {}
+        if self.allow:
+            details["allow"] = list(self.allow)
+        if self.ignore:
+            details["ignore"] = list(self.ignore)
         return hashlib.sha256(json.dumps(["hub", details], sort_keys=True).encode()).hexdigest()
 
     def layout(self, commit: str) -> Layout:
@@ -96,29 +98,41 @@ class Plan:
 
         Nor is what becomes a second name of a file of the client's cache.
         """
-        missing = self.missing()
-        new = [file for file in missing if stamp(self.layout.part(file.key)) is None]
-        size = sum(self._left(file) for file in missing) - sum(file.size for file in new if self._links(file))
-        return Need(self.layout.parts, size, len(new), self.wish.repo)
+        size = files = 0
+        for file in self.missing():
+            if stamp(self.layout.part(file.key)) is None:
+                files += 1
+                if self._links(file):
+                    continue
+            size += self._left(file)
+        return Need(self.layout.parts, size, files, self.wish.repo)
 
     def _left(self, file: RemoteFile) -> int:
         """The bytes that its part does not have."""
         part = stamp(self.layout.part(file.key))
-        return max(0, file.size - part[0]) if part else file.size
+        if part is None:
+            return file.size
+        return max(0, file.size - part[0])
 
     def _links(self, file: RemoteFile) -> bool:
-        cache, way = self.wish.client_cache, self.cached(file)
-        return cache is not None and way is not None and cache.links(way, self.layout.parts)
+        cache, place = self.wish.client_cache, self.cached(file)
+        return cache is not None and place is not None and cache.links(place, self.layout.parts)
 
     def missing(self) -> list[RemoteFile]:
         """The files that are not there with their size."""
-        stamps = {file.path: stamp(self.layout.final(file.path, file.key)) for file in self.to_do}
-        return [file for file in self.to_do if (found := stamps[file.path]) is None or found[0] != file.size]
+        missing = []
+        for file in self.to_do:
+            there = stamp(self.layout.final(file.path, file.key))
+            if there is None or there[0] != file.size:
+                missing.append(file)
+        return missing
 
     def cached(self, file: RemoteFile) -> str | None:
         """Where a file lies in the client's cache."""
         cache = self.wish.client_cache
-        return cache.find(self.wish.repo, self.snapshot.commit, file) if cache else None
+        if cache is None:
+            return None
+        return cache.find(self.wish.repo, self.snapshot.commit, file)
 
     def to_fetch(self) -> int:
         """The bytes that the client's cache does not have, should its files be right."""
@@ -131,13 +145,12 @@ class Plan:
             return [f"{wish.repo} is not pinned in the catalogue; to pin what this run used: revision: {commit}"]
         if is_commit(wish.revision):
             return []
-        said = [f"{wish.repo} at {wish.revision} is commit {commit}"]
-        if self.moved:
-            said = [
-                f"{wish.repo}: {wish.revision} has moved to {self.moved}; this run keeps {commit}, pinned at first use"
-                " (to take the new one: -e repin=true)"
-            ]
-        return said
+        if not self.moved:
+            return [f"{wish.repo} at {wish.revision} is commit {commit}"]
+        return [
+            f"{wish.repo}: {wish.revision} has moved to {self.moved}; this run keeps {commit}, pinned at first use"
+            " (to take the new one: -e repin=true)"
+        ]
 
 
 def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
@@ -158,18 +171,24 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
     layout.check(names)
     refuse_pickles(names, wish.allow_pickle, wish.item or wish.repo)
     to_do = [file for file in snapshot.files if wish.verify or not _stands(file, layout, note)]
-    whole = note.complete and note.identity == wish.identity(snapshot.commit) and set(note.files) == set(names)
-    plan = Plan(wish, snapshot, layout, note, to_do, whole and not to_do, _moved(wish, known, patience))
-    gone = [file for file in plan.missing() if not plan.cached(file)] if wish.offline and not wish.bring else []
+    is_noted = note.complete and note.identity == wish.identity(snapshot.commit) and set(note.files) == set(names)
+    plan = Plan(wish, snapshot, layout, note, to_do, is_noted and not to_do, _moved(wish, known, patience))
+    if wish.offline and not wish.bring:
+        _refuse_fetching(plan)
+    return plan
+
+
+def _refuse_fetching(plan: Plan) -> None:
+    """Raise DrafthouseError where a file is neither in place nor in the cache of the hub's client."""
+    gone = [file.path for file in plan.missing() if not plan.cached(file)]
     if gone:
         raise one_problem(
             "weights-not-offline",
-            f"offline, and {wish.repo} is missing {', '.join(file.path for file in gone[:_NAMES_MOST])}",
+            f"offline, and {plan.wish.repo} is missing {', '.join(gone[:_NAMES_MOST])}",
             "all files of the revision",
             "run once with access to the Hugging Face hub, or copy them from another machine",
-            str(layout.folder),
+            str(plan.layout.folder),
         )
-    return plan
 
 
 def _known_commit(wish: Wish) -> str:
@@ -185,8 +204,9 @@ def _known_commit(wish: Wish) -> str:
         return wish.pinned
     note = read_note(wish.path)
     recorded = note.commit or ""
-    same = note.repo == wish.repo and note.asked == wish.revision
-    return recorded if same and is_commit(recorded) else ""
+    if note.repo != wish.repo or note.asked != wish.revision or not is_commit(recorded):
+        return ""
+    return recorded
 
 
 def _moved(wish: Wish, known: str, patience: Patience | None) -> str:
@@ -200,7 +220,9 @@ def _moved(wish: Wish, known: str, patience: Patience | None) -> str:
         now = commit_now(wish.repo, wish.revision, wish.token, wish.endpoint, replace(patience or Patience(), tries=1))
     except DrafthouseError:
         return ""
-    return now if now != known else ""
+    if now == known:
+        return ""
+    return now
 
 
 def _snapshot(wish: Wish, commit: str, patience: Patience | None) -> Snapshot:
@@ -209,7 +231,8 @@ def _snapshot(wish: Wish, commit: str, patience: Patience | None) -> Snapshot:
         note = read_note(wish.layout(commit).place)
         if note.complete and note.files and note.identity == wish.identity(commit):
             return Snapshot(wish.repo, wish.revision, commit, tuple(_from_note(wish, note, commit)))
-    if wish.listing and (listed := wish.listing(wish.identity)) and commit in ("", listed.commit):
+    listed = wish.listing(wish.identity) if wish.listing else None
+    if listed and commit in ("", listed.commit):
         files = tuple(_with_url(wish, file, listed.commit) for file in listed.files)
         return Snapshot(wish.repo, wish.revision, listed.commit, files)
     if wish.offline:

@@ -130,16 +130,16 @@ def _header_json(stream: Reading, size: int) -> tuple[dict[str, Any], int]:
 def _tensor(entry: object, start: int) -> Tensor | None:
     if not isinstance(entry, dict):
         return None
-    dtype, shape, offsets = entry.get("dtype"), _whole(entry.get("shape")), _whole(entry.get("data_offsets"))
+    dtype, shape, offsets = entry.get("dtype"), _numbers(entry.get("shape")), _numbers(entry.get("data_offsets"))
     if not isinstance(dtype, str) or shape is None or offsets is None or len(offsets) != 2:
         return None
     begin, end = offsets
-    if len(shape) > TENSOR_DIMENSIONS or any(length > TENSOR_LENGTH for length in (*shape, end)):
+    if begin > end or len(shape) > TENSOR_DIMENSIONS or any(length > TENSOR_LENGTH for length in (*shape, end)):
         return None
-    return Tensor(dtype, shape, start + begin, start + end) if begin <= end else None
+    return Tensor(dtype, shape, start + begin, start + end)
 
 
-def _whole(value: object) -> tuple[int, ...] | None:
+def _numbers(value: object) -> tuple[int, ...] | None:
     """A list of whole numbers as a tuple, None for anything else."""
     if isinstance(value, list) and all(type(number) is int and number >= 0 for number in value):
         return tuple(value)

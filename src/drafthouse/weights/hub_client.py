@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
@@ -57,8 +57,8 @@ class RemoteFile:
     @property
     def source(self) -> tuple[str, str, str]:
         """The endpoint, the repository and the commit that the address names."""
-        way, _, rest = self.url.partition("/resolve/")
-        parts = urlsplit(way)
+        before, _, rest = self.url.partition("/resolve/")
+        parts = urlsplit(before)
         names = parts.path.strip("/").split("/")
         root = urlunsplit((parts.scheme, parts.netloc, "/".join(["", *names[:-2]]), "", ""))
         return root.rstrip("/"), "/".join(names[-2:]), rest.split("/")[0]
@@ -106,9 +106,10 @@ def about(
 
     root = (endpoint or constants.ENDPOINT).rstrip("/")
     info = _Asking(root, repo, UNRESOLVED, token, patience, deadline).json(f"/api/models/{repo}")
-    card = info.get("cardData")
-    said = card.get("license") if isinstance(card, dict) else None
-    return About(str(said) if isinstance(said, str) else "unknown", bool(info.get("gated")))
+    card, licence = info.get("cardData"), "unknown"
+    if isinstance(card, dict) and isinstance(card.get("license"), str):
+        licence = card["license"]
+    return About(licence, bool(info.get("gated")))
 
 
 def look_up(
@@ -138,8 +139,8 @@ def look_up(
     asking.json(f"/api/models/{repo}/auth-check")
     entries = asking.pages(f"/api/models/{repo}/tree/{commit}?recursive=true&expand=false")
     listed = [_file(entry, repo, commit, root) for entry in entries if entry.get("type") == "file"]
-    _check_names([file.path for file in listed], f"{repo} at {commit}")
     names = [file.path for file in listed]
+    _check_names(names, f"{repo} at {commit}")
     # huggingface_hub takes None for no pattern at all, and an empty list for none that matches.
     kept = set(filter_repo_objects(names, allow_patterns=allow or None, ignore_patterns=ignore or None))
     if not kept:
@@ -150,12 +151,12 @@ def look_up(
             "correct source.hub.allow and source.hub.ignore",
             repo,
         )
-    files = [
-        replace(file, url=hf_hub_url(repo, file.path, revision=commit, endpoint=root))
-        for file in listed
-        if file.path in kept
-    ]
-    return Snapshot(repo, revision, commit, tuple(sorted(files, key=lambda file: file.path)), from_hub=True)
+    files = []
+    for file in sorted(listed, key=lambda file: file.path):
+        if file.path in kept:
+            url = hf_hub_url(repo, file.path, revision=commit, endpoint=root)
+            files.append(replace(file, url=url))
+    return Snapshot(repo, revision, commit, tuple(files), from_hub=True)
 
 
 # --- a listing is other people's text ---------------------------------------------------------------------
@@ -169,14 +170,9 @@ def _file(entry: Mapping[str, Any], repo: str, commit: str, root: str) -> Remote
     path, size = entry.get("path"), lfs.get("size", entry.get("size"))
     sha256, git_sha1 = lfs.get("oid"), entry.get("oid")
     xet = entry.get("xetHash")
-    right = (
-        isinstance(path, str)
-        and type(size) is int
-        and size >= 0
-        and (_SHA256.fullmatch(str(sha256)) if lfs else is_commit(str(git_sha1)))
-        and (xet is None or _SHA256.fullmatch(str(xet)))
-    )
-    if not right:
+    has_hash = _SHA256.fullmatch(str(sha256)) if lfs else is_commit(str(git_sha1))
+    has_size = type(size) is int and size >= 0
+    if not (isinstance(path, str) and has_size and has_hash) or (xet is not None and not _SHA256.fullmatch(str(xet))):
         raise one_problem(
             "hub-answer-malformed",
             f"a file in the listing of {repo} with size {str(size)[:40]} and hash {str(sha256 or git_sha1)[:80]!r}",
@@ -184,19 +180,25 @@ def _file(entry: Mapping[str, Any], repo: str, commit: str, root: str) -> Remote
             _DAMAGED,
             f"{root}: {str(path)[:80]!r}",
         )
-    route = f"{root}/api/models/{repo}/xet-read-token/{commit}"
-    return RemoteFile(
-        path=str(path),
-        size=int(size or 0),
-        sha256=str(sha256) if lfs else None,
-        git_sha1=None if lfs else str(git_sha1),
-        xet=Xet(xet, route) if xet else None,
-    )
+    file = RemoteFile(path, int(size or 0), sha256=None, git_sha1=str(git_sha1))
+    if lfs:
+        file = replace(file, sha256=str(sha256), git_sha1=None)
+    if xet:
+        file = replace(file, xet=Xet(xet, f"{root}/api/models/{repo}/xet-read-token/{commit}"))
+    return file
+
+
+def folders_above(name: str) -> list[str]:
+    """The folders on the way to a file of a repository: ``a`` and ``a/b`` for ``a/b/c``."""
+    parts = name.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def _check_names(names: Sequence[str], where: str) -> None:
     """Refuse names that leave the folder, or that two files cannot have at once."""
-    folders = {"/".join(name.split("/")[:depth]) for name in names for depth in range(1, name.count("/") + 1)}
+    folders: set[str] = set()
+    for name in names:
+        folders.update(folders_above(name))
     seen: set[str] = set()
     for name in names:
         parts = name.split("/")
@@ -232,14 +234,17 @@ class _Asking:
         """The commit that the revision is now."""
         at = "" if self.revision == UNRESOLVED else f"/revision/{quote(self.revision, safe='')}"
         commit = str(self.json(f"/api/models/{self.repo}{at}").get("sha"))
-        if is_commit(commit) and commit == (self.revision if is_commit(self.revision) else commit):
+        is_another = is_commit(self.revision) and commit != self.revision
+        if is_commit(commit) and not is_another:
             return commit
         found = f"{self.repo} at {self.revision} is commit {commit[:60]!r}"
         raise one_problem("hub-answer-malformed", found, "a commit of 40 hex digits", _DAMAGED, self.root)
 
     def json(self, path: str) -> dict[str, Any]:
         data, _ = self._get(self.root + path)
-        return data if isinstance(data, dict) else {}
+        if not isinstance(data, dict):
+            return {}
+        return data
 
     def pages(self, path: str) -> list[dict[str, Any]]:
         """The entries of all pages. Further pages are asked of the same host, whoever they name."""
@@ -282,25 +287,16 @@ class _Asking:
         """The JSON of an answer, and the address of the next page where it names one."""
         import httpx2  # noqa: PLC0415 (what the hub's client speaks with)
         from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled  # noqa: PLC0415
-        from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # noqa: PLC0415
 
-        # False and not None: None would take a token that lies on the box.
-        headers = build_hf_headers(token=self.token or False, library_name="drafthouse")
         for failed in range(1, self.patience.tries + 1):
             asked: float | None = None
-            wait_s = ANSWER_S if self.deadline is None else max(0.1, min(ANSWER_S, self.deadline.left()))
             try:
-                answer = asked_once(url, headers, wait_s, self.deadline or Deadline(2 * ANSWER_S))
-                if answer.has_redirect_location and moves < _MOVES:
-                    return self._get(self._moved(url, answer.headers["location"]), moves + 1)
-                hf_raise_for_status(answer)
-                if answer.content.count(b",") > HUB_ANSWER_COMMAS:
-                    raise TooMuch(f"an answer of more than {HUB_ANSWER_COMMAS:,} values")
-                return json_of(text_of(answer.content)), answer.links.get("next", {}).get("url")
+                return self._get_once(url, moves)
             except TooMuch as error:
                 raise self._malformed(str(error)) from error
             except HfHubHTTPError as error:
-                if problem := refusal(error, self.repo, self.revision, self.root):
+                problem = refusal(error, self.repo, self.revision, self.root)
+                if problem:
                     raise DrafthouseError(problem) from error
                 reason = f"HTTP {error.response.status_code}"
                 asked = asked_to_wait(error.response.headers)
@@ -319,6 +315,21 @@ class _Asking:
         if asked is not None and asked > self.patience.longest_wait_s:
             reason += f", retry after {asked:.0f} s"
         raise DrafthouseError(out_of_reach(self.repo, self.root, reason, failed))
+
+    def _get_once(self, url: str, moves: int) -> tuple[Any, str | None]:
+        """One try of `_get`, with the redirects of its answer. Raises what the library does, and ValueError."""
+        from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # noqa: PLC0415
+
+        # False and not None: None would take a token that lies on the box.
+        headers = build_hf_headers(token=self.token or False, library_name="drafthouse")
+        wait_s = ANSWER_S if self.deadline is None else max(0.1, min(ANSWER_S, self.deadline.left()))
+        answer = asked_once(url, headers, wait_s, self.deadline or Deadline(2 * ANSWER_S))
+        if answer.has_redirect_location and moves < _MOVES:
+            return self._get(self._moved(url, answer.headers["location"]), moves + 1)
+        hf_raise_for_status(answer)
+        if answer.content.count(b",") > HUB_ANSWER_COMMAS:
+            raise TooMuch(f"an answer of more than {HUB_ANSWER_COMMAS:,} values")
+        return json_of(text_of(answer.content)), answer.links.get("next", {}).get("url")
 
 
 def asked_once(url: str, headers: Mapping[str, str], timeout_s: float, deadline: Deadline) -> httpx2.Response:
@@ -373,30 +384,23 @@ def refusal(error: Any, repo: str, revision: str, root: str) -> Problem | None:
     )
 
     status = error.response.status_code
-    said = str(getattr(error, "server_message", "") or "")[:200]
-    kinds: list[tuple[bool, Callable[[], Problem]]] = [
-        (isinstance(error, GatedRepoError), lambda: _gated(repo, root)),
-        (isinstance(error, RevisionNotFoundError), lambda: _no_revision(repo, revision)),
-        (status == 401 and "credentials" in str(error).lower(), lambda: _bad_token(repo, said)),
-        (isinstance(error, RepositoryNotFoundError), lambda: _no_repository(repo)),
-        (
-            isinstance(error, DisabledRepoError),
-            lambda: Problem(
-                "hub-refused", f"{repo} is disabled on the hub", "a readable one", "choose other weights", repo
-            ),
-        ),
-        (
-            400 <= status < 500 and status not in PASSING,
-            lambda: Problem(
-                "hub-refused",
-                f"{root} refuses {repo} at {revision}: HTTP {status} {said}".rstrip(),
-                "an answer",
-                "correct source.hub, or give a token that may read it (HF_TOKEN)",
-                repo,
-            ),
-        ),
-    ]
-    return next((make() for applies, make in kinds if applies), None)
+    reason = str(getattr(error, "server_message", "") or "")[:200]
+    if isinstance(error, GatedRepoError):
+        return _gated(repo, root)
+    if isinstance(error, RevisionNotFoundError):
+        return _no_revision(repo, revision)
+    if status == 401 and "credentials" in str(error).lower():
+        return _bad_token(repo, reason)
+    if isinstance(error, RepositoryNotFoundError):
+        return _no_repository(repo)
+    if isinstance(error, DisabledRepoError):
+        found = f"{repo} is disabled on the hub"
+        return Problem("hub-refused", found, "a readable one", "choose other weights", repo)
+    if not 400 <= status < 500 or status in PASSING:
+        return None
+    found = f"{root} refuses {repo} at {revision}: HTTP {status} {reason}".rstrip()
+    do = "correct source.hub, or give a token that may read it (HF_TOKEN)"
+    return Problem("hub-refused", found, "an answer", do, repo)
 
 
 def _gated(repo: str, root: str) -> Problem:
@@ -420,10 +424,13 @@ def _no_revision(repo: str, revision: str) -> Problem:
     )
 
 
-def _bad_token(repo: str, said: str) -> Problem:
+def _bad_token(repo: str, reason: str) -> Problem:
+    found = "the hub does not accept the token from the environment or the box's login"
+    if reason:
+        found += f": {reason}"
     return Problem(
         "hub-token-invalid",
-        f"the hub does not accept the token from the environment or the box's login{': ' + said if said else ''}",
+        found,
         "a valid token, or none for a public repository",
         "create one at https://huggingface.co/settings/tokens, then export HF_TOKEN=... and run again",
         repo,

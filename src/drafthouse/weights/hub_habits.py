@@ -57,23 +57,27 @@ class ClientCache:
         """Where a file of the commit lies, below the folder; nothing is said of its bytes."""
         base = f"models--{repo.replace('/', '--')}"
         # By its hash, the same file of another commit is found, too.
-        ways = (f"{base}/snapshots/{commit}/{file.path}", f"{base}/blobs/{file.key}")
+        places = (f"{base}/snapshots/{commit}/{file.path}", f"{base}/blobs/{file.key}")
         # What may not be looked into is not there: no reason to stop.
-        return next((way for way in ways if os.path.isfile(self.folder / way)), None)  # noqa: PTH113
+        return next((place for place in places if os.path.isfile(self.folder / place)), None)  # noqa: PTH113
 
-    def links(self, way: str, beside: Path) -> bool:
+    def links(self, place: str, beside: Path) -> bool:
         """Tell whether a file (below our folder) is had in the folder ``beside`` without room for it."""
         with suppress(OSError):
-            return may_link(self.folder / way) and (self.folder / way).stat().st_dev == _device(beside)
+            return may_link(self.folder / place) and (self.folder / place).stat().st_dev == _device(beside)
         return False
 
     def linked_bytes(self, repo: str, commit: str, beside: Path) -> int:
         """The bytes of a commit's files that are had without room for them, none of them read."""
         top = self.folder / f"models--{repo.replace('/', '--')}" / "snapshots" / commit
-        with suppress(OSError):
-            files = [path for path in top.rglob("*") if path.is_file() and self.links(str(path), beside)]
-            return sum(path.stat().st_size for path in files)
-        return 0
+        size = 0
+        try:
+            for path in top.rglob("*"):
+                if path.is_file() and self.links(str(path), beside):
+                    size += path.stat().st_size
+        except OSError:
+            return 0
+        return size
 
     def place(self, notes: list[str]) -> Place:
         """The cache as a place that files are brought from, verified; ``notes`` gets its lines for a person."""

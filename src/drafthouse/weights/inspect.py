@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,17 @@ def check_model(path: Path) -> list[Problem]:
         return read_header(path).problems
     if path.suffix != ".gguf":
         return []
-    return [problem for part in split_names(path.name) for problem in check_gguf(path.with_name(part))]
+    problems = []
+    for part in split_names(path.name):
+        problems += check_gguf(path.with_name(part))
+    return problems
 
 
 def remarks(path: Path) -> list[str]:
     """What is odd about a folder of safetensors and keeps nobody from loading it, a line each."""
-    return _Folder(path).remarks() if path.is_dir() else []
+    if not path.is_dir():
+        return []
+    return _Folder(path).remarks()
 
 
 def check_pair(target: Path, draft: Path, method: PairMethod) -> list[Problem]:
@@ -78,7 +83,9 @@ class _Folder:
         self.headers = {file.name: read_header(file) for file in sorted(path.glob("*.safetensors"))}
 
     def problems(self) -> list[Problem]:
-        found = [problem for header in self.headers.values() for problem in header.problems]
+        found: list[Problem] = []
+        for header in self.headers.values():
+            found += header.problems
         if self._index.is_file():
             return found + self._check_index()
         if not self.headers and not self._other_weights():
@@ -91,15 +98,18 @@ class _Folder:
 
     def remarks(self) -> list[str]:
         metadata = _read_index(_bytes_of(self._index)).get("metadata")
-        said = metadata.get("total_size") if isinstance(metadata, Mapping) else None
-        held = sum(tensor.size for header in self.headers.values() for tensor in header.tensors.values())
-        if not isinstance(said, (int, float)) or said == held:
+        if not isinstance(metadata, Mapping):
+            return []
+        total_size, size = metadata.get("total_size"), 0
+        for header in self.headers.values():
+            size += sum(tensor.size for tensor in header.tensors.values())
+        if not isinstance(total_size, (int, float)) or total_size == size:
             return []
         # Tools that quantize or merge leave the old number behind, and no engine reads it.
-        return [f"{self._index}: total_size says {said:,.0f} bytes, the tensors have {held:,}"]
+        return [f"{self._index}: total_size says {total_size:,.0f} bytes, the tensors have {size:,}"]
 
     def _other_weights(self) -> bool:
-        return any(True for suffix in ("bin", "pt", "pth", "gguf") for _ in self._path.glob(f"*.{suffix}"))
+        return any(any(self._path.glob(f"*.{suffix}")) for suffix in ("bin", "pt", "pth", "gguf"))
 
     def _check_index(self) -> list[Problem]:
         where = str(self._index)
@@ -111,23 +121,27 @@ class _Folder:
             header = self.headers.get(shard)
             if header is None:
                 problems.append(Problem("weights-damaged", f"no shard {shard}", "every shard", AGAIN, where))
-            elif not header.problems:  # its own faults have been told of
-                lost = sorted(name for name, file in names.items() if file == shard and name not in header.tensors)
-                if lost:
-                    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-                    problems.append(
-                        Problem(
-                            "weights-damaged", f"{shard} without '{lost[0]}'{more}", "what the index says", AGAIN, where
-                        )
-                    )
+                continue
+            if header.problems:  # its own faults have been told of
+                continue
+            lost = sorted(name for name, file in names.items() if file == shard and name not in header.tensors)
+            if lost:
+                found = f"{shard} without '{lost[0]}'{and_more(lost)}"
+                problems.append(Problem("weights-damaged", found, "what the index says", AGAIN, where))
         return problems
+
+
+def and_more(names: Sequence[str]) -> str:
+    """What follows the first of several names: `` and 2 more``; '' after the only one."""
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""
 
 
 def weight_map(text: bytes) -> dict[str, str] | None:
     """The shard of every tensor, as the index ``text`` names them; None where it is no index."""
     names = _read_index(text).get("weight_map")
-    right = isinstance(names, dict) and all(isinstance(shard, str) for shard in names.values())
-    return names if right else None
+    if not isinstance(names, dict) or not all(isinstance(shard, str) for shard in names.values()):
+        return None
+    return names
 
 
 def no_weight_map(where: str) -> Problem:
@@ -147,7 +161,9 @@ def _read_index(text: bytes) -> dict[str, Any]:
         data = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return data if isinstance(data, dict) else {}
+    if not isinstance(data, dict):
+        return {}
+    return data
 
 
 # --- target and draft ---------------------------------------------------------------------------------
@@ -170,24 +186,28 @@ def _unlike(target: Vocabulary, draft: Vocabulary, difference: int) -> Iterator[
         return  # an engine never reads the draft's tokenizer, and some publishers leave it out
     if target.kind and draft.kind and target.kind != draft.kind:
         yield f"a tokenizer of the kind {draft.kind}", f"the target's: {target.kind}"
+    yield from _unlike_tokens(target, draft, difference)
+    if "bos" in target.ends and "bos" in draft.ends and target.ends["bos"] != draft.ends["bos"]:
+        mine, theirs = draft.texts.get(draft.ends["bos"]), target.texts.get(target.ends["bos"])
+        if mine != theirs:
+            yield f"{mine!r} as the beginning-of-text token", f"the target's {theirs!r}"
+
+
+def _unlike_tokens(target: Vocabulary, draft: Vocabulary, difference: int) -> Iterator[tuple[str, str]]:
+    """Yield (found, needed) for ordinary tokens that differ; ``difference`` of them may be in one vocabulary alone."""
     # Names of special tokens differ between a base model and its chat variant, and nobody types them.
     special = target.special | draft.special
-    common = [number for number in target.texts.keys() & draft.texts.keys() if number not in special]
+    common = (target.texts.keys() & draft.texts.keys()) - special
     other = sorted(number for number in common if target.texts[number] != draft.texts[number])
     if other:
         number = other[0]
-        yield (
-            f"token {number} is {draft.texts[number]!r}"
-            + (f", and {len(other) - 1} more tokens differ" if len(other) > 1 else ""),
-            f"the target's {target.texts[number]!r}: a token id must mean the same in both",
-        )
-    alone = [n for n in target.texts.keys() ^ draft.texts.keys() if n not in special]
+        found = f"token {number} is {draft.texts[number]!r}"
+        if len(other) > 1:
+            found += f", and {len(other) - 1} more tokens differ"
+        yield found, f"the target's {target.texts[number]!r}: a token id must mean the same in both"
+    alone = (target.texts.keys() ^ draft.texts.keys()) - special
     if len(alone) > difference:
         yield f"{len(alone)} ordinary tokens that only one of the two has, such as {min(alone)}", "the same tokens"
-    for name in sorted(target.ends.keys() & draft.ends.keys()):
-        mine, theirs = draft.texts.get(draft.ends[name]), target.texts.get(target.ends[name])
-        if draft.ends[name] != target.ends[name] and name == "bos" and mine != theirs:
-            yield f"{mine!r} as the beginning-of-text token", f"the target's {theirs!r}"
 
 
 def _check_head(target: Path, draft: Path) -> list[Problem]:
@@ -197,23 +217,22 @@ def _check_head(target: Path, draft: Path) -> list[Problem]:
     size = vocabulary_of(target).size
     if size is None:
         return []
-    tensors = {name: (file, tensor) for file in sorted(draft.glob("*.safetensors")) for name, tensor in _of(file)}
-    problems = []
-    table = tensors.get("d2t")
-    highest = _highest(*table) if table else None
-    own = config_of(draft).get("vocab_size")
-    if highest is not None and highest >= size:
-        problems.append((f"a head whose table d2t maps to token {highest}", f"numbers below {size}, the target's"))
-    elif table is None and isinstance(own, int) and own > size:
-        problems.append((f"a head that proposes {own} tokens", f"{size} or fewer: the target has no more"))
-    return [
-        Problem("draft-vocabulary-differs", found, needed, "choose a head trained for this target", str(draft))
-        for found, needed in problems
-    ]
-
-
-def _of(file: Path) -> Iterator[tuple[str, Tensor]]:
-    yield from read_header(file).tensors.items()
+    table: tuple[Path, Tensor] | None = None
+    for file in sorted(draft.glob("*.safetensors")):
+        tensor = read_header(file).tensors.get("d2t")
+        if tensor is not None:
+            table = (file, tensor)
+    if table is not None:
+        highest = _highest(*table)
+        if highest is None or highest < size:
+            return []
+        found, needed = f"a head whose table d2t maps to token {highest}", f"numbers below {size}, the target's"
+    else:
+        own = config_of(draft).get("vocab_size")
+        if not isinstance(own, int) or own <= size:
+            return []
+        found, needed = f"a head that proposes {own} tokens", f"{size} or fewer: the target has no more"
+    return [Problem("draft-vocabulary-differs", found, needed, "choose a head trained for this target", str(draft))]
 
 
 def _highest(file: Path, tensor: Tensor) -> int | None:

@@ -53,7 +53,9 @@ def put_all(
         together = pool.submit(_from_hub, hub, tell, tools, check_mode)
         futures: dict[str, Future[Done]] = {}
         for item in items:
-            source = futures.get(item["details"]["from"]) if item["source"] == "derived" else None
+            source = None
+            if item["source"] == "derived":
+                source = futures.get(item["details"]["from"])
             futures[item["id"]] = pool.submit(_one, item, source, together, tell, tools, check_mode)
         for future in futures.values():
             try:
@@ -82,29 +84,33 @@ def _one(
     if item["source"] == "path":
         return at_path(item)
     result = {"package": from_package, "derived": derived}[item["source"]](item, tell, tools, check_mode)
-    return {**result, "seconds": round(time.monotonic() - begun, 3) if result["changed"] else 0.0}
+    if result["changed"]:
+        result["seconds"] = round(time.monotonic() - begun, 3)
+    return result
 
 
 # --- the Hugging Face hub -----------------------------------------------------------------------------------
 
 
 def _from_hub(items: Sequence[WeightItem], tell: Tell, tools: Tools, check_mode: bool) -> dict[str, FromHub]:
+    if not items:
+        return {}
     wishes = [_wish(item, tools) for item in items]
-    results = place(wishes, tell, tools.settings, check_mode) if wishes else []
-    if tools.elsewhere and results:
+    results = place(wishes, tell, tools.settings, check_mode)
+    if tools.elsewhere:
         results[0]["notes"] += tools.elsewhere.notes
+    by_id: dict[str, FromHub] = {}
     for item, wish, result in zip(items, wishes, results, strict=True):
         if wish.hub_cache and not check_mode:
             _link(Path(item["path"]), wish, result)
-    return {
-        item["id"]: {**result, "note": "\n".join(result["notes"])}
-        for item, result in zip(items, results, strict=True)
-    }  # fmt: skip
+        by_id[item["id"]] = {**result, "note": "\n".join(result["notes"])}
+    return by_id
 
 
 def _wish(item: WeightItem, tools: Tools) -> Wish:
     """An item of the catalogue as what is wished of the hub. One file of a GGUF repository lies by itself."""
     details, path, elsewhere = item["details"], Path(item["path"]), tools.elsewhere
+    head = item.get("builtin_head")
     wish = Wish(
         repo=details["repo"],
         revision=details["revision"],
@@ -121,7 +127,7 @@ def _wish(item: WeightItem, tools: Tools) -> Wish:
         repin=tools.repin,
         allow_pickle=tuple(item.get("allow_pickle") or ()),
         client_cache=tools.client_cache,
-        head=LiveHead.of(head, path) if (head := item.get("builtin_head")) else None,
+        head=LiveHead.of(head, path) if head else None,
     )
     if elsewhere is None:
         return wish
@@ -136,7 +142,9 @@ def _wish(item: WeightItem, tools: Tools) -> Wish:
 
 def _link(path: Path, wish: Wish, result: Placed) -> None:
     """Let weights in the hub's cache be found where the engine looks for them. Raises DrafthouseError."""
-    target = Path(result["path"]) / path.name if path.suffix == ".gguf" else Path(result["path"])
+    target = Path(result["path"])
+    if path.suffix == ".gguf":
+        target /= path.name
     if path.exists() and not path.is_symlink():
         raise one_problem(
             "folder-not-ours",
@@ -170,37 +178,50 @@ def _looked_into(
     problems: list[Problem] = []
     looked = [result.copy() for result in results]
     for item, result in zip(items, looked, strict=True):
-        path = Path(item["path"])
-        if read_note(path).checked.get("files") or not path.exists():
-            continue
-        if check_mode:
-            result["changed"] = result["changed"] or item["source"] != "path"
-            continue
-        found = check_model(path)
-        problems += found
-        result["note"] = "\n".join(line for line in [result["note"], *remarks(path)] if line)
-        if not found:
-            _check_off(path, {"files": True})
+        problems += _check_files(item, result, check_mode)
     if not problems:
-        # In check mode, what is to change is not there yet.
-        there = [item for item, done in zip(items, looked, strict=True) if not (check_mode and done["changed"])]
-        problems = [problem for item in there for problem in _head(item, check_mode)]
+        for item, result in zip(items, looked, strict=True):
+            # In check mode, what is to change is not there yet.
+            if not (check_mode and result["changed"]):
+                problems += _check_head(item, check_mode)
     if pair and not problems:
-        target, draft = Path(pair["target_path"]), Path(pair["draft_path"])
-        both = [read_note(target).identity, read_note(draft).identity, dict(pair["method"])]
-        if target.exists() and draft.exists() and read_note(draft).checked.get("pair") != both:
-            if check_mode:
-                looked[-1]["changed"] = looked[-1]["changed"] or all(both[:2])
-            else:
-                problems += check_pair(target, draft, pair["method"])
-                if not problems:
-                    _check_off(draft, {"pair": both})
+        problems += _check_drafting(pair, looked[-1], check_mode)
     if problems:
         raise DrafthouseError(problems)
     return looked
 
 
-def _head(item: WeightItem, check_mode: bool) -> list[Problem]:
+def _check_files(item: WeightItem, result: Done, check_mode: bool) -> list[Problem]:
+    """What is wrong with the headers and index of weights that are there; remarks go into the note of ``result``."""
+    path = Path(item["path"])
+    if read_note(path).checked.get("files") or not path.exists():
+        return []
+    if check_mode:
+        result["changed"] = result["changed"] or item["source"] != "path"
+        return []
+    problems = check_model(path)
+    result["note"] = "\n".join(filter(None, [result["note"], *remarks(path)]))
+    if not problems:
+        _check_off(path, {"files": True})
+    return problems
+
+
+def _check_drafting(pair: Pair, result: Done, check_mode: bool) -> list[Problem]:
+    """What keeps the draft of ``pair`` from drafting for its target; a pair found right is not read again."""
+    target, draft = Path(pair["target_path"]), Path(pair["draft_path"])
+    both = [read_note(target).identity, read_note(draft).identity, dict(pair["method"])]
+    if not target.exists() or not draft.exists() or read_note(draft).checked.get("pair") == both:
+        return []
+    if check_mode:
+        result["changed"] = result["changed"] or all(both[:2])
+        return []
+    problems = check_pair(target, draft, pair["method"])
+    if not problems:
+        _check_off(draft, {"pair": both})
+    return problems
+
+
+def _check_head(item: WeightItem, check_mode: bool) -> list[Problem]:
     """What is wrong with the head inside weights that are there; what was found right is not read again."""
     path, head = Path(item["path"]), item.get("builtin_head")
     if head is None or not path.exists() or read_note(path).checked.get("head") == head:

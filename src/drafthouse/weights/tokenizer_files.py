@@ -46,7 +46,9 @@ class Vocabulary:
 
 def vocabulary_of(path: Path) -> Vocabulary:
     """Read the vocabulary of a model's folder or GGUF file. ValueError or OSError where a file can't be read."""
-    return _of_gguf(path) if path.is_file() else _of_folder(path)
+    if path.is_file():
+        return _of_gguf(path)
+    return _of_folder(path)
 
 
 def config_of(folder: Path) -> dict[str, Any]:
@@ -60,22 +62,35 @@ def _of_gguf(path: Path) -> Vocabulary:
     if not isinstance(tokens, list):
         return Vocabulary()
     kinds = keys.get("tokenizer.ggml.token_type") or [1] * len(tokens)
-    ends = {name: keys.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos")}
     return Vocabulary(
         kind=str(keys.get("tokenizer.ggml.model")),
         texts=dict(enumerate(tokens)),
         special={number for number, kind in enumerate(kinds) if kind not in _GGUF_ORDINARY},
-        ends={name: number for name, number in ends.items() if isinstance(number, int)},
+        ends=_ends(keys, "tokenizer.ggml."),
         size=len(tokens),
     )
+
+
+def _ends(keys: Mapping[str, Any], prefix: str) -> dict[str, int]:
+    """The numbers of the tokens that begin and end a text, ``bos`` and ``eos``, as far as a file names them."""
+    ends = {}
+    for name in ("bos", "eos"):
+        number = keys.get(f"{prefix}{name}_token_id")
+        if isinstance(number, int):
+            ends[name] = number
+    return ends
 
 
 def _of_folder(folder: Path) -> Vocabulary:
     config = config_of(folder)
     # Models that also see or hear keep the language part apart.
     text = config.get("text_config")
-    size = config.get("vocab_size") or (text.get("vocab_size") if isinstance(text, dict) else None)
-    found = Vocabulary(size=size if isinstance(size, int) else None)
+    if not isinstance(text, dict):
+        text = {}
+    found = Vocabulary(ends=_ends(config, ""))
+    size = config.get("vocab_size") or text.get("vocab_size")
+    if isinstance(size, int):
+        found.size = size
     if (folder / "tokenizer.json").is_file():
         _read_tokenizer_json(found, _json(folder / "tokenizer.json"))
     elif (folder / "vocab.json").is_file():
@@ -85,10 +100,6 @@ def _of_folder(folder: Path) -> Vocabulary:
             if (folder / name).is_file():
                 found.opaque = hashlib.sha256((folder / name).read_bytes()).hexdigest()
                 break
-    for name in ("bos", "eos"):
-        number = config.get(f"{name}_token_id")
-        if isinstance(number, int):
-            found.ends[name] = number
     return found
 
 
@@ -124,8 +135,10 @@ def _read_vocab_json(found: Vocabulary, folder: Path) -> None:
         for text, number in _json(folder / "added_tokens.json").items():
             found.texts[number] = text
             found.special.add(number)
-    if (folder / "tokenizer_config.json").is_file():
-        decoder = _json(folder / "tokenizer_config.json").get("added_tokens_decoder")
-        for number, entry in (decoder if isinstance(decoder, dict) else {}).items():
+    if not (folder / "tokenizer_config.json").is_file():
+        return
+    decoder = _json(folder / "tokenizer_config.json").get("added_tokens_decoder")
+    if isinstance(decoder, dict):
+        for number, entry in decoder.items():
             found.texts[int(number)] = str(entry["content"])
             found.special.add(int(number))

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...cloud.deadline import deadline_of
 from ...core.errors import Problem
 from .client import VastClient
 from .errors import VastError
-from .ledger import CONSOLE, LABEL, Book, Rental, id_of, mark_of, read
+from .ledger import CONSOLE, Book, Rental, has_mark, id_of, mark_of, read
 
 if TYPE_CHECKING:
     from drafthouse.cloud.vast.rows import Instance, Priced
@@ -52,8 +53,7 @@ class Stray:
     @property
     def rental(self) -> Rental:
         """What a ledger would know of it."""
-        found = LABEL.fullmatch(str(self.row.get("label")))
-        return Rental(self.id, int(found[2]) if found else 0, "", 0.0, instance=self.number)
+        return Rental(self.id, deadline_of(str(self.row.get("label"))) or 0, "", 0.0, instance=self.number)
 
     @property
     def names(self) -> set[str]:
@@ -68,14 +68,10 @@ class Stray:
     @property
     def problem(self) -> Problem:
         """What to say of it where it is left as it is."""
-        end = f"make destroy ARGS={self.number} YES=1 ends it"
-        do = f"{end}; so does make destroy, confirmed with yes" if self.whose == OURS else f"{end}, if it is yours"
-        return Problem(
-            "rental-still-billing",
-            self.words,
-            "every instance with our label in the ledger",
-            f"{do}; or look at {CONSOLE}",
-        )
+        do = f"make destroy ARGS={self.number} YES=1 ends it"
+        do += "; so does make destroy, confirmed with yes" if self.whose == OURS else ", if it is yours"
+        needed = "every instance with our label in the ledger"
+        return Problem("rental-still-billing", self.words, needed, f"{do}; or look at {CONSOLE}")
 
 
 @dataclass(frozen=True)
@@ -113,52 +109,49 @@ def compared(client: VastClient, ledger: Path, rows: Collection[Instance] | None
     Raises DrafthouseError.
     """
     book = read(ledger)
-    rows = client.instances() if rows is None else rows
-    unlisted, closed, undead, copies = [], [], [], []
-    known = sum(any(is_instance_of(one, row, client.account) for one in book.rentals.values()) for row in rows)
+    if rows is None:
+        rows = client.instances()
+    unlisted, closed, undead, copies = list[Problem](), list[Problem](), list[Problem](), list[Problem]()
+    known = len(_numbers_of(book, rows, client.account))
     for rental in book.rentals.values():
-        for shown in () if rental.is_open else instances_of(rental, rows, client.account):
-            found = f"instance {shown['id']} bills, {price_of(shown)}, but the ledger has it as ended ({rental.state})"
-            undead.append(
-                Problem(
-                    "rental-still-billing",
-                    found,
-                    "no rental of ours that is billing",
-                    f"make destroy ARGS={shown['id']}",
-                    rental.label,
-                )
-            )
-        if not rental.is_open or rental.account not in ("", client.account):
+        listed = instances_of(rental, rows, client.account)
+        if not rental.is_open:
+            undead += [_undead(rental, row) for row in listed]
+        elif rental.account not in ("", client.account):
             continue
-        if listed := instances_of(rental, rows, client.account):
+        elif listed:
             copies += [_copy(rental, row) for row in copies_of(rental, listed)]
-            continue
-        name = rental.instance or rental.label
-        try:
-            asked = client.instance(rental.instance) if rental.instance is not None else None
-        except VastError as error:
-            found = f"instance {name} may bill: {error.problems[0].found}"
-            unlisted.append(
-                Problem("rental-state-unknown", found, "an answer about it", f"make destroy ARGS={name}", rental.label)
-            )
-            continue
-        if asked is not None and is_instance_of(rental, asked, client.account):
-            found = f"instance {name} bills, {price_of(asked)}, but vast.ai's list does not show it"
-            unlisted.append(
-                Problem(
-                    "rental-still-billing", found, "a list of all of ours", f"make destroy ARGS={name}", rental.label
-                )
-            )
-        elif asked is not None:
-            told = f"instance {name} may bill, {price_of(asked)}: {why_unsure(rental, asked)}"
-            unlisted.append(Problem("rental-state-unknown", told, "a known owner", f"look at {CONSOLE}", rental.label))
         else:
-            found = f"{name} is open in the ledger ({rental.state}), but not in the account"
-            closed.append(
-                Problem("rental-gone", found, "its end recorded in the ledger", "make destroy closes it", rental.label)
-            )
+            problem = _not_listed(client, rental)
+            (closed if problem.code == "rental-gone" else unlisted).append(problem)
     unknown = strays(book, rows, client.account, mark_of(ledger))
     return Compared(book.damage, unknown, unlisted, closed, undead, copies, known)
+
+
+def _undead(rental: Rental, row: Instance) -> Problem:
+    found = f"instance {row['id']} bills, {price_of(row)}, but the ledger has it as ended ({rental.state})"
+    do = f"make destroy ARGS={row['id']}"
+    return Problem("rental-still-billing", found, "no rental of ours that is billing", do, rental.label)
+
+
+def _not_listed(client: VastClient, rental: Rental) -> Problem:
+    """What an open rental is that no list shows: it bills, it may bill, or with the code ``rental-gone`` it is gone."""
+    name, asked = rental.instance or rental.label, None
+    try:
+        if rental.instance is not None:
+            asked = client.instance(rental.instance)
+    except VastError as error:
+        found = f"instance {name} may bill: {error.problems[0].found}"
+        return Problem("rental-state-unknown", found, "an answer about it", f"make destroy ARGS={name}", rental.label)
+    if asked is None:
+        found = f"{name} is open in the ledger ({rental.state}), but not in the account"
+        return Problem("rental-gone", found, "its end recorded in the ledger", "make destroy closes it", rental.label)
+    if is_instance_of(rental, asked, client.account):
+        found = f"instance {name} bills, {price_of(asked)}, but vast.ai's list does not show it"
+        do = f"make destroy ARGS={name}"
+        return Problem("rental-still-billing", found, "a list of all of ours", do, rental.label)
+    found = f"instance {name} may bill, {price_of(asked)}: {why_unsure(rental, asked)}"
+    return Problem("rental-state-unknown", found, "a known owner", f"look at {CONSOLE}", rental.label)
 
 
 def _copy(rental: Rental, row: Instance) -> Problem:
@@ -181,24 +174,33 @@ def why_unsure(rental: Rental, row: Instance) -> str:
 
 def strays(book: Book, rows: Collection[Instance], account: str, mark: str) -> list[Stray]:
     """The instances that carry a label of Drafthouse and are no rental of this ledger."""
-    known = set[int]()
-    for rental in book.rentals.values():
-        known |= {int(row["id"]) for row in instances_of(rental, rows, account)}
+    known = _numbers_of(book, rows, account)
     strange = []
     for row in rows:
         rental_id = id_of(row.get("label"))
         if rental_id is not None and int(row["id"]) not in known:
-            whose = ANYONES if rental_id in book.rentals else _whose(rental_id, book, mark)
-            strange.append(Stray(row, rental_id, whose))
+            strange.append(Stray(row, rental_id, _whose(rental_id, book, mark)))
     return strange
 
 
+def _numbers_of(book: Book, rows: Collection[Instance], account: str) -> set[int]:
+    """The numbers of the instances that are rentals of this ledger."""
+    numbers = set[int]()
+    for rental in book.rentals.values():
+        for row in instances_of(rental, rows, account):
+            numbers.add(int(row["id"]))
+    return numbers
+
+
 def _whose(rental_id: str, book: Book, mark: str) -> str:
-    has_mark = len(rental_id) == len(mark) + 10
-    if has_mark and rental_id.startswith(mark):
+    if rental_id in book.rentals:
+        return ANYONES
+    if has_mark(rental_id, mark):
         return OURS
-    is_moved = any(len(one) == len(rental_id) and one[: len(mark)] == rental_id[: len(mark)] for one in book.rentals)
-    return ANYONES if not has_mark or is_moved else THEIRS
+    other = rental_id[: len(mark)]
+    if not has_mark(rental_id, other) or any(has_mark(known, other) for known in book.rentals):
+        return ANYONES
+    return THEIRS
 
 
 def instances_of(rental: Rental, rows: Collection[Instance], account: str) -> list[Instance]:
@@ -217,13 +219,16 @@ def is_instance_of(rental: Rental, row: Instance, account: str) -> bool:
 
 def copies_of(rental: Rental, found: Collection[Instance]) -> list[Instance]:
     """The instances of a rental beside the one that the answer named, or beside the first where it named none."""
+    if not found:
+        return []
     numbers = sorted(int(row["id"]) for row in found)
     meant = rental.instance if rental.instance in numbers else numbers[0]
     return [row for row in found if int(row["id"]) != meant]
 
 
 def price_of(row: Priced) -> str:
-    """Return in words what an instance costs."""
+    """The price of an instance in words."""
     price = row.get("dph_total")
-    is_known = isinstance(price, (int, float)) and not isinstance(price, bool)
-    return f"${price:.3f} an hour" if is_known else "at its hourly price"
+    if isinstance(price, bool) or not isinstance(price, (int, float)):
+        return "at its hourly price"
+    return f"${price:.3f} an hour"

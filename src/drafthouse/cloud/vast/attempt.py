@@ -203,25 +203,25 @@ class Attempt:
         world, number = self.world, self.number
         assert number is not None
         waited = world.clock() - self.begun
-        row, said = self._seen(number)
+        row, state = self._seen(number)
         if row is not None and row.get("label") and id_of(row["label"]) != self.id:
             self._number_of_another(number)
             return f"instance {self.number}: found by its label"
         if row is not None:
-            said = self._becomes(number, row)
+            state = self._becomes(number, row)
             if self.box is not None:
-                return said
-            said = f"{said}, {waited:.0f} s"
-            more = str(row.get("status_msg") or "").strip().splitlines()
-            if more:
-                said += f", {more[0][:80]}"
-        elif said:
-            said = f"{said}, {waited:.0f} s"
+                return state
+            state = f"{state}, {waited:.0f} s"
+            message = str(row.get("status_msg") or "").strip().splitlines()
+            if message:
+                state += f", {message[0][:80]}"
+        elif state:
+            state = f"{state}, {waited:.0f} s"
         elif waited > self.waits.look_s:
             raise NotThisOne("the instance has vanished")
         if waited >= self.waits.boot_s:
             raise NotThisOne(f"it was not running after {waited / 60:.0f} min")
-        return f"instance {number}: {said or 'not listed yet'}"
+        return f"instance {number}: {state or 'not listed yet'}"
 
     def _number_of_another(self, number: int) -> None:
         """Look for our own instance by its label: the answer to the request named somebody else's."""

@@ -79,7 +79,9 @@ def ports_of(resolved: ResolvedProfile) -> list[int]:
     if gateway:
         return [int(gateway["port"])]
     site = resolved["site"]
-    return [] if site["host"] in LOOPBACK else [int(site["port"])]
+    if site["host"] in LOOPBACK:
+        return []
+    return [int(site["port"])]
 
 
 def onstart_of(deadline: int, hours: float, url: str, home: str = "") -> str:

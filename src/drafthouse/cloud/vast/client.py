@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import urlencode
 
 from ...core.errors import Problem, one_problem
@@ -50,8 +50,10 @@ def key_of_environment(environ: Mapping[str, str], home: Path, variable: str = "
     """
     if key := environ.get(variable, "").strip():
         return checked_key(key, variable)
-    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
-    files = [config / "vastai" / "vast_api_key", home / ".vast_api_key"] if variable == "VAST_API_KEY" else []
+    files: list[Path] = []
+    if variable == "VAST_API_KEY":
+        config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+        files = [config / "vastai" / "vast_api_key", home / ".vast_api_key"]
     for file in files:
         try:
             key = file.read_text("utf-8").strip()
@@ -131,7 +133,7 @@ class VastClient:
             # 429 is the one thing that a create may be tried again for.
             pause = self._pause(answer, failed) if answer.status == 429 else None
             if pause is not None:
-                self._wait(pause, answer, path)
+                self._wait(pause, f"HTTP {answer.status}", path)
                 continue
             try:
                 return self._created(offer, answer)
@@ -194,9 +196,12 @@ class VastClient:
             token, total = answer.data.get("next_token"), answer.data.get("total_instances")
             totals.add(str(total))
             if not token:
-                agrees = succeeded and totals == {str(len(found))} and isinstance(total, int)
-                said = f"{len(found)} of {' or '.join(sorted(totals))} instances"
-                return list(found.values()), "" if agrees else f"a list of {said}{'' if succeeded else ', no success'}"
+                if succeeded and totals == {str(len(found))} and isinstance(total, int):
+                    return list(found.values()), ""
+                wrong = f"a list of {len(found)} of {' or '.join(sorted(totals))} instances"
+                if not succeeded:
+                    wrong += ", no success"
+                return list(found.values()), wrong
             if token in seen:
                 break
             seen.add(str(token))
@@ -207,16 +212,18 @@ class VastClient:
         """One instance, or None where there is none (any more)."""
         answer = self._read("GET", f"/api/v0/instances/{int(number)}/?owner=me", missing=True)
         if answer.status == 404:
-            return None if self._says_no_such(answer) else self._refuse(answer)
-        data = answer.data
-        if not isinstance(data, dict) or "instances" not in data:
+            if not self._says_no_such(answer):
+                self._refuse(answer)
+            return None
+        if "instances" not in answer.fields:
             raise VastError(self._malformed("an answer without an instance"))
-        if data.get("success") is False:
+        if answer.fields.get("success") is False:
             raise VastError(self._malformed("an answer that reports a failure"))
-        row = data["instances"]
+        row = answer.fields["instances"]
         if row is None or row == []:
             return None
-        row = row[0] if isinstance(row, list) else row
+        if isinstance(row, list):
+            row = row[0]
         if not isinstance(row, dict) or not _is_number(row.get("id")):
             raise VastError(self._malformed("an instance without a number"))
         return cast("Instance", row)
@@ -241,10 +248,13 @@ class VastClient:
     def ssh_keys(self) -> list[SshKey]:
         """The account's public keys: `id` and `key`."""
         answer = self._read("GET", "/api/v0/ssh/", missing=True)
+        rows = answer.data
         if answer.status == 404:  # how the API says that there is none
-            return [] if isinstance(answer.data, dict) else self._refuse(answer)
-        data = answer.data
-        rows = data.get("ssh_keys") if isinstance(data, dict) else data
+            if not isinstance(rows, dict):
+                self._refuse(answer)
+            return []
+        if isinstance(rows, dict):
+            rows = rows.get("ssh_keys")
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise VastError(self._malformed("no list of SSH keys"))
         return [row for row in rows if not row.get("deleted_at")]
@@ -285,7 +295,9 @@ class VastClient:
                 answer = self._send(method, path, body)
                 if answer.status not in PASSING:
                     is_missing = missing and answer.status == 404 and answer.word("error") != _KEY_ERROR
-                    return answer if answer.status == 200 or is_missing else self._refuse(answer)
+                    if answer.status != 200 and not is_missing:
+                        self._refuse(answer)
+                    return answer
                 pause, reason = self._pause(answer, failed), f"HTTP {answer.status}"
             except (NotSent, Unanswered) as error:
                 pause, reason = self._patience.pause(failed), str(error)
@@ -300,54 +312,46 @@ class VastClient:
             return None
         return self._patience.pause(failed, asked_to_wait(answer.headers))
 
-    def _wait(self, pause: float, reason: Answer | str, path: str) -> None:
+    def _wait(self, pause: float, reason: str, path: str) -> None:
         if self._tell:
-            said = reason if isinstance(reason, str) else f"HTTP {reason.status}"
-            self._tell(self._without_key(f"vast.ai, {path.partition('?')[0]}: {said}; again in {pause:.0f} s"))
+            self._tell(self._without_key(f"vast.ai, {path.partition('?')[0]}: {reason}; again in {pause:.0f} s"))
         self._sleep(pause)
 
     # --- what answers mean ---------------------------------------------------------------------------
 
     def _rows(self, answer: Answer, name: str) -> Any:
         """What an answer lists; each of it has a number."""
-        data = answer.data
-        rows = data.get(name) if isinstance(data, dict) else None
+        rows = answer.fields.get(name)
         if not isinstance(rows, list) or not all(isinstance(row, dict) and _is_number(row.get("id")) for row in rows):
             raise VastError(self._malformed(f"an answer without a list of {name}"))
         return rows
 
     def _created(self, offer: int, answer: Answer) -> int:
-        data = answer.data
-        number = data.get("new_contract") if isinstance(data, dict) and data.get("success") else None
-        if answer.status == 200 and _is_number(number):
+        number = answer.fields.get("new_contract")
+        if answer.status == 200 and answer.fields.get("success") and _is_number(number):
             return int(str(number))
-        said = f"{answer.word('error')} {answer.word('msg')}".lower()
-        if answer.status < 500 and any(word in said for word in _GONE):
-            raise OfferGone(
-                Problem(
-                    "offer-gone",
-                    f"offer {offer} is gone: someone else has rented it",
-                    "an available offer",
-                    "take the next one",
-                )
-            )
+        message = f"{answer.word('error')} {answer.word('msg')}".lower()
+        if answer.status < 500 and any(word in message for word in _GONE):
+            found = f"offer {offer} is gone: someone else has rented it"
+            raise OfferGone(Problem("offer-gone", found, "an available offer", "take the next one"))
         if 300 <= answer.status < 500 and answer.status != 408:
             self._refuse(answer)
         raise OutcomeUnknown(self._unknown(offer, f"HTTP {answer.status} {answer.word('msg')}".rstrip()))
 
     def _succeeded(self, answer: Answer) -> None:
-        data = answer.data
-        if not isinstance(data, dict) or data.get("success") is not True:
-            said = answer.word("msg") or answer.word("error") or "an answer without success"
-            raise VastError(self._malformed(said))
+        if answer.fields.get("success") is not True:
+            message = answer.word("msg") or answer.word("error") or "an answer without success"
+            raise VastError(self._malformed(message))
 
     def _says_no_such(self, answer: Answer) -> bool:
         return "no_such" in answer.word("error") or "not found" in answer.word("msg").lower()
 
-    def _refuse(self, answer: Answer) -> Any:
+    def _refuse(self, answer: Answer) -> NoReturn:
         """Raise what an answer other than 200 means."""
-        said = self._without_key(answer.word("msg") or answer.word("error"))
-        found = f"{self.url} answered HTTP {answer.status}{': ' + said if said else ''}"
+        found = f"{self.url} answered HTTP {answer.status}"
+        message = self._without_key(answer.word("msg") or answer.word("error"))
+        if message:
+            found += f": {message}"
         if answer.word("error") == "search_quota_exceeded":
             do = f"come back after {_reset_of(answer)}, or use another account"
             raise QuotaSpent(Problem("vast-quota-spent", "the account has used up today's searches", "one more", do))
@@ -391,7 +395,7 @@ def _is_number(value: object) -> bool:
 
 
 def _reset_of(answer: Answer, now: datetime | None = None) -> str:
-    """Return when searches are allowed again: as the answer says, else midnight UTC."""
+    """The time at which searches are allowed again: as the answer says, else midnight UTC."""
     headers = {name.lower(): value for name, value in answer.headers.items()}
     today = now or datetime.now(timezone.utc)
     try:

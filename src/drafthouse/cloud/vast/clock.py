@@ -32,14 +32,16 @@ class Heard(NamedTuple):
     def at(self, now: Clocks) -> float | None:
         """What that clock says now; None after a restart of this machine."""
         passed = now.up - self.up
-        return self.time + passed if self.boot == now.boot and passed >= 0 else None
+        if self.boot != now.boot or passed < 0:
+            return None
+        return self.time + passed
 
 
 def heard(headers: Mapping[str, str], now: Clocks) -> Heard | None:
     """What an answer's headers say of the time, always in GMT; None where they say nothing that can be read."""
-    said = next((value for name, value in headers.items() if name.lower() == "date"), "")
+    date = next((value for name, value in headers.items() if name.lower() == "date"), "")
     try:
-        moment = parsedate_to_datetime(said)
+        moment = parsedate_to_datetime(date)
     except (ValueError, OverflowError, TypeError):
         return None
     return Heard(moment.replace(tzinfo=timezone.utc).timestamp(), now.up, now.boot)
@@ -73,30 +75,37 @@ class ProviderClock:
     def anchor(self) -> Heard:
         """What the clock says at this moment, for whoever counts on from it later."""
         now = self._read()
-        said = self._last.at(now) if self._last else None
-        return Heard(now.wall if said is None else said, now.up, now.boot)
+        moment = self._last.at(now) if self._last else None
+        if moment is None:
+            moment = now.wall
+        return Heard(moment, now.up, now.boot)
 
 
 def ends_at(row: Instance, deadline: float | None, facts: RentalFacts, begun: float | None) -> float | None:
-    """Return when an instance is due, by the provider's clock: so long after its start as it was rented for.
+    """The moment at which an instance is due, by the provider's clock: so long after its start as it was rented for.
 
     For how long stands in the ledger as ``hours`` (of ``facts``). Older lines have none: their deadline and the line
     that announced it (``begun``) came from one clock, so that the difference is right even where that clock was not.
     ``deadline``, the label's, is what is left where either is not known. Unix seconds.
     """
-    hours, start = facts.get("hours"), row.get("start_date")
-    life = float(hours) * 3600 if isinstance(hours, (int, float)) else None
-    if life is None and deadline is not None and begun is not None:
+    hours, start, life = facts.get("hours"), row.get("start_date"), None
+    if isinstance(hours, (int, float)):
+        life = float(hours) * 3600
+    elif deadline is not None and begun is not None:
         life = deadline - begun
-    return float(start) + life if life is not None and isinstance(start, (int, float)) else deadline
+    if life is None or not isinstance(start, (int, float)):
+        return deadline
+    return float(start) + life
 
 
 def lease_of(ends: float, clock: Heard) -> Lease:
-    """Return until when a box may live, by the clock that says so, as plain data for `left_of`."""
+    """The moment until which a box may live, with the clock that it is counted by: plain data for `left_of`."""
     return {"ends": round(ends, 1), "time": clock.time, "up": clock.up, "boot": clock.boot}
 
 
 def left_of(lease: Lease, now: Clocks) -> float:
     """The seconds that are left; by the wall clock where this machine has been restarted since."""
-    said = Heard(lease["time"], lease["up"], lease["boot"]).at(now)
-    return float(lease["ends"]) - (now.wall if said is None else said)
+    moment = Heard(lease["time"], lease["up"], lease["boot"]).at(now)
+    if moment is None:
+        moment = now.wall
+    return float(lease["ends"]) - moment

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from ...core.errors import DrafthouseError, one_problem
 from ...core.format import count
@@ -33,30 +34,33 @@ def planned(found: Sequence[Choice], fleet: Fleet) -> list[Choice]:
     """
     pools = [_one_a_machine(found)]
     if fleet.one_country:
-        countries = dict.fromkeys(country_of(one.offer) for one in found)
-        pools = [[one for one in pools[0] if country_of(one.offer) == name] for name in countries if name]
+        pools = _by_country(pools[0])
     enough = [pool for pool in pools if len(pool) >= fleet.boxes]
     if not enough:
         most = max(map(len, pools), default=0)
         where = " in one country" if fleet.one_country else ""
+        do = "leave --region out, or try again later"
+        if most:
+            do = f"BOXES={most}, or allow more: MAX_PRICE=, --unverified, --reliability"
         raise one_problem(
             "too-few-machines",
             f"{count(len(found), 'suitable offer')}, on {count(most, 'machine')}{where}",
             f"{fleet.boxes} machines{where}: one for each box of the fleet",
-            f"BOXES={most}, or allow more: MAX_PRICE=, --unverified, --reliability"
-            if most
-            else "leave --region out, or try again later",
+            do,
             "vast.ai",
         )
     pool = min(enough, key=lambda pool: total_of(pool[: fleet.boxes]))
     total = total_of(pool[: fleet.boxes])
     if total > fleet.max_total:
         within = sum(total_of(pool[: place + 1]) <= fleet.max_total for place in range(fleet.boxes))
+        do = f"MAX_TOTAL={total + 0.005:.2f}"
+        if within:
+            do += f", or BOXES={within}"
         raise one_problem(
             "rental-total-exceeded",
             f"the cheapest {fleet.boxes} boxes cost ${total:.3f} an hour",
             f"at most ${fleet.max_total:g} an hour for all",
-            f"MAX_TOTAL={total + 0.005:.2f}" + (f", or BOXES={within}" if within else ""),
+            do,
             "vast.ai",
         )
     return pool
@@ -70,12 +74,11 @@ def total_of(boxes: Sequence[Choice]) -> float:
 def summary(pool: Sequence[Choice], resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> str:
     """The table of offers with what stands behind its figures; ``pool`` is `planned`'s."""
     rental, chosen = resolved["rental"], pool[: fleet.boxes]
-    parts = [
-        math.fsum(part) * limits.hours
-        for part in zip(*((one.price.box, one.price.disk, one.price.traffic) for one in chosen), strict=True)
-    ]
-    which = str(chosen[0].number) if fleet.boxes == 1 else f"the first {fleet.boxes}"
-    hour = "" if fleet.boxes == 1 else f"${total_of(chosen):.3f} an hour, "
+    prices = [choice.price for choice in chosen]
+    parts = [math.fsum(map(attrgetter(part), prices)) * limits.hours for part in ("box", "disk", "traffic")]
+    which, hour = str(chosen[0].number), ""
+    if fleet.boxes > 1:
+        which, hour = f"the first {fleet.boxes}", f"${total_of(chosen):.3f} an hour, "
     return "\n".join(
         [
             offers_table(pool, fleet.boxes),
@@ -89,21 +92,22 @@ def summary(pool: Sequence[Choice], resolved: ResolvedProfile, limits: Limits, f
 
 def caps(limits: Limits, fleet: Fleet) -> str:
     """The ceilings in words."""
-    said = []
+    ceilings = []
     if math.isfinite(limits.max_price):
-        said.append(f"cap ${limits.max_price:g} an hour" + (" a box" if fleet.boxes > 1 else ""))
+        ceilings.append(f"cap ${limits.max_price:g} an hour" + (" a box" if fleet.boxes > 1 else ""))
     if math.isfinite(fleet.max_total):
-        said.append(f"cap ${fleet.max_total:g} an hour for all")
-    return ", ".join(said) or "no cap was given"
+        ceilings.append(f"cap ${fleet.max_total:g} an hour for all")
+    return ", ".join(ceilings) or "no cap was given"
 
 
 def question(pool: Sequence[Choice], limits: Limits, fleet: Fleet) -> str:
     """What is asked before money is spent."""
     chosen = pool[: fleet.boxes]
     hour, total = total_of(chosen), math.fsum(one.price.total for one in chosen)
-    numbers = ", ".join(str(one.number) for one in chosen)
-    what = numbers if fleet.boxes == 1 else f"{fleet.boxes} boxes ({numbers})"
-    return f"rent {what} for {limits.hours:g} h, ${hour:.3f} an hour, ${total:.2f}?"
+    boxes = ", ".join(str(one.number) for one in chosen)
+    if fleet.boxes > 1:
+        boxes = f"{fleet.boxes} boxes ({boxes})"
+    return f"rent {boxes} for {limits.hours:g} h, ${hour:.3f} an hour, ${total:.2f}?"
 
 
 def _one_a_machine(found: Sequence[Choice]) -> list[Choice]:
@@ -111,8 +115,18 @@ def _one_a_machine(found: Sequence[Choice]) -> list[Choice]:
     kept: dict[object, Choice] = {}
     for one in found:
         machine = one.offer.get("machine_id")
-        kept.setdefault(("offer", one.number) if machine is None else ("machine", str(machine)), one)
+        kept.setdefault(one.number if machine is None else str(machine), one)
     return list(kept.values())
+
+
+def _by_country(found: Sequence[Choice]) -> list[list[Choice]]:
+    """Offers by the country of their machine; without those whose country is not told."""
+    pools: dict[str, list[Choice]] = {}
+    for choice in found:
+        country = country_of(choice.offer)
+        if country:
+            pools.setdefault(country, []).append(choice)
+    return list(pools.values())
 
 
 def incomplete(fleet: Fleet, ran: Sequence[str], why: Sequence[str]) -> DrafthouseError:

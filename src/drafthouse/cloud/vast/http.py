@@ -53,11 +53,18 @@ class Answer:
         except (ValueError, RecursionError):
             return None
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The answer's JSON object, {} where it is none."""
+        data = self.data
+        return data if isinstance(data, dict) else {}
+
     def word(self, name: str) -> str:
         """A text of the answer's object (`error`, `msg`), or nothing, on one line."""
-        data = self.data
-        value = data.get(name) if isinstance(data, dict) else None
-        return " ".join(value.split())[:300] if isinstance(value, str) else ""
+        value = self.fields.get(name)
+        if not isinstance(value, str):
+            return ""
+        return " ".join(value.split())[:300]
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -114,9 +121,10 @@ def send(method: str, url: str, headers: Mapping[str, str], body: Any = None, ti
     """The answer, whatever its status. Raises NotSent, or Unanswered; neither names a header."""
     if urlsplit(url).scheme not in ("http", "https"):
         raise NotSent("an address that is not http(s)")
-    data = None if body is None else json.dumps(body).encode()
-    kind = {} if body is None else {"Content-Type": "application/json"}
-    request = urllib.request.Request(url, data, {**headers, **kind}, method=method)  # noqa: S310 (looked at above)
+    request = urllib.request.Request(url, None, dict(headers), method=method)  # noqa: S310 (looked at above)
+    if body is not None:
+        request.data = json.dumps(body).encode()
+        request.add_header("Content-Type", "application/json")
 
     def ask() -> Answer:
         try:
@@ -131,8 +139,12 @@ def send(method: str, url: str, headers: Mapping[str, str], body: Any = None, ti
     except TooMuch as error:
         raise Unanswered(str(error)) from None
     except urllib.error.URLError as error:
-        reason = error.reason if isinstance(error.reason, Exception) else OSError(str(error.reason))
-        raise (NotSent if _was_not_sent(reason) else Unanswered)(_words(reason)) from None
+        reason = error.reason
+        if not isinstance(reason, Exception):
+            reason = OSError(str(reason))
+        if _was_not_sent(reason):
+            raise NotSent(_words(reason)) from None
+        raise Unanswered(_words(reason)) from None
     except (http.client.HTTPException, OSError) as error:
         raise Unanswered(_words(error)) from None
 

@@ -113,9 +113,10 @@ def host_of(
         found["ansible_host"], found["ansible_port"] = reached
     if known_hosts:
         found["ansible_ssh_common_args"] = _ssh_arguments(number, known_hosts)
-    mapped = next((ports[f"{port}/tcp"] for port in api_ports if f"{port}/tcp" in ports), None)
-    if mapped:
-        found["drafthouse_api_address"], found["drafthouse_api_port"] = mapped
+    for port in api_ports:
+        if f"{port}/tcp" in ports:
+            found["drafthouse_api_address"], found["drafthouse_api_port"] = ports[f"{port}/tcp"]
+            break
     return cast("HostVariables", {name: value for name, value in found.items() if value is not None and value != ""})
 
 
@@ -150,10 +151,10 @@ def outer_ports(instance: Instance) -> dict[str, tuple[str, int]]:
         return {}
     found = {}
     for inner, mapped in ports.items():
-        first = mapped[0] if isinstance(mapped, list) and mapped else None
-        port = _port(first.get("HostPort")) if isinstance(first, Mapping) else None
-        if port is not None:
-            found[str(inner)] = (address, port)
+        if isinstance(mapped, list) and mapped and isinstance(mapped[0], Mapping):
+            port = _port(mapped[0].get("HostPort"))
+            if port is not None:
+                found[str(inner)] = (address, port)
     return found
 
 
@@ -193,12 +194,16 @@ def _ssh_arguments(number: int, known_hosts: str) -> str:
 def _address(value: object) -> str | None:
     """A name or address, None for anything else: ssh would take one that begins with a dash for an option."""
     text = _text(value)
-    return text if _ADDRESS.fullmatch(text) else None
+    if not _ADDRESS.fullmatch(text):
+        return None
+    return text
 
 
 def _port(value: object) -> int | None:
     port = _whole(value)
-    return port if port is not None and 0 < port < 65536 else None
+    if port is None or not 0 < port < 65536:
+        return None
+    return port
 
 
 def _whole(value: object) -> int | None:
@@ -217,13 +222,16 @@ def _rounded(value: object, digits: int, per: float = 1) -> float | None:
         number = float(value) / per
     except ValueError:
         return None
-    return round(number, digits) if abs(number) < 1e12 else None  # no infinity, and no NaN
+    if not abs(number) < 1e12:  # infinity and NaN, too
+        return None
+    return round(number, digits)
 
 
 def _text(value: object) -> str:
     """A text without the blanks that the API leaves around some, and without what moves a terminal's cursor."""
-    text = value if isinstance(value, str) else ""
-    return "".join(letter if letter.isprintable() else " " for letter in text).strip()
+    if not isinstance(value, str):
+        return ""
+    return "".join(letter if letter.isprintable() else " " for letter in value).strip()
 
 
 def _json(text: str) -> Any:

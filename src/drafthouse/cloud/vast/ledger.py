@@ -145,7 +145,9 @@ def label_of(rental_id: str, deadline: int) -> str:
 def id_of(label: object) -> str | None:
     """The id in a label of ours, None in any other."""
     found = LABEL.fullmatch(str(label or ""))
-    return found.group(1) if found else None
+    if not found:
+        return None
+    return found.group(1)
 
 
 def record(path: Path, event: str, rental_id: str, **facts: Any) -> None:
@@ -160,8 +162,9 @@ def record(path: Path, event: str, rental_id: str, **facts: Any) -> None:
             take(handle)
             os.fchmod(handle, 0o600)
             size = os.fstat(handle).st_size
-            cut_off = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-            _write(handle, ((_CUT_OFF + "\n" if cut_off else "") + line).encode())
+            if size > 0 and os.pread(handle, 1, size - 1) != b"\n":
+                line = f"{_CUT_OFF}\n{line}"
+            _write(handle, line.encode())
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -208,26 +211,27 @@ def read(path: Path) -> Book:
     damage: list[Problem] = []
     lines = data.split(b"\n")
     for number, line in enumerate(lines, 1):
-        starts = [one.start() for one in _BEGIN.finditer(line)]
         # What stands before the first record of a line is one that its beginning was damaged of.
-        cuts = sorted({0, *starts, len(line)})
+        cuts = sorted({0, len(line), *(record.start() for record in _BEGIN.finditer(line))})
         for begin, end in itertools.pairwise(cuts):
             why = _take(line[begin:end].decode("latin-1"), found, is_last=number == len(lines) and end == len(line))
             if why:
                 damage.append(_damaged(path, number, why))
     mark = mark_of(path)
-    marked = {one.id: replace(one, is_marked=_has_mark(one.id, mark)) for one in found.values()}
+    marked = {one.id: replace(one, is_marked=has_mark(one.id, mark)) for one in found.values()}
     return Book(marked, damage)
 
 
-def _has_mark(rental_id: str, mark: str) -> bool:
+def has_mark(rental_id: str, mark: str) -> bool:
+    """Tell whether an id begins with the mark of a ledger; ids of earlier versions have none."""
     return len(rental_id) == len(mark) + 10 and rental_id.startswith(mark)
 
 
 def _take(text: str, found: dict[str, Rental], *, is_last: bool) -> str:
     """Put the record in ``text`` to the rentals; return what is wrong with it, '' where nothing is."""
-    sealed = _SEALED.match(text)
-    body = "{" + text[sealed.end() :] if sealed else text
+    sealed, body = _SEALED.match(text), text
+    if sealed:
+        body = "{" + text[sealed.end() :]
     try:
         line, end = json.JSONDecoder().raw_decode(body)
     except (ValueError, RecursionError):
@@ -239,8 +243,10 @@ def _take(text: str, found: dict[str, Rental], *, is_last: bool) -> str:
     if not _is_event(line) or not (sealed or text.startswith(_BEGINNINGS[1])):
         return "not a record"
     _note(line, found, sealed=bool(sealed))
-    # Behind a record is a newline that was damaged; the record itself is whole.
-    return "" if body[end:] in ("", "\r", _CUT_OFF) else "extra text after its record"
+    if body[end:] not in ("", "\r", _CUT_OFF):
+        # Behind a record is a newline that was damaged; the record itself is whole.
+        return "extra text after its record"
+    return ""
 
 
 def _is_cut_off(text: str, *, is_last: bool) -> bool:
@@ -253,9 +259,9 @@ def _is_cut_off(text: str, *, is_last: bool) -> bool:
 def _is_event(line: object) -> bool:
     if not isinstance(line, dict) or not isinstance(line.get("event"), str) or line["event"] not in EVENTS:
         return False
-    said, number = line.get("time"), line.get("instance")
+    at, number = line.get("time"), line.get("instance")
     # A comparison first: a whole number may be too large for a float.
-    is_time = isinstance(said, (int, float)) and not isinstance(said, bool) and abs(said) < _END_OF_TIME
+    is_time = isinstance(at, (int, float)) and not isinstance(at, bool) and abs(at) < _END_OF_TIME
     is_whole = number is None or (isinstance(number, int) and not isinstance(number, bool))
     has_deadline = line["event"] != INTENT or isinstance(line.get("deadline"), int)
     return (
@@ -268,22 +274,18 @@ def _is_event(line: object) -> bool:
 
 
 def _note(line: _Line, found: dict[str, Rental], *, sealed: bool) -> None:
-    said = {key: value for key, value in line.items() if key not in ("id", "event", "time", "instance")}
-    facts = cast("RentalFacts", said)
-    before = found.get(line["id"])
-    if before is None or line["event"] == INTENT:
-        deadline, account = facts.get("deadline"), facts.get("account")
-        before = Rental(
-            line["id"], deadline if isinstance(deadline, int) else 0, str(account or ""), float(line["time"])
-        )
+    others = {key: value for key, value in line.items() if key not in ("id", "event", "time", "instance")}
+    facts = cast("RentalFacts", others)
+    rental = found.get(line["id"])
+    if rental is None or line["event"] == INTENT:
+        deadline, account = facts.get("deadline"), str(facts.get("account") or "")
+        if not isinstance(deadline, int):
+            deadline = 0
+        rental = Rental(line["id"], deadline, account, float(line["time"]))
     number = line.get("instance")
-    found[line["id"]] = replace(
-        before,
-        state=line["event"],
-        instance=before.instance if number is None else number,
-        sealed=before.sealed if number is None else sealed,
-        facts={**before.facts, **facts},
-    )
+    if number is not None:
+        rental = replace(rental, instance=number, sealed=sealed)
+    found[line["id"]] = replace(rental, state=line["event"], facts={**rental.facts, **facts})
 
 
 def _damaged(path: Path, number: int, why: str) -> Problem:

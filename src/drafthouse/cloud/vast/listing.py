@@ -45,24 +45,24 @@ def listed(client: VastClient, ledger: Path) -> Listing:
             rows.append(_line(row, mine, now))
             notes.append(_overdue(row, mine, now))
     notes += [stray.words for stray in found.strays if stray.whose != THEIRS]
-    notes += [f"{problem.where}: {problem.found}; {problem.do}" for problem in (*found.copies, *found.undead)]
-    notes += [f"{problem.where}: {problem.found}; {problem.do}" for problem in (*found.unlisted, *found.closed)]
+    for problem in (*found.copies, *found.undead, *found.unlisted, *found.closed):
+        notes.append(f"{problem.where}: {problem.found}; {problem.do}")
     notes += [f"{problem.where}: {problem.found}" for problem in found.damage]
     notes += _foreign(instances, ours, found)
     for rental in rentals.values():
         if rental.is_open and rental.account not in ("", client.account):
             where = "may bill in another account: look with the key that rented it"
             notes.append(f"{rental.label} ({rental.state}) {where}")
-    return Listing(rows, [note for note in notes if note], bool(found.billing))
+    return Listing(rows, list(filter(None, notes)), bool(found.billing))
 
 
 def _foreign(instances: Collection[Instance], ours: Mapping[int, Rental], found: Compared) -> list[str]:
     """Notes about the account's instances that are not ours, which nothing of ours touches."""
-    told = {stray.number for stray in found.strays if stray.whose != THEIRS}
+    listed_above = {stray.number for stray in found.strays if stray.whose != THEIRS}
     other_clones, others = [], 0
     for row in instances:
         number = int(row["id"])
-        if number in ours or number in told:
+        if number in ours or number in listed_above:
             continue
         if id_of(row.get("label")):
             other_clones.append(str(number))
@@ -78,8 +78,9 @@ def _foreign(instances: Collection[Instance], ours: Mapping[int, Rental], found:
 
 def _line(row: Instance, rental: Rental, now: float) -> list[str]:
     begun = row.get("start_date")
-    hours = max(0.0, now - (begun if isinstance(begun, (int, float)) else rental.begun)) / 3600
-    price, due = cost_an_hour(row), due_at(row, rental)
+    if not isinstance(begun, (int, float)):
+        begun = rental.begun
+    hours, price, due = max(0.0, now - begun) / 3600, cost_an_hour(row), due_at(row, rental)
     late = " passed" if due <= now else ""
     return [
         str(row["id"]),
@@ -94,7 +95,7 @@ def _line(row: Instance, rental: Rental, now: float) -> list[str]:
 
 
 def due_at(row: Instance, rental: Rental) -> float:
-    """Return when an instance is to end by the provider's clock, unix seconds."""
+    """The end of an instance's time by the provider's clock, unix seconds."""
     # A rental whose announcement was lost has the deadline of its label alone.
     deadline = rental.deadline or deadline_of(str(row.get("label"))) or 0
     return ends_at(row, deadline, rental.facts, rental.begun) or deadline
@@ -113,6 +114,9 @@ def _overdue(row: Instance, rental: Rental, now: float) -> str:
 
 def cost_an_hour(row: Instance) -> float:
     """What an instance costs an hour as it stands: a stopped one still its disk. Without traffic; $."""
-    prices = row.get("dph_total"), row.get("storage_total_cost")
-    whole, disk = (float(price) if isinstance(price, (int, float)) else 0.0 for price in prices)
-    return disk if row.get("actual_status") in ("stopped", "exited") else whole
+    price = row.get("dph_total")
+    if row.get("actual_status") in ("stopped", "exited"):
+        price = row.get("storage_total_cost")
+    if not isinstance(price, (int, float)):
+        return 0.0
+    return float(price)

@@ -25,7 +25,9 @@ _LETTERS = string.ascii_letters + string.digits
 
 def state_folder(environ: Mapping[str, str] | None = None, root: Path = STATE) -> Path:
     """The folder, which is made if it is not there, for its owner alone. Raises DrafthouseError."""
-    named = (os.environ if environ is None else environ).get("DRAFTHOUSE_STATE")
+    if environ is None:
+        environ = os.environ
+    named = environ.get("DRAFTHOUSE_STATE")
     folder = Path(named).expanduser() if named else root / "rentals"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -66,11 +68,14 @@ def kept_key(profile: str, folder: Path | None = None) -> str:
             "free disk space, set DRAFTHOUSE_STATE to a folder of this user, or give the key as DRAFTHOUSE_API_KEY",
             str(file),
         ) from error
-    readable = key.isascii() and key.isprintable()
-    if len(key) < _SHORTEST_KEY or not readable or " " in key:
+    is_readable = key.isascii() and key.isprintable()
+    if len(key) < _SHORTEST_KEY or not is_readable or " " in key:
+        found = f"{len(key)} characters"
+        if not is_readable:
+            found += ", some not allowed in a key"
         raise one_problem(
             "api-key-invalid",
-            f"{len(key)} characters" + ("" if readable else ", some not allowed in a key"),
+            found,
             f"an API key: one line of {_SHORTEST_KEY} or more characters",
             "remove the file (the next run makes a new one), or give the key as DRAFTHOUSE_API_KEY",
             str(file),

@@ -131,13 +131,18 @@ def query_of(resolved: ResolvedProfile, limits: Limits) -> Query:
 def country_of(offer: Offer) -> str:
     """The two letters of the country where a machine is, '' where that is not told."""
     found = _COUNTRY.search(str(offer.get("geolocation") or ""))
-    return found.group() if found else ""
+    if not found:
+        return ""
+    return found.group()
 
 
 def driver_number(version: str) -> int:
     """A driver's version as the search compares it: 580.95.05 is 580095005. 0 for what is none."""
-    parts = [int(part) if part.isdigit() else 0 for part in version.split(".")[:3]]
-    major, minor, patch = [*parts, 0, 0, 0][:3]
+    numbers = [0, 0, 0]
+    for place, part in enumerate(version.split(".")[:3]):
+        if part.isdigit():
+            numbers[place] = int(part)
+    major, minor, patch = numbers
     return (major * 1000 + minor) * 1000 + patch
 
 
@@ -148,10 +153,11 @@ def priced(offer: Priced, rental: Rental, hours: float) -> Price:
     than not at all.
     """
     disk = _number(offer, "storage_cost") * rental["disk_gb"] / HOURS_OF_A_MONTH
-    whole = _number(offer, "dph_total")
-    base = _number(offer, "dph_base") if offer.get("dph_base") is not None else whole
+    base = total = _number(offer, "dph_total")
+    if offer.get("dph_base") is not None:
+        base = _number(offer, "dph_base")
     traffic = _number(offer, "inet_down_cost") * rental["download_gb"] / hours
-    return Price(max(base, whole - disk), disk, traffic, hours)
+    return Price(max(base, total - disk), disk, traffic, hours)
 
 
 def figures_of(instance: Priced, offer: Priced) -> Priced:
@@ -181,29 +187,28 @@ def unfit(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> list[str]:
     }
     if rental["cuda"]:
         least["cuda_max_good"] = float(rental["cuda"])
-    why = [f"{key} {offer.get(key)}, not {value:g}" for key, value in least.items() if _number(offer, key) < value]
-    if max(_number(offer, "reliability"), _number(offer, "reliability2")) < limits.reliability:
-        why.append(f"reliability below {limits.reliability:g}")
-    if rental["driver"] and driver_number(str(offer.get("driver_version") or "")) < driver_number(rental["driver"]):
-        why.append(f"driver {offer.get('driver_version')}, not {rental['driver']}")
-    if str(offer.get("gpu_name", "")).replace("_", " ") not in rental["vast_names"]:
-        why.append(f"a {offer.get('gpu_name')}")
-    if offer.get("num_gpus") != rental["devices"]:
-        why.append(f"{offer.get('num_gpus')} GPUs")
-    if offer.get("cpu_arch") not in ("amd64", None):
-        why.append(f"a {offer['cpu_arch']} processor")
-    if not isinstance(offer.get("id"), int):
-        why.append("no number")
-    if offer.get("rentable") is False or offer.get("rented") is True:
-        why.append("taken")
-    if offer.get("external") is True:
-        why.append("another marketplace's")
-    if limits.countries and country_of(offer) not in limits.countries:
-        why.append(f"in {offer.get('geolocation') or 'an unknown place'}")
-    if limits.verified and not _is_verified(offer):
-        why.append("not verified")
+    why: list[str] = []
+    for key, value in least.items():
+        if _number(offer, key) < value:
+            why.append(f"{key} {offer.get(key)}, not {value:g}")
+    driver, country = offer.get("driver_version"), offer.get("geolocation") or "an unknown place"
+    faults = {
+        f"reliability below {limits.reliability:g}": _reliability(offer) < limits.reliability,
+        f"driver {driver}, not {rental['driver']}": bool(rental["driver"])
+        and driver_number(str(driver or "")) < driver_number(rental["driver"]),
+        f"a {offer.get('gpu_name')}": str(offer.get("gpu_name", "")).replace("_", " ") not in rental["vast_names"],
+        f"{offer.get('num_gpus')} GPUs": offer.get("num_gpus") != rental["devices"],
+        f"a {offer.get('cpu_arch')} processor": offer.get("cpu_arch") not in ("amd64", None),
+        "no number": not isinstance(offer.get("id"), int),
+        "taken": offer.get("rentable") is False or offer.get("rented") is True,
+        "another marketplace's": offer.get("external") is True,
+        f"in {country}": bool(limits.countries) and country_of(offer) not in limits.countries,
+        "not verified": limits.verified and not _is_verified(offer),
+    }
+    why += [fault for fault, applies in faults.items() if applies]
     price = priced(offer, rental, limits.hours)
-    if unpriced := [key for key in _PRICES if not _is_figure(offer.get(key)) or _number(offer, key) < 0]:
+    unpriced = [key for key in _PRICES if not _is_figure(offer.get(key)) or _number(offer, key) < 0]
+    if unpriced:
         why.append(f"no {', '.join(unpriced)}")
     elif not 0 < price.hour <= limits.max_price:
         why.append(f"${price.hour:.3f} an hour, more than {limits.max_price:g}")
@@ -212,16 +217,15 @@ def unfit(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> list[str]:
 
 def choices(offers: Iterable[Offer], resolved: ResolvedProfile, limits: Limits) -> list[Choice]:
     """The offers that fit, the cheapest first; at one price the more reliable, then the faster line."""
-    fitting = [
-        Choice(offer, priced(offer, resolved["rental"], limits.hours))
-        for offer in offers
-        if not unfit(offer, resolved, limits)
-    ]
+    fitting = []
+    for offer in offers:
+        if not unfit(offer, resolved, limits):
+            fitting.append(Choice(offer, priced(offer, resolved["rental"], limits.hours)))
     return sorted(
         fitting,
         key=lambda one: (
             one.price.hour,
-            -max(_number(one.offer, "reliability"), _number(one.offer, "reliability2")),
+            -_reliability(one.offer),
             -_number(one.offer, "inet_down"),
             one.number,
         ),
@@ -234,20 +238,24 @@ def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits
     needed = (
         f"{rental['devices']} x {' or '.join(rental['vast_names'])}, {rental['disk_gb']} GB of disk, driver"
         f" {rental['driver'] or 'of any version'}, for at most ${limits.max_price:g} an hour with disk and traffic"
-        + (f", in {' or '.join(limits.countries)}" if limits.countries else "")
     )
+    if limits.countries:
+        needed += f", in {' or '.join(limits.countries)}"
     if not offers:
         do = "try again later, or allow more: --download-mbps, --reliability, --unverified, another profile"
         return one_problem("no-offer-fits", "no offer at all", needed, do, "vast.ai")
-    dear = [offer for offer in offers if len(unfit(offer, resolved, limits)) == 1]
-    prices = sorted(priced(offer, rental, limits.hours).hour for offer in dear)
-    too_dear = [price for price in prices if price > limits.max_price]
+    too_dear: list[float] = []
+    lacks: set[str] = set()
+    for offer in offers:
+        reasons, price = unfit(offer, resolved, limits), priced(offer, rental, limits.hours).hour
+        lacks.update(reasons)
+        if len(reasons) == 1 and price > limits.max_price:
+            too_dear.append(price)
     if too_dear:
-        found = f"{count(len(offers), 'offer')}; the cheapest that fits costs ${too_dear[0]:.3f} an hour"
-        do = f"MAX_PRICE={too_dear[0] + 0.005:.2f}, or try again later"
+        found = f"{count(len(offers), 'offer')}; the cheapest that fits costs ${min(too_dear):.3f} an hour"
+        do = f"MAX_PRICE={min(too_dear) + 0.005:.2f}, or try again later"
     else:
-        lacks = sorted({reason for offer in offers for reason in unfit(offer, resolved, limits)})
-        found = f"{count(len(offers), 'offer')}, none of which fits: {'; '.join(lacks[:4])}"
+        found = f"{count(len(offers), 'offer')}, none of which fits: {'; '.join(sorted(lacks)[:4])}"
         do = "try again later, or another profile"
     return one_problem("no-offer-fits", found, needed, do, "vast.ai")
 
@@ -255,14 +263,15 @@ def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits
 def offers_table(found: Sequence[Choice], boxes: int = 1) -> str:
     """The offers that fit as a table, prices by part; the first ``boxes`` are those that are rented."""
     shown = max(_SHOWN, boxes)
-    more = f"\nand {len(found) - shown} more" if len(found) > shown else ""
-    return table(HEAD, [_row(one) for one in found[:shown]], WHOLE) + more
+    text = table(HEAD, [_row(one) for one in found[:shown]], WHOLE)
+    if len(found) > shown:
+        text += f"\nand {len(found) - shown} more"
+    return text
 
 
 def _row(one: Choice) -> list[str]:
     offer, price = one.offer, one.price
     gpu = f"{offer.get('num_gpus')} x {offer.get('gpu_name')}"
-    reliable = max(_number(offer, "reliability"), _number(offer, "reliability2"))
     money = [f"{value:.3f}" for value in (price.hour, price.box, price.disk, price.traffic)]
     return [
         str(one.number),
@@ -271,9 +280,14 @@ def _row(one: Choice) -> list[str]:
         *money,
         f"{price.total:.2f}",
         f"{_number(offer, 'inet_down'):.0f}",
-        f"{reliable * 100:.1f}%",
+        f"{_reliability(offer) * 100:.1f}%",
         str(offer.get("driver_version") or ""),
     ]
+
+
+def _reliability(offer: Offer) -> float:
+    """The share of time that a machine was up, 0 to 1; answers spell the key in two ways."""
+    return max(_number(offer, "reliability"), _number(offer, "reliability2"))
 
 
 def _is_verified(offer: Offer) -> bool:
@@ -283,7 +297,9 @@ def _is_verified(offer: Offer) -> bool:
 def _number(offer: Priced, key: str) -> float:
     """A figure of an answer; 0 where it is missing or none, which every least value is above."""
     value = offer.get(key)
-    return float(value) if _is_figure(value) else 0.0  # type: ignore[arg-type]  # _is_figure has looked
+    if not _is_figure(value):
+        return 0.0
+    return float(value)  # type: ignore[arg-type]  # _is_figure has looked
 
 
 def _is_figure(value: object) -> bool:

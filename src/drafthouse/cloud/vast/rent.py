@@ -114,8 +114,15 @@ class _Renting:
         except LeftBilling:
             raise
         except BaseException as error:
-            self._end([one for one in self.live if one.may_exist], error)
+            self._end(self._may_exist(), error)
             raise
+
+    def _may_exist(self) -> list[Attempt]:
+        return [one for one in self.live if one.may_exist]
+
+    def _boxes(self) -> list[Rented]:
+        """What runs."""
+        return [one.box for one in self.live if one.box is not None]
 
     def _ask_for_more(self) -> None:
         """Ask for boxes until there are enough, or no offer is left that may be taken."""
@@ -140,7 +147,7 @@ class _Renting:
 
     def _look(self, waiting: Sequence[Attempt]) -> None:
         """Look at each that does not run yet, then wait for a moment."""
-        said = []
+        states = []
         for one in waiting:
             try:
                 words = one.look()
@@ -148,13 +155,13 @@ class _Renting:
                 self._drop(one, error)
                 continue
             if one.box is None:
-                said.append(words)
+                states.append(words)
             elif self.fleet.boxes > 1:
                 self.world.tell(f"instance {one.box.instance} runs")
-        if said:
-            run = sum(one.box is not None for one in self.live)
-            several = f"{run} of {self.fleet.boxes} run; " if self.fleet.boxes > 1 else ""
-            self.world.passing(several + "; ".join(said))
+        if states:
+            if self.fleet.boxes > 1:
+                states.insert(0, f"{len(self._boxes())} of {self.fleet.boxes} run")
+            self.world.passing("; ".join(states))
             self.world.sleep(min(one.pause_s for one in waiting))
 
     def _drop(self, one: Attempt, error: NotThisOne | DrafthouseError) -> None:
@@ -177,10 +184,12 @@ class _Renting:
 
     def _over(self) -> Outcome:
         """What runs; DrafthouseError where nothing does, or all were wanted."""
-        fleet, boxes = self.fleet, [one.box for one in self.live if one.box is not None]
+        fleet, boxes = self.fleet, self._boxes()
         copies = self._end_copies()
+        if len(boxes) == fleet.boxes and not copies:
+            return Outcome(boxes)
         if len(boxes) == fleet.boxes:
-            return Outcome(boxes, StillBilling(copies) if copies else None)
+            return Outcome(boxes, StillBilling(copies))
         short = self._short(boxes)
         if fleet.all_or_nothing or not boxes:
             live, self.live = self.live, []
@@ -201,7 +210,10 @@ class _Renting:
 
     def _short(self, boxes: Sequence[Rented]) -> DrafthouseError:
         """Why there are fewer boxes than were asked for."""
-        problems = list(dict.fromkeys(problem for error in self.failed for problem in error.problems))
+        problems: list[Problem] = []
+        for error in self.failed:
+            problems += error.problems
+        problems = list(dict.fromkeys(problems))
         kind = next((type(one) for one in self.failed if isinstance(one, StillBilling)), None)
         if self.fleet.boxes > 1 and (boxes or self.fleet.all_or_nothing):
             ran = [f"{one.instance} (${one.price.hour:.3f} an hour)" for one in boxes]
@@ -233,21 +245,23 @@ class _Renting:
                 break
             except KeyboardInterrupt as again:
                 if stopped is not None:
-                    left = [one for one in self.live if one.may_exist] or meant
+                    left = self._may_exist() or meant
                     raise LeftBilling([*_problems(error), *(one.may_bill(again) for one in left)]) from error
                 stopped = again
         if stopped is not None and not isinstance(error, KeyboardInterrupt):
             raise stopped
 
     def _ended(self, meant: Sequence[Attempt], error: BaseException) -> None:
-        world = self.world
-        why = str(error) if isinstance(error, NotThisOne) else type(error).__name__
-        if isinstance(error, DrafthouseError):
+        world, why = self.world, type(error).__name__
+        if isinstance(error, NotThisOne):
+            why = str(error)
+        elif isinstance(error, DrafthouseError):
             why = error.problems[0].found
+        shown = why.splitlines()[0] if why else "stopped"
         # What was still on its way a moment ago may appear for as long from now on.
         late = max((world.clock() - one.begun for one in meant if one.on_its_way), default=0.0)
         try:
-            world.tell(f"ending what was rented: {why.splitlines()[0] if why else 'stopped'}")
+            world.tell(f"ending what was rented: {shown}")
             end(
                 world.client,
                 world.ledger,
@@ -268,4 +282,6 @@ class _Renting:
 
 
 def _problems(error: BaseException) -> list[Problem]:
-    return error.problems if isinstance(error, DrafthouseError) else []
+    if not isinstance(error, DrafthouseError):
+        return []
+    return error.problems

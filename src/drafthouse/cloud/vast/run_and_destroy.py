@@ -76,8 +76,7 @@ def around(
 
 
 def _after(status: int, policy: str, world: World, hosts: Collection[str] | None) -> None:
-    open_ones = [one for one in rentals(world.ledger).values() if one.is_open]
-    meant = _worked_on(open_ones, world, hosts)
+    meant = _worked_on(world, hosts)
     if policy == "never" or (policy == "on-success" and status != 0):
         if meant:
             world.tell("\n".join(left_as_they_are(meant, policy)))
@@ -98,18 +97,22 @@ def _after(status: int, policy: str, world: World, hosts: Collection[str] | None
             problems += _lost(world, hosts)
         except KeyboardInterrupt:
             problems.append(_not_compared("interrupted"))
+    if problems and unwritten:
+        problems += unwritten.problems
     if problems:
-        raise StillBilling([*problems, *(unwritten.problems if unwritten else ())])
+        raise StillBilling(problems)
     if unwritten:
         raise unwritten
 
 
-def _worked_on(open_ones: Sequence[Rental], world: World, hosts: Collection[str] | None) -> list[Rental]:
-    """The rentals that the run was about; one without a number is found by its label, as the inventory does."""
-    if hosts is None:
-        return list(open_ones)
-    meant = [one for one in open_ones if str(one.instance) in hosts]
-    unanswered = [one for one in open_ones if one.instance is None]
+def _worked_on(world: World, hosts: Collection[str] | None) -> list[Rental]:
+    """The open rentals that the run was about; one without a number is found by its label, as the inventory does."""
+    meant, unanswered = list[Rental](), list[Rental]()
+    for rental in rentals(world.ledger).values():
+        if rental.is_open and (hosts is None or str(rental.instance) in hosts):
+            meant.append(rental)
+        elif rental.is_open and rental.instance is None:
+            unanswered.append(rental)
     if hosts and unanswered:
         with contextlib.suppress(VastError):  # that the account cannot be read is said by `_lost`
             here = {id_of(row.get("label")) for row in world.client.instances() if str(row["id"]) in hosts}
@@ -177,14 +180,15 @@ def _ended(meant: Sequence[Rental], world: World) -> None:
 
 def by_the_ledger(ledger: Path, meant: Collection[Rental]) -> Problem:
     """What to say of rentals that could not be looked after: those that are open in the ledger."""
-    known = rentals(ledger)
-    left = [known[one.id] for one in meant if one.id in known and known[one.id].is_open]
-    numbers = ", ".join(
-        f"{one.instance or one.label} (${one.facts.get('price_per_hour', '?')} an hour)" for one in left
-    )
+    known, billing = rentals(ledger), []
+    for one in meant:
+        rental = known.get(one.id)
+        if rental and rental.is_open:
+            price = rental.facts.get("price_per_hour", "?")
+            billing.append(f"{rental.instance or rental.label} (${price} an hour)")
     return Problem(
         "rental-still-billing",
-        f"according to the ledger these may still be billing: {numbers or 'none'}",
+        f"according to the ledger these may still be billing: {', '.join(billing) or 'none'}",
         "no rental of ours that is billing",
         f"make destroy, as soon as vast.ai answers; or end them manually at {CONSOLE}",
         str(ledger),
@@ -192,7 +196,7 @@ def by_the_ledger(ledger: Path, meant: Collection[Rental]) -> Problem:
 
 
 def fate_of(client: VastClient, number: int) -> str:
-    """Return in words what vast.ai says of an instance that does not answer."""
+    """The state of an instance that does not answer, as vast.ai tells it, in words."""
     try:
         row = client.instance(number)
     except DrafthouseError as error:
@@ -201,11 +205,13 @@ def fate_of(client: VastClient, number: int) -> str:
 
 
 def words_of(row: Instance | None, number: int) -> str:
-    """The same of what it answered."""
+    """The state of an instance in words; ``row`` is None for one that is gone."""
     if row is None:
         return "it is gone from vast.ai and bills nothing"
     status = row.get("actual_status") or "being created"
-    said = str(row.get("status_msg") or "").strip().splitlines()
-    text = f"vast.ai says '{status}'" + (f" ({said[0][:120]})" if said else "")
+    text = f"vast.ai says '{status}'"
+    message = str(row.get("status_msg") or "").strip().splitlines()
+    if message:
+        text += f" ({message[0][:120]})"
     what = "its disk is still billing" if status in ("exited", "stopped") else "it is still billing"
     return f"{text}; {what}: make destroy ARGS={number}"

@@ -98,7 +98,7 @@ def require_gguf(src: str) -> None:
 
 
 def open_gguf(gguf: Any, src: str) -> Any:
-    """Return a GGUFReader over ``src``, or raise DrafthouseError for anything that is not a whole GGUF."""
+    """A GGUFReader over ``src``. Raises DrafthouseError for anything that is not a whole GGUF."""
     require_gguf(src)
     try:
         reader = gguf.GGUFReader(src)
@@ -129,7 +129,7 @@ def open_gguf(gguf: Any, src: str) -> Any:
 
 
 def blocks_of(reader: Any, own: int, where: str) -> list[list[tuple[str, Any]]]:
-    """Return the (role, tensor) pairs of each block, or raise DrafthouseError where padding is not proven."""
+    """The (role, tensor) pairs of each block. Raises DrafthouseError where padding is not proven."""
     by_block: list[list[tuple[str, Any]]] = [[] for _ in range(own)]
     strange: set[str] = set()
     for tensor in reader.tensors:

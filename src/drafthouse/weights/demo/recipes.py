@@ -97,7 +97,8 @@ def pad_blocks(src: str, dst: str, blocks: int, progress: Progress | None = None
     read and computed at full price and adds nothing to the residual stream, so the model stays the same
     function and gets dearer. Synthetic; the file says so under ``drafthouse.synthetic``. Raises DrafthouseError.
     """
-    reader, own = language_model(src, where := f"weights recipe gguf_pad_blocks: {src}")
+    where = f"weights recipe gguf_pad_blocks: {src}"
+    reader, own = language_model(src, where)
     if blocks <= own:
         raise one_problem(
             code="out-of-range",
@@ -124,7 +125,7 @@ def gguf_to_hf(src: str, dst_dir: str, python: str) -> Written:
 
 
 def _engine_program(python: str, name: str, where: str) -> Path:
-    """Return the program that the engine role installs beside ``python``, or raise DrafthouseError."""
+    """The program that the engine role installs beside ``python``. Raises DrafthouseError without it."""
     program = Path(python).with_name(name)
     if not program.is_file():
         raise one_problem(
@@ -165,7 +166,7 @@ def _folder_by(python: str, program: Path, src: str, final: Path, where: str, ne
 
 
 def language_model(src: str, where: str) -> tuple[Any, int]:
-    """Return a reader of the GGUF ``src`` and its number of blocks, or raise DrafthouseError."""
+    """A reader of the GGUF ``src``, and its number of blocks. Raises DrafthouseError."""
     gguf, _numpy = libraries()
     reader = open_gguf(gguf, src)
     count = reader.fields.get(f"{reader.fields['general.architecture'].contents()}.block_count")
@@ -191,11 +192,10 @@ def restack(
 ) -> Written:
     """Write the model with other blocks: each of ``sources`` is the block it copies, and whether it adds nothing."""
     by_block = blocks_of(reader, own, where)
-    plan = [
-        Tensor(tensor.name, tensor, tensor.tensor_type, zero=False)
-        for tensor in reader.tensors
-        if not tensor.name.startswith("blk.")
-    ]
+    plan = []
+    for tensor in reader.tensors:
+        if not tensor.name.startswith("blk."):
+            plan.append(Tensor(tensor.name, tensor, tensor.tensor_type, zero=False))
     for block, (source, silent) in enumerate(sources):
         for role, tensor in by_block[source]:
             zero = silent and role.split(".")[0] in RESIDUAL_WRITERS

@@ -78,16 +78,11 @@ def checksums_are_not_looked_at(patch: Patch) -> None:
 
 
 def a_number_that_is_not_listed_is_gone(patch: Patch) -> None:
-    real = vast_destroy._not_there
-
-    def not_listed(client: VastClient, ledger: Path, rental: Rental, why: str, ended: Any, tell: Any) -> None:
-        real(ledger, rental, client.account, why, ended, tell)
-
-    patch.setattr(vast_destroy, "_not_listed", not_listed)
+    patch.setattr(vast_destroy._Ending, "_not_listed", vast_destroy._Ending._not_there)
 
 
 def an_answer_is_as_good_as_an_end(patch: Patch) -> None:
-    patch.setattr(vast_destroy, "_see_them_gone", lambda *given, **more: None)
+    patch.setattr(vast_destroy._Ending, "see_them_gone", lambda *given, **more: None)
 
 
 def a_404_is_an_end(patch: Patch) -> None:
