@@ -98,9 +98,7 @@ class EnvRecipe:
             "build_packages": list(self.build_packages),
             "hashes": {pin: list(digests) for pin, digests in self.hashes.items()},
         }
-        for name, value in where_set.items():
-            if value:
-                content[name] = value
+        content.update({name: value for name, value in where_set.items() if value})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -199,11 +197,7 @@ def _steps(recipe: EnvRecipe) -> list[_Step]:
 
 def requirement_files(recipe: EnvRecipe) -> dict[str, str]:
     """Path and text of the files that the commands of ``recipe`` read: hashes go by no command line."""
-    files = {}
-    for step in _steps(recipe):
-        if step.has_hashes:
-            files[step.file] = "\n".join(step.entries) + "\n"
-    return files
+    return {step.file: "\n".join(step.entries) + "\n" for step in _steps(recipe) if step.has_hashes}
 
 
 def unhashed(recipe: EnvRecipe) -> list[str]:

@@ -175,9 +175,7 @@ class Daemon:
     @staticmethod
     def _busy(info: EngineInfo) -> int:
         """The number of containers that a restart would stop."""
-        if info.get("LiveRestoreEnabled"):
-            return 0
-        return int(info.get("ContainersRunning", 0))
+        return 0 if info.get("LiveRestoreEnabled") else int(info.get("ContainersRunning", 0))
 
     def _refuse_what_would_harm(self, plan: Plan, info: EngineInfo, restart_busy: bool) -> None:
         problems = []
@@ -318,20 +316,8 @@ class Daemon:
 
     def _journal(self, since: float) -> str:
         """The engine's own reason from its journal, on one line."""
-        done = run(
-            [
-                "journalctl",
-                "-u",
-                self.unit,
-                "--since",
-                f"@{int(since)}",
-                "-o",
-                "cat",
-                "--no-pager",
-                "-n",
-                str(_LAST_LINES),
-            ]
-        )
+        words = ["--since", f"@{int(since)}", "-o", "cat", "--no-pager", "-n", str(_LAST_LINES)]
+        done = run(["journalctl", "-u", self.unit, *words])
         last_error = start_error = ""
         for line in done.stdout.splitlines():
             if not _REASON.search(line):
@@ -366,9 +352,7 @@ class Daemon:
     def _pid(self) -> int:
         """The engine's process; 0, which none has, where it does not run."""
         main_pid = self._property("MainPID")
-        if not main_pid.isdigit():
-            return 0
-        return int(main_pid)
+        return int(main_pid) if main_pid.isdigit() else 0
 
     def _property(self, name: str) -> str:
         return run(["systemctl", "show", "--value", "-p", name, self.unit]).stdout.strip()

@@ -211,9 +211,7 @@ def _loaded(proc: Path) -> LoadedModule:
     """The module that the kernel runs."""
     text = text_in(proc / "driver/nvidia/version")
     found = re.search(r"^NVRM version:.*?Module.*?\s(\d+(?:\.\d+)+)\s", text, re.MULTILINE)
-    if not found:
-        return {}
-    return {"version": found[1], "open": "Open Kernel Module" in text}
+    return {"version": found[1], "open": "Open Kernel Module" in text} if found else {}
 
 
 def _modules(proc: Path) -> list[str]:

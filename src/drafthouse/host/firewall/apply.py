@@ -66,9 +66,7 @@ def tell(*argv: str) -> Said:
 
 def families() -> tuple[int, ...]:
     """The IP families of this kernel: without IPv6 in it there is nothing to filter, and ip6tables fails."""
-    if not Path("/proc/net/if_inet6").exists():
-        return (4,)
-    return firewall.FAMILIES
+    return firewall.FAMILIES if Path("/proc/net/if_inet6").exists() else (4,)
 
 
 def saved(family: int) -> Said:
