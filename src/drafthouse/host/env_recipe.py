@@ -18,21 +18,13 @@ if TYPE_CHECKING:
     from drafthouse.core.documents import Json
 
 REQUIREMENTS = ".drafthouse-requirements-"  # and a number: what one step installs, with hashes
-
-
 # Raise this when the same recipe would give another environment: all are then made again.
 RECIPE_VERSION = 1
-
-
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-
-
 # A name, extras, one exact version, an optional marker, and hashes: `pkg[extra]==1.2.3+cpu ; python_version < '3.12'`
 PINNED = re.compile(
     r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9.!+_-]+(\s*;(?:(?!\s--).)+)?(\s+--hash=sha256:[0-9a-f]{64})*$"
 )
-
-
 _OPTIONAL = (
     "packages", "no_deps_packages", "torch_backend", "metadata_stub", "extra_index_url", "prerelease", "unpinned",
     "source_packages", "build_packages", "hashes",

@@ -152,7 +152,9 @@ def _read(path: Path) -> str:
 def _versions(home: Path, engine_home: Path) -> str:
     facts = read_driver()
     lines = [f"kernel {platform.release()}", f"python {sys.version.split()[0]} ({sys.executable})"]
-    lines += [f"package {name} {one['version']}{' held' * one['held']}" for name, one in facts["packages"].items()]
+    lines += [
+        f"package {name} {package['version']}{' held' * package['held']}" for name, package in facts["packages"].items()
+    ]
     for title, folder in (("venv", home / "venv"), ("engine", engine_home)):
         folders = folder.glob("lib/python3*/site-packages/*.dist-info")
         for name in sorted(path.name.removesuffix(".dist-info") for path in folders):

@@ -95,11 +95,12 @@ def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> di
             "program-missing", "no program ansible-inventory", "Ansible, which reads inventories", do
         ) from error
     complaint = (done.stderr.strip().splitlines() or [""])[-1].strip().removeprefix("[WARNING]: ")
-    found: dict[str, Any] = {}
+    found: dict[str, HostVars] = {}
     try:
         listed = json.loads(done.stdout)
         for name, variables in listed["_meta"]["hostvars"].items():
-            found[str(name)] = {key: _unmarked(value) for key, value in variables.items()}
+            own: Any = {key: _unmarked(value) for key, value in variables.items()}
+            found[str(name)] = own
         # Hosts without a single variable stand in their groups alone.
         for group in listed.values():
             for name in group.get("hosts", []):
@@ -348,10 +349,10 @@ def _until_open(
         sleep(_LOOK_EVERY_S)
 
 
-def _why(way: Way, said: str, known_hosts: Path, stood: bool) -> Problem:
+def _why(way: Way, output: str, known_hosts: Path, stood: bool) -> Problem:
     """What ssh's last words mean, and what to do."""
     last = "it said nothing"
-    for line in said.splitlines():
+    for line in output.splitlines():
         if line.strip() and "open failed" not in line:
             last = line.strip()
     by_hand = shlex.join(way.ssh())
@@ -364,14 +365,14 @@ def _why(way: Way, said: str, known_hosts: Path, stood: bool) -> Problem:
             "check that the box still runs, then try again",
             where,
         )
-    if "IDENTIFICATION HAS CHANGED" in said or "Host key verification failed" in said:
+    if "IDENTIFICATION HAS CHANGED" in output or "Host key verification failed" in output:
         forget = shlex.join(["ssh-keygen", "-R", way.alias, "-f", str(known_hosts)])
         do = f"find out why: it may be an attack. If the box was reinstalled: {forget}"
         return Problem("ssh-host-key-changed", "the SSH host key has changed", "the known host key", do, where)
-    if "Permission denied" in said or "Too many authentication failures" in said:
+    if "Permission denied" in output or "Too many authentication failures" in output:
         do = f"ssh-add your key, or name it in ansible_ssh_private_key_file; to test manually: {by_hand}"
         return Problem("ssh-login-refused", last, "an SSH key that the box accepts", do, where)
-    if "listen" in said and "port" in said:
+    if "listen" in output and "port" in output:
         return Problem("port-taken", last, f"a free port on {LOOPBACK}", "make tunnel PORT=another", where)
     do = f"check that the box runs and that its address and port are right; to test manually: {by_hand}"
     return Problem("box-unreachable", last, "a box that answers on its SSH port", do, where)

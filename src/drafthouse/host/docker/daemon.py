@@ -120,7 +120,7 @@ class Daemon:
             )
         plan = make_plan(text, ours, wishes, info.get("LoggingDriver", ""), str(self.path), program)
         done = Done(left=list(plan.left), before=plan.before, after=plan.after)
-        if plan.differs and self._leave_likes_alone(plan, info, restart_busy):
+        if plan.differs and not plan.needed and self._busy(info) and not restart_busy:
             done.after = done.before
             done.notes.append(
                 f"log rotation and cgroup driver left as they are: they would restart an engine with "
@@ -168,9 +168,6 @@ class Daemon:
         if not check and (pending is not None or now != ours):
             self._write_record(now)
         return done
-
-    def _leave_likes_alone(self, plan: Plan, info: EngineInfo, restart_busy: bool) -> bool:
-        return not plan.needed and bool(self._busy(info)) and not restart_busy
 
     @staticmethod
     def _busy(info: EngineInfo) -> int:

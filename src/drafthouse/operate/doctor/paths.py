@@ -42,7 +42,7 @@ def ask_paths(facts: ResolvedOpenPaths, base: str, key: str) -> PathFacts:
             if not free:
                 return CLOSED[-1]  # nothing to ask it by that could not begin something
             method = free[0]
-        return _status(base + _filled(path), method)
+        return _request(base + _filled(path), method)[0]
 
     return _asked(dict.fromkeys(listed, "") | gives, ask)
 
@@ -90,10 +90,6 @@ def _request(url: str, method: str, key: str = "") -> tuple[int | None, bytes]:
         return error.code, b""
     except (OSError, ValueError, http.client.HTTPException):
         return None, b""
-
-
-def _status(url: str, method: str) -> int | None:
-    return _request(url, method)[0]
 
 
 def _listed(url: str, key: str) -> dict[str, Sequence[str]]:
