@@ -52,9 +52,7 @@ def read_box(
     cards = [device["address"] for device in pci_devices() if is_gpu(device)]
     docker_root = _docker_root()
     free_bytes, file_systems = _storage([*paths, docker_root])
-    listening = {}
-    for port in ports:
-        listening[str(port)] = listener_of(port, supervisor_pidfile, published, redact)
+    listening = {str(port): listener_of(port, supervisor_pidfile, published, redact) for port in ports}
     box: BoxFacts = {
         "hostname": platform.node(),
         "system": platform.system(),
@@ -160,9 +158,7 @@ def _storage(paths: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
 
 def _size_bytes(path: str) -> int | None:
     """The size of the file system at ``path``, None where there is no such folder."""
-    if not Path(path).is_dir():
-        return None
-    return shutil.disk_usage(path).total
+    return shutil.disk_usage(path).total if Path(path).is_dir() else None
 
 
 def _docker_root() -> str:

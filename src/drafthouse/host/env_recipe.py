@@ -18,21 +18,13 @@ if TYPE_CHECKING:
     from drafthouse.core.documents import Json
 
 REQUIREMENTS = ".drafthouse-requirements-"  # and a number: what one step installs, with hashes
-
-
 # Raise this when the same recipe would give another environment: all are then made again.
 RECIPE_VERSION = 1
-
-
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-
-
 # A name, extras, one exact version, an optional marker, and hashes: `pkg[extra]==1.2.3+cpu ; python_version < '3.12'`
 PINNED = re.compile(
     r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9.!+_-]+(\s*;(?:(?!\s--).)+)?(\s+--hash=sha256:[0-9a-f]{64})*$"
 )
-
-
 _OPTIONAL = (
     "packages", "no_deps_packages", "torch_backend", "metadata_stub", "extra_index_url", "prerelease", "unpinned",
     "source_packages", "build_packages", "hashes",
@@ -98,9 +90,7 @@ class EnvRecipe:
             "build_packages": list(self.build_packages),
             "hashes": {pin: list(digests) for pin, digests in self.hashes.items()},
         }
-        for name, value in where_set.items():
-            if value:
-                content[name] = value
+        content.update({name: value for name, value in where_set.items() if value})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -199,11 +189,7 @@ def _steps(recipe: EnvRecipe) -> list[_Step]:
 
 def requirement_files(recipe: EnvRecipe) -> dict[str, str]:
     """Path and text of the files that the commands of ``recipe`` read: hashes go by no command line."""
-    files = {}
-    for step in _steps(recipe):
-        if step.has_hashes:
-            files[step.file] = "\n".join(step.entries) + "\n"
-    return files
+    return {step.file: "\n".join(step.entries) + "\n" for step in _steps(recipe) if step.has_hashes}
 
 
 def unhashed(recipe: EnvRecipe) -> list[str]:

@@ -6,7 +6,7 @@ Standard library only.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,10 +46,12 @@ def fitting_gpus(gpus: Sequence[Gpu], names: Sequence[str], devices: int) -> lis
 
     Left to itself CUDA begins with the fastest. ``names`` are parts of the driver's names.
     """
-    fitting = []
-    for gpu in gpus:
-        if any(name in gpu["name"] for name in names):
-            fitting.append(gpu["uuid"])
+    fitting = gpus_named(gpus, names)
     if not devices <= len(fitting) < len(gpus):
         return []
-    return fitting[:devices]
+    return [gpu["uuid"] for gpu in fitting[:devices]]
+
+
+def gpus_named(gpus: Iterable[Gpu], names: Iterable[str]) -> list[Gpu]:
+    """The GPUs whose names, as the driver has them, contain one of ``names``."""
+    return [gpu for gpu in gpus if any(name in gpu["name"] for name in names)]

@@ -30,11 +30,11 @@ from importlib import metadata
 found = {}
 for name in sys.argv[1:]:
     try:
-        one = metadata.distribution(name)
+        distribution = metadata.distribution(name)
     except metadata.PackageNotFoundError:
         continue
-    programs = {point.name: point.value for point in one.entry_points if point.group == "console_scripts"}
-    found[name] = {"version": one.version, "programs": programs}
+    programs = {point.name: point.value for point in distribution.entry_points if point.group == "console_scripts"}
+    found[name] = {"version": distribution.version, "programs": programs}
 print(json.dumps(found))
 """
 # A program of a distribution, as pip writes it. Without the guard a worker that is spawned would start it again.

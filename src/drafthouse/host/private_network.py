@@ -23,10 +23,7 @@ _ADAPTERS = Path("/sys/class/infiniband")
 def private_network(subnet: str, adapters: Path = _ADAPTERS) -> PrivateNetwork:
     """The host's IPv4 addresses inside ``subnet``, and its adapters whose link is up."""
     network = ipaddress.IPv4Network(subnet)
-    inside = {}
-    for address, interface in _addresses().items():
-        if ipaddress.IPv4Address(address) in network:
-            inside[address] = interface
+    inside = {address: name for address, name in _addresses().items() if ipaddress.IPv4Address(address) in network}
     return {"addresses": inside, "infiniband": _active(adapters)}
 
 

@@ -19,12 +19,12 @@ _PROGRAMS = {
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run a program; return its exit status."""
+    """The exit status of the program that ``words`` name, once it has ended."""
     parser = argparse.ArgumentParser(prog="drafthouse", description="Programs that run on a box without a run.")
     programs = parser.add_subparsers(dest="program", required=True)
     for name, what in _PROGRAMS.items():
-        one = programs.add_parser(name, help=what, description=what)
-        one.add_argument("home", type=Path, help="Drafthouse's folder on this box (drafthouse_home)")
+        program = programs.add_parser(name, help=what, description=what)
+        program.add_argument("home", type=Path, help="Drafthouse's folder on this box (drafthouse_home)")
     given = parser.parse_args(words)
     if given.program == "watchdog":
         from ..addons.watchdog.run import watch  # noqa: PLC0415

@@ -55,13 +55,15 @@ class Judged(TypedDict, total=False):
 
 def reason_of(failed: TaskResult) -> Problem:
     """Why a task failed: its first problem in our words, else Ansible's own message."""
-    for one in (failed, *(failed.get("results") or [])):
-        for problem in one.get("problems") or []:
+    items = failed.get("results") or []
+    for result in (failed, *items):
+        for problem in result.get("problems") or []:
             return Problem.of(problem)
-    said = next((str(one["msg"]) for one in (*(failed.get("results") or []), failed) if one.get("msg")), "")
-    return Problem(
-        "task-failed", said.strip() or "a task that failed without output", "a task to succeed", "look above"
-    )
+    message = ""
+    for result in (*items, failed):
+        message = message or str(result.get("msg") or "")
+    message = message.strip() or "a task that failed without output"
+    return Problem("task-failed", message, "a task to succeed", "look above")
 
 
 def brief(found: str) -> str:
@@ -75,7 +77,7 @@ def brief(found: str) -> str:
 
 def is_superseded(failed: TaskResult) -> bool:
     """Tell whether a newer run on the same box ended the task: the server is that run's by now."""
-    return any(one.get(SUPERSEDED) for one in (failed, *(failed.get("results") or [])))
+    return any(result.get(SUPERSEDED) for result in (failed, *(failed.get("results") or [])))
 
 
 def both(why: Problem, task: str, resolved: ResolvedProfile, back: TaskResult) -> list[Problem]:
@@ -85,7 +87,7 @@ def both(why: Problem, task: str, resolved: ResolvedProfile, back: TaskResult) -
     """
     engine = resolved["engine"]
     change = f"{resolved['profile']} ({engine['id']} {engine['version']})"
-    where = f"{why.where}: {task}" if why.where and task else why.where or task
+    where = ": ".join(filter(None, (why.where, task)))
     refused = Problem(why.code, f"{change} is not served: {why.found}", why.needed, why.do, where)
     if back.get("failed"):
         second = reason_of(back)
@@ -115,16 +117,17 @@ def gate_problems(report: Judged, profile: str, serve_arm: str) -> list[Problem]
     Of wrong answers the speculative arm alone can be guilty:
     whoever asked for the baseline by ``serve_arm`` is refused it for none.
     """
-    found = [
-        Problem(
-            "comparison-invalid",
-            f"an invalid comparison: {reason}",
-            "two arms that differ in speculation only and answered every request",
-            "fix that, then run again with -e remeasure=true",
-            report["directory"],
+    found = []
+    for reason in report["reasons"] if report["invalid"] else ():
+        found.append(
+            Problem(
+                "comparison-invalid",
+                f"an invalid comparison: {reason}",
+                "two arms that differ in speculation only and answered every request",
+                "fix that, then run again with -e remeasure=true",
+                report["directory"],
+            )
         )
-        for reason in (report["reasons"] if report["invalid"] else [])
-    ]
     if report.get("verdict") == CANNOT_SAY and serve_arm == "auto":
         found.append(
             Problem(
@@ -136,12 +139,12 @@ def gate_problems(report: Judged, profile: str, serve_arm: str) -> list[Problem]
                 report["directory"],
             )
         )
-    gates = [gate for gate in report.get("gates") or [] if gate["word"] == FAILED]
+    gates = [str(gate["said"]) for gate in report.get("gates") or [] if gate["word"] == FAILED]
     if gates and serve_arm != "baseline":
         found.append(
             Problem(
                 "gate-failed",
-                f"a gate fails: {listing([str(gate['said']) for gate in gates])}",
+                f"a gate fails: {listing(gates)}",
                 "output as correct as the baseline's",
                 "choose another draft, method or version; or serve it without speculation: "
                 f"make {profile} ARGS='-e serve_arm=baseline'",

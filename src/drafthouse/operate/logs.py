@@ -12,23 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .support_facts import LABELS, UNITS
+from .support_facts import LABELS, LOG_FILES, UNITS
 from .tunnel import HostVars, Way, options, way_to
-
-# Below the box's home: engines, gateway, both supervisors, and what watches beside them.
-_FILES = (
-    "logs/*.log",
-    "gateway/logs/*.log",
-    "supervisor/supervisord.log",
-    "gateway/supervisor/supervisord.log",
-    "monitoring/logs/*.log",
-    "monitoring/supervisor/supervisord.log",
-    "fleet/gateway/logs/*.log",
-    "fleet/gateway/supervisor/supervisord.log",
-    "replica/logs/*.log",
-    "watchdog/logs/*.log",
-    "watchdog/supervisor/supervisord.log",
-)
 
 
 @dataclass(frozen=True)
@@ -45,9 +30,8 @@ def script(home: str, wish: Wish) -> str:
 
     Of both runtimes what is there: a rental that is a whole VM has containers, whatever its inventory says.
     """
-    follow_file, follow_container = ("-F", "-f") if wish.follow else ("", "")
-    behind = " &" if wish.follow else ""
-    patterns = " ".join(f"{shlex.quote(home)}/{pattern}" for pattern in _FILES)
+    follow_file, follow_container, behind = ("-F", "-f", " &") if wish.follow else ("", "", "")
+    patterns = " ".join(f"{shlex.quote(home)}/{pattern}" for pattern in LOG_FILES)
     names = "; ".join(
         f"docker ps --all --filter label={label} --format '{{{{.Names}}}}' 2>/dev/null" for label in LABELS
     )

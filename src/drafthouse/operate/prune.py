@@ -7,6 +7,7 @@ somebody put there himself is never touched. Standard library only.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -50,20 +51,24 @@ class Entry:
 
 def used_by_profiles(profiles: Mapping[str, Profile], models: Mapping[str, ModelEntry]) -> set[str]:
     """The paths below models_dir that any profile uses, also those that others are made from."""
-    used: set[str] = set()
+    names: list[object] = []
     for profile in profiles.values():
+        names.append(profile.get("target"))
         speculation = profile.get("speculation")
-        names = [profile.get("target"), speculation.get("draft") if isinstance(speculation, Mapping) else None]
-        while names:
-            name = names.pop()
-            key = find_model(str(name), models) if name else None
-            if key is not None:
-                model = models[key]
-                used.add("/".join(part for part in (model["folder"], model.get("file")) if part))
-                derived = model["source"].get("derived")
-                names.append(derived["from"] if derived else None)
-                own = model.get("speculators")  # as a target such a head stands for the model that it names
-                names.append(own["target"] if own else None)
+        if isinstance(speculation, Mapping):
+            names.append(speculation.get("draft"))
+    used: set[str] = set()
+    while names:
+        name = names.pop()
+        key = find_model(str(name), models) if name else None
+        if key is None:
+            continue
+        model = models[key]
+        used.add("/".join(filter(None, (model["folder"], model.get("file")))))
+        if derived := model["source"].get("derived"):
+            names.append(derived["from"])
+        if head := model.get("speculators"):  # as a target such a head stands for the model that it names
+            names.append(head["target"])
     return used
 
 
@@ -76,9 +81,13 @@ def used_by_releases(home: str | Path, models_dir: Path) -> set[str]:
     if bad:
         raise DrafthouseError(bad)
     # The folder may be named otherwise than the box named it: relative, or by a link.
-    kept = {place for path in map(Path, weights_kept(home)) for place in (path, path.parent.resolve() / path.name)}
     folders = (models_dir.absolute(), models_dir.resolve())
-    return {path.relative_to(folder).as_posix() for path in kept for folder in folders if path.is_relative_to(folder)}
+    used = set()
+    for kept in map(Path, weights_kept(home)):
+        for path, folder in itertools.product((kept, kept.parent.resolve() / kept.name), folders):
+            if path.is_relative_to(folder):
+                used.add(path.relative_to(folder).as_posix())
+    return used
 
 
 def look(models_dir: Path, used: Iterable[str]) -> list[Entry]:
@@ -143,11 +152,14 @@ def _at(path: Path, models_dir: Path, used: set[str]) -> Iterator[Entry]:
     for file in inside:
         yield _ours(file, models_dir, used)
     known = {*inside, *map(note_file, inside)}
-    rest = [file for file in _files(path) if file not in known]
-    begun = [file for file in rest if PARTS in file.relative_to(path).parts]
+    begun, rest = [], []
+    for file in _files(path):
+        if PARTS in file.relative_to(path).parts:
+            begun.append(file)
+        elif file not in known:
+            rest.append(file)
     if begun and not _is_used(path, models_dir, used):
         yield _entry(path, UNFINISHED, begun)
-    rest = [file for file in rest if file not in set(begun)]
     if rest:
         yield _entry(path, FOREIGN, rest)
 
@@ -161,8 +173,9 @@ def _ours(path: Path, models_dir: Path, used: set[str]) -> Entry:
     if path.is_symlink():
         files = [path]  # into the hub's own cache, which is shared with other tools
     else:
-        aside = [file for file in _files(folder) if file.name.endswith(WRONG)] if path.is_dir() else []
-        files = [file for name in names if (file := _inside(folder, str(name)))] + aside
+        files = list(filter(None, (_inside(folder, str(name)) for name in names)))
+        if path.is_dir():
+            files += [file for file in _files(folder) if file.name.endswith(WRONG)]
     return _entry(path, USED if _is_used(path, models_dir, used) else UNUSED, files)
 
 

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -31,21 +32,21 @@ _DOCKER_S = 30.0
 UNITS = "drafthouse-*.service"
 #: The labels of our containers: engines, gateway, monitoring, a fleet's front.
 LABELS = (LABEL, GATEWAY_LABEL, MONITORING_LABEL, FRONT_LABEL)
-_LOGS = (
+#: The logs below the box's home: engines, gateway, both supervisors, and what watches beside them.
+LOG_FILES = (
     "logs/*.log",
     "gateway/logs/*.log",
     "supervisor/supervisord.log",
     "gateway/supervisor/supervisord.log",
+    "monitoring/logs/*.log",
+    "monitoring/supervisor/supervisord.log",
     "fleet/gateway/logs/*.log",
     "fleet/gateway/supervisor/supervisord.log",
     "replica/logs/*.log",
     "watchdog/logs/*.log",
     "watchdog/supervisor/supervisord.log",
-    "monitoring/logs/*.log",
-    "monitoring/supervisor/supervisord.log",
-    "served/history.jsonl",
-    "watchdog/journal*.jsonl",
 )
+_LOGS = (*LOG_FILES, "served/history.jsonl", "watchdog/journal*.jsonl")
 _FILES = (
     "serve/*/*/*",
     "supervisor/supervisord.conf",
@@ -95,8 +96,11 @@ def redactor_of(home: Path, environ: Mapping[str, str] | None = None) -> Callabl
 
 def key_files(home: Path | None = None, user: Path | None = None) -> list[Path]:
     """The files that hold a secret each: those of our home, and those of the tools that a user has."""
-    own = [path for pattern in _KEYS for path in sorted(home.glob(pattern)) if path.is_file()] if home else []
-    return [*own, token_file(), *((user or Path.home()) / name for name in _KEYS_OF_USERS)]
+    files: list[Path] = []
+    if home:
+        for pattern in _KEYS:
+            files += [path for path in sorted(home.glob(pattern)) if path.is_file()]
+    return [*files, token_file(), *((user or Path.home()) / name for name in _KEYS_OF_USERS)]
 
 
 def _texts(home: Path, engine_home: Path, root: Path) -> Iterator[tuple[str, str]]:
@@ -108,7 +112,7 @@ def _texts(home: Path, engine_home: Path, root: Path) -> Iterator[tuple[str, str
         yield f"box/system{name}", _read(root / name.lstrip("/"))
     yield "box/versions.txt", _versions(home, engine_home)
     yield "box/nvidia-smi.txt", said("nvidia-smi", any_status=True)
-    yield "box/kernel.txt", "\n".join(_of_kernel(said("dmesg").splitlines())[-LINES:])
+    yield "box/kernel.txt", "\n".join((kernel_log(_KERNEL) or [])[-LINES:])
     yield from _of_systemd()
     yield from _of_docker()
 
@@ -138,31 +142,38 @@ def tail(path: Path, lines: int = LINES, most: int = BYTES) -> str:
 def _read(path: Path) -> str:
     """A small text file; a larger one is none of those that are meant."""
     try:
-        return path.read_text("utf-8", errors="replace") if path.stat().st_size <= BYTES else ""
+        if path.stat().st_size <= BYTES:
+            return path.read_text("utf-8", errors="replace")
     except OSError:
-        return ""
+        pass
+    return ""
 
 
 def _versions(home: Path, engine_home: Path) -> str:
     facts = read_driver()
     lines = [f"kernel {platform.release()}", f"python {sys.version.split()[0]} ({sys.executable})"]
-    lines += [f"package {name} {one['version']}{' held' * one['held']}" for name, one in facts["packages"].items()]
+    lines += [
+        f"package {name} {package['version']}{' held' * package['held']}" for name, package in facts["packages"].items()
+    ]
     for title, folder in (("venv", home / "venv"), ("engine", engine_home)):
-        names = sorted(
-            path.name.removesuffix(".dist-info") for path in folder.glob("lib/python3*/site-packages/*.dist-info")
-        )
-        lines += [f"{title} {name}" for name in names]
+        folders = folder.glob("lib/python3*/site-packages/*.dist-info")
+        for name in sorted(path.name.removesuffix(".dist-info") for path in folders):
+            lines.append(f"{title} {name}")
     return "\n".join(lines) + "\n"
 
 
-def _of_kernel(lines: list[str]) -> list[str]:
-    return [line for line in lines if any(word in line for word in _KERNEL)]
+def kernel_log(words: Iterable[str]) -> list[str] | None:
+    """The lines of the kernel's log that contain one of ``words``; None where the log may not be read."""
+    text = said("dmesg")
+    if not text:
+        return None
+    return [line for line in text.splitlines() if any(word in line for word in words)]
 
 
 def _of_systemd() -> Iterator[tuple[str, str]]:
     """Yield the journal's last lines of each unit of ours: what systemd keeps running writes to no file."""
     listed = said("systemctl", "list-unit-files", "--plain", "--no-legend", UNITS)
-    for name in [line.split()[0] for line in listed.splitlines() if line.strip()]:
+    for name in re.findall(r"^[ \t]*(\S+)", listed, re.MULTILINE):
         words = ("journalctl", "--no-pager", "--output=short-iso", f"--unit={name}", f"--lines={LINES}")
         yield f"box/systemd/{name}.log", said(*words)
 
@@ -173,7 +184,9 @@ def _of_docker() -> Iterator[tuple[str, str]]:
     api = DockerApi(timeout_s=_DOCKER_S)
     try:
         yield "box/docker/version.txt", json.dumps(api.version(), indent=1)
-        names = [name for label in LABELS for name in ours(api, label=label)]
+        names: list[str] = []
+        for label in LABELS:
+            names += ours(api, label=label)
     except DrafthouseError as error:
         yield "box/docker/version.txt", error.problems[0].found
         return

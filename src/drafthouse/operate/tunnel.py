@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import re
 import shlex
 import signal
 import socket
@@ -56,8 +57,11 @@ class Way:
 
     def ssh(self) -> list[str]:
         """The words that log in there, as a person would type them."""
-        words = ["ssh", *(["-p", str(self.ssh_port)] if self.ssh_port else [])]
-        words += ["-i", self.identity] if self.identity else []
+        words = ["ssh"]
+        if self.ssh_port:
+            words += ["-p", str(self.ssh_port)]
+        if self.identity:
+            words += ["-i", self.identity]
         return [*words, *self.more, f"{self.user}@{self.address}" if self.user else self.address]
 
 
@@ -90,30 +94,32 @@ def hosts_of(inventory: Path, runner: Callable[..., Any] = subprocess.run) -> di
         raise one_problem(
             "program-missing", "no program ansible-inventory", "Ansible, which reads inventories", do
         ) from error
-    said = [line.strip().removeprefix("[WARNING]: ") for line in done.stderr.splitlines() if line.strip()]
+    complaint = (done.stderr.strip().splitlines() or [""])[-1].strip().removeprefix("[WARNING]: ")
+    found: dict[str, HostVars] = {}
     try:
         listed = json.loads(done.stdout)
-        unmarked: Any = {
-            str(name): {key: _unmarked(value) for key, value in each.items()}
-            for name, each in listed["_meta"]["hostvars"].items()
-        }
-        found: dict[str, HostVars] = unmarked
+        for name, variables in listed["_meta"]["hostvars"].items():
+            own: Any = {key: _unmarked(value) for key, value in variables.items()}
+            found[str(name)] = own
         # Hosts without a single variable stand in their groups alone.
         for group in listed.values():
-            found |= {name: {} for name in group.get("hosts", []) if name not in found}
+            for name in group.get("hosts", []):
+                found.setdefault(name, {})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise one_problem(
-            "inventory-unreadable", said[-1] if said else "no answer", "an inventory", "correct it", str(inventory)
+            "inventory-unreadable", complaint or "no answer", "an inventory", "correct it", str(inventory)
         ) from error
-    if said and not found:
+    if complaint and not found:
         # Why there is none: no key of the account, say, or no network.
-        raise one_problem("no-host", f"no host: {said[-1]}", "a box to reach", _RENT, str(inventory))
+        raise one_problem("no-host", f"no host: {complaint}", "a box to reach", _RENT, str(inventory))
     return found
 
 
 def _unmarked(value: Any) -> Any:
     """A value without the mark of what Ansible takes for no template, as what a plugin found out has it."""
-    return value["__ansible_unsafe"] if isinstance(value, dict) and set(value) == {"__ansible_unsafe"} else value
+    if isinstance(value, dict) and set(value) == {"__ansible_unsafe"}:
+        return value["__ansible_unsafe"]
+    return value
 
 
 def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
@@ -135,22 +141,11 @@ def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
     address = str(own.get("ansible_host") or own.get("ansible_ssh_host") or name)
     user = str(own.get("ansible_user") or own.get("ansible_ssh_user") or "")
     identity = str(own.get("ansible_ssh_private_key_file") or own.get("ansible_private_key_file") or "")
-    more = " ".join(str(own.get(key) or "") for key in ("ansible_ssh_common_args", "ansible_ssh_extra_args"))
     where = f"{inventory}: {name}"
-    for word, value in (("ansible_host", address), ("ansible_user", user)):
-        # A word that begins with - would be an option of ssh's.
-        if value.startswith("-") or "{{" in value or any(letter.isspace() for letter in value):
-            raise one_problem("invalid-setting", f"{word}: {value}", "a plain word", "write it out", where)
-    for word, value in (("ansible_ssh_private_key_file", identity), ("ansible_ssh_common_args", more)):
-        if "{{" in value:
-            raise one_problem(
-                "invalid-setting", f"{word}: {value}", "no template: only Ansible expands them", "write it out", where
-            )
-    try:
-        arguments = shlex.split(more)
-    except ValueError as error:
-        found = f"ansible_ssh_common_args: {more} ({error})"
-        raise one_problem("invalid-setting", found, "shell words", "close the quote", where) from error
+    _require_plain("ansible_host", address, where)
+    _require_plain("ansible_user", user, where)
+    _require_expanded("ansible_ssh_private_key_file", identity, where)
+    more = _ssh_arguments(own, where)
     return Way(
         name=name,
         address=address,
@@ -159,11 +154,34 @@ def way_to(hosts: Mapping[str, HostVars], name: str, inventory: str) -> Way:
         ssh_port=_number(own.get("ansible_port") or own.get("ansible_ssh_port"), "ansible_port", inventory, name),
         user=user,
         identity=identity,
-        more=tuple(arguments),
+        more=more,
         api_port=_number(own.get("drafthouse_port"), "drafthouse_port", inventory, name) or PORT,
         key_file=f"{own.get('drafthouse_home', '~/drafthouse').removeprefix('~/')}/secrets/api_key",
         sudo=user != "root" and str(own.get("ansible_become", "")).lower() in ("true", "yes", "on", "1"),
     )
+
+
+def _require_plain(variable: str, value: str, where: str) -> None:
+    # A word that begins with - would be an option of ssh's.
+    if re.search(r"^-|\{\{|\s", value):
+        raise one_problem("invalid-setting", f"{variable}: {value}", "a plain word", "write it out", where)
+
+
+def _require_expanded(variable: str, value: str, where: str) -> None:
+    if "{{" in value:
+        needed = "no template: only Ansible expands them"
+        raise one_problem("invalid-setting", f"{variable}: {value}", needed, "write it out", where)
+
+
+def _ssh_arguments(own: HostVars, where: str) -> tuple[str, ...]:
+    """The further words for ssh that a host's variables name. Raises DrafthouseError."""
+    words = f"{own.get('ansible_ssh_common_args') or ''} {own.get('ansible_ssh_extra_args') or ''}"
+    _require_expanded("ansible_ssh_common_args", words, where)
+    try:
+        return tuple(shlex.split(words))
+    except ValueError as error:
+        found = f"ansible_ssh_common_args: {words} ({error})"
+        raise one_problem("invalid-setting", found, "shell words", "close the quote", where) from error
 
 
 def _number(value: object, word: str, inventory: str, name: str) -> int | None:
@@ -195,7 +213,10 @@ def options(way: Way, known_hosts: Path) -> list[str]:
         "ForwardAgent": "no",
         "LogLevel": "ERROR",
     }
-    return [word for name, value in named.items() for word in ("-o", f"{name}={value}")]
+    words = []
+    for name, value in named.items():
+        words += ["-o", f"{name}={value}"]
+    return words
 
 
 def command(way: Way, local_port: int, known_hosts: Path) -> list[str]:
@@ -328,10 +349,12 @@ def _until_open(
         sleep(_LOOK_EVERY_S)
 
 
-def _why(way: Way, said: str, known_hosts: Path, stood: bool) -> Problem:
+def _why(way: Way, output: str, known_hosts: Path, stood: bool) -> Problem:
     """What ssh's last words mean, and what to do."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    last = next((line for line in reversed(lines) if "open failed" not in line), "") or "it said nothing"
+    last = "it said nothing"
+    for line in output.splitlines():
+        if line.strip() and "open failed" not in line:
+            last = line.strip()
     by_hand = shlex.join(way.ssh())
     where = f"{way.name} ({way.ssh()[-1]}" + (f", port {way.ssh_port})" if way.ssh_port else ")")
     if stood:
@@ -342,14 +365,14 @@ def _why(way: Way, said: str, known_hosts: Path, stood: bool) -> Problem:
             "check that the box still runs, then try again",
             where,
         )
-    if "IDENTIFICATION HAS CHANGED" in said or "Host key verification failed" in said:
+    if "IDENTIFICATION HAS CHANGED" in output or "Host key verification failed" in output:
         forget = shlex.join(["ssh-keygen", "-R", way.alias, "-f", str(known_hosts)])
         do = f"find out why: it may be an attack. If the box was reinstalled: {forget}"
         return Problem("ssh-host-key-changed", "the SSH host key has changed", "the known host key", do, where)
-    if "Permission denied" in said or "Too many authentication failures" in said:
+    if "Permission denied" in output or "Too many authentication failures" in output:
         do = f"ssh-add your key, or name it in ansible_ssh_private_key_file; to test manually: {by_hand}"
         return Problem("ssh-login-refused", last, "an SSH key that the box accepts", do, where)
-    if "listen" in said and "port" in said:
+    if "listen" in output and "port" in output:
         return Problem("port-taken", last, f"a free port on {LOOPBACK}", "make tunnel PORT=another", where)
     do = f"check that the box runs and that its address and port are right; to test manually: {by_hand}"
     return Problem("box-unreachable", last, "a box that answers on its SSH port", do, where)

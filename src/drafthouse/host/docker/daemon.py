@@ -120,7 +120,7 @@ class Daemon:
             )
         plan = make_plan(text, ours, wishes, info.get("LoggingDriver", ""), str(self.path), program)
         done = Done(left=list(plan.left), before=plan.before, after=plan.after)
-        if plan.differs and self._leave_likes_alone(plan, info, restart_busy):
+        if plan.differs and not plan.needed and self._busy(info) and not restart_busy:
             done.after = done.before
             done.notes.append(
                 f"log rotation and cgroup driver left as they are: they would restart an engine with "
@@ -169,15 +169,10 @@ class Daemon:
             self._write_record(now)
         return done
 
-    def _leave_likes_alone(self, plan: Plan, info: EngineInfo, restart_busy: bool) -> bool:
-        return not plan.needed and bool(self._busy(info)) and not restart_busy
-
     @staticmethod
     def _busy(info: EngineInfo) -> int:
         """The number of containers that a restart would stop."""
-        if info.get("LiveRestoreEnabled"):
-            return 0
-        return int(info.get("ContainersRunning", 0))
+        return 0 if info.get("LiveRestoreEnabled") else int(info.get("ContainersRunning", 0))
 
     def _refuse_what_would_harm(self, plan: Plan, info: EngineInfo, restart_busy: bool) -> None:
         problems = []
@@ -318,20 +313,8 @@ class Daemon:
 
     def _journal(self, since: float) -> str:
         """The engine's own reason from its journal, on one line."""
-        done = run(
-            [
-                "journalctl",
-                "-u",
-                self.unit,
-                "--since",
-                f"@{int(since)}",
-                "-o",
-                "cat",
-                "--no-pager",
-                "-n",
-                str(_LAST_LINES),
-            ]
-        )
+        words = ["--since", f"@{int(since)}", "-o", "cat", "--no-pager", "-n", str(_LAST_LINES)]
+        done = run(["journalctl", "-u", self.unit, *words])
         last_error = start_error = ""
         for line in done.stdout.splitlines():
             if not _REASON.search(line):
@@ -366,9 +349,7 @@ class Daemon:
     def _pid(self) -> int:
         """The engine's process; 0, which none has, where it does not run."""
         main_pid = self._property("MainPID")
-        if not main_pid.isdigit():
-            return 0
-        return int(main_pid)
+        return int(main_pid) if main_pid.isdigit() else 0
 
     def _property(self, name: str) -> str:
         return run(["systemctl", "show", "--value", "-p", name, self.unit]).stdout.strip()

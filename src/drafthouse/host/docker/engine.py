@@ -326,9 +326,7 @@ def docker_distribution(seen: Seen) -> str:
         return ""
     if seen.os_id in ("debian", "ubuntu"):
         return seen.os_id
-    if "ubuntu" in seen.os_like.split():
-        return "ubuntu"
-    return ""
+    return "ubuntu" if "ubuntu" in seen.os_like.split() else ""
 
 
 def _of_distribution(seen: Seen) -> list[str]:
@@ -377,9 +375,7 @@ def _real_command() -> str:
     if not found:
         return ""
     # A snap's command is a link to /usr/bin/snap, which tells less than where it lies.
-    if found.startswith("/snap/"):
-        return found
-    return os.path.realpath(found)
+    return found if found.startswith("/snap/") else os.path.realpath(found)
 
 
 def _is_podman(command: str) -> bool:

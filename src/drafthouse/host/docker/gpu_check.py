@@ -143,9 +143,7 @@ def _beside_c_library(libraries: Iterable[str]) -> list[str]:
 def _placed(path: str) -> str:
     """Where a file of the box lies in the image, whose /bin and /lib are links into /usr."""
     name = path.lstrip("/")
-    if name.partition("/")[0] in _MERGED:
-        return f"usr/{name}"
-    return name
+    return f"usr/{name}" if name.partition("/")[0] in _MERGED else name
 
 
 def linked(ldd: Iterable[str]) -> list[str]:

@@ -40,11 +40,11 @@ def build(image: str, containerfile: str, say: Say) -> None:
     last: deque[str] = deque(maxlen=_LAST_LINES)
     with _client(image) as api:
         try:
-            told = api.build(
+            events = api.build(
                 fileobj=io.BytesIO(containerfile.encode()), tag=image, rm=True, forcerm=True, decode=True,
                 labels={LABEL: "true"}, use_config_proxy=True,
             )  # fmt: skip
-            for line in _lines(told):
+            for line in _lines(events):
                 last.append(line)
                 say(line)
         except OSError as error:
@@ -78,9 +78,9 @@ def _client(where: str) -> Iterator[Any]:
         raise one_problem("docker-refused", str(error), "an image that Docker can pull", do, where) from error
 
 
-def _lines(told: Iterable[Mapping[str, Json]]) -> Iterator[str]:
+def _lines(events: Iterable[Mapping[str, Json]]) -> Iterator[str]:
     """Yield what Docker says on the way. Raises OSError with its words where it ends with an error."""
-    for event in told:
+    for event in events:
         if event.get("error"):
             raise OSError(str(event["error"]))
         if line := str(event.get("stream") or event.get("status") or "").strip():

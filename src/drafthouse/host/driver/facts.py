@@ -26,6 +26,7 @@ _SECURE_BOOT = "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e09803
 _MODULE_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")
 # They hold the devices open for others, and are started again with a new driver.
 _SERVANTS = ("nvidia-persistenced", "nvidia-smi", "nv-fabricmanager", "nv-hostengine")
+_GPU_DEVICE = re.compile(r"/dev/nvidia(\d|ctl|-uvm|-modeset)")
 _LSPCI_LINE = re.compile(
     r"^(?P<address>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])\s.*?\[(?P<class>[0-9a-f]{4})\]:\s"
     r"(?P<name>.*)\s\[(?P<vendor>[0-9a-f]{4}):(?P<id>[0-9a-f]{4})\]",
@@ -211,9 +212,7 @@ def _loaded(proc: Path) -> LoadedModule:
     """The module that the kernel runs."""
     text = text_in(proc / "driver/nvidia/version")
     found = re.search(r"^NVRM version:.*?Module.*?\s(\d+(?:\.\d+)+)\s", text, re.MULTILINE)
-    if not found:
-        return {}
-    return {"version": found[1], "open": "Open Kernel Module" in text}
+    return {"version": found[1], "open": "Open Kernel Module" in text} if found else {}
 
 
 def _modules(proc: Path) -> list[str]:
@@ -255,13 +254,9 @@ def _users(proc: Path) -> list[GpuUser]:
     found: list[GpuUser] = []
     for folder in sorted(proc.glob("[0-9]*")):
         command = text_in(folder / "comm").strip()
-        if command not in _SERVANTS and any(_opens(file) for file in open_files(folder)):
+        if command not in _SERVANTS and any(map(_GPU_DEVICE.match, open_files(folder))):
             found.append({"pid": int(folder.name), "command": command or "a process"})
     return found
-
-
-def _opens(target: str) -> bool:
-    return bool(re.match(r"/dev/nvidia(\d|ctl|-uvm|-modeset)", target))
 
 
 def said(*argv: str, any_status: bool = False) -> str:

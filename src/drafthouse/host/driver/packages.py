@@ -249,11 +249,7 @@ def to_hold(facts: DriverFacts) -> list[str]:
     common = max(set(counted), key=counted.count, default=0)
     if common <= 100:
         return []
-    free = []
-    for name, branch in branches.items():
-        if branch == common and not facts["packages"][name]["held"]:
-            free.append(name)
-    return free
+    return [name for name, branch in branches.items() if branch == common and not facts["packages"][name]["held"]]
 
 
 def held(facts: DriverFacts) -> list[str]:

@@ -117,9 +117,7 @@ class Plan:
 def branch_of(version: str) -> int:
     """The driver branch in a version of a driver or a package (`1:580.95.05-1ubuntu1`: 580); 0 for none."""
     found = re.match(r"(?:\d+:)?(\d+)\.", version)
-    if not found:
-        return 0
-    return int(found[1])
+    return int(found[1]) if found else 0
 
 
 def recognise(devices: Iterable[PciDevice], gpus: Gpus) -> list[Card]:

@@ -274,9 +274,7 @@ def _reason(facts: DriverFacts, smi: Smi, wishes: Wishes) -> str:
         return f"driver {loaded.get('version')} ({kind}) is loaded but shows no GPU ({smi.text or 'no nvidia-smi'})"
     if "nouveau" in facts["modules"]:
         return "nouveau, which has no CUDA, runs the GPU"
-    if not smi.text:
-        return "no driver"
-    return f"no working driver ({smi.text})"
+    return f"no working driver ({smi.text})" if smi.text else "no driver"
 
 
 def _not_ours_to_replace(facts: DriverFacts, wishes: Wishes, problems: list[Problem]) -> None:

@@ -34,7 +34,7 @@ class TakenBack(DrafthouseError):
 
 
 @dataclass(frozen=True)
-class Said:
+class Output:
     """What a program printed, and its exit status; 127 where it is missing."""
 
     status: int
@@ -47,12 +47,12 @@ class Said:
         return ((self.error.strip() or self.out.strip()).splitlines() or [f"exit status {self.status}"])[-1]
 
 
-def tell(*argv: str) -> Said:
+def tell(*argv: str) -> Output:
     """Run a program of the box to its end; a missing one is an answer too."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_FOLDERS])
     program = shutil.which(argv[0], path=path)
     if program is None:
-        return Said(127, "", f"{argv[0]} is not there")
+        return Output(127, "", f"{argv[0]} is not there")
     try:
         done = subprocess.run(
             [program, *argv[1:]],
@@ -60,18 +60,16 @@ def tell(*argv: str) -> Said:
             env={**os.environ, "PATH": path, "LC_ALL": "C"},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return Said(124, "", f"{argv[0]} did not end within {_LONGEST_S} s")
-    return Said(done.returncode, done.stdout, done.stderr)
+        return Output(124, "", f"{argv[0]} did not end within {_LONGEST_S} s")
+    return Output(done.returncode, done.stdout, done.stderr)
 
 
 def families() -> tuple[int, ...]:
     """The IP families of this kernel: without IPv6 in it there is nothing to filter, and ip6tables fails."""
-    if not Path("/proc/net/if_inet6").exists():
-        return (4,)
-    return firewall.FAMILIES
+    return firewall.FAMILIES if Path("/proc/net/if_inet6").exists() else (4,)
 
 
-def saved(family: int) -> Said:
+def saved(family: int) -> Output:
     """`iptables-save` of the filter table."""
     return tell(f"{_TOOLS[family == 6]}-save", "-t", "filter")
 
@@ -81,7 +79,7 @@ def has_systemd() -> bool:
     return Path("/run/systemd/system").is_dir()
 
 
-def means(answers: Mapping[int, Said]) -> Means:
+def means(answers: Mapping[int, Output]) -> Means:
     """Look at what this box filters with."""
     missing, failing = [], ""
     for family in sorted(answers):
@@ -102,7 +100,7 @@ def means(answers: Mapping[int, Said]) -> Means:
 
 
 def _docker_backend() -> tuple[str, str]:
-    """Docker's firewall backend and where that is said."""
+    """Docker's firewall backend and where that is output."""
     arguments, where = _dockerd_arguments()
     backend = docker_backend("", arguments)
     if backend != "iptables":
@@ -194,11 +192,11 @@ def start_trial(
         on_trial = [*firewall.own_connection(running, family), *lines]
         write(f"{RUN}/trial/rules.v{family}", firewall.restore_text(on_trial), 0o600)
     write(f"{RUN}/connection", json.dumps(str(running)), 0o600)
-    said = tell(PROGRAM, "try", token, str(seconds))
-    if said.status != 0:
+    output = tell(PROGRAM, "try", token, str(seconds))
+    if output.status != 0:
         raise one_problem(
             "firewall-not-applied",
-            f"the rules could not be applied: {said.why}",
+            f"the rules could not be applied: {output.why}",
             "iptables that accepts them for IPv4 and IPv6; the previous rules are active again",
             "check `iptables --version` and that the kernel has conntrack (modprobe nf_conntrack); where it lacks"
             " xt_connlimit or xt_hashlimit, set firewall_client_connections and firewall_client_rate to 0",
@@ -214,16 +212,16 @@ def confirm(token: str, running: firewall.Session | None) -> None:
             "a new SSH connection under the new rules",
             "let Ansible close it: do not use your own ControlMaster that survives `ssh -O stop`",
         )
-    said = tell(PROGRAM, "confirm", token)
-    if said.status == 0:
+    output = tell(PROGRAM, "confirm", token)
+    if output.status == 0:
         return
     reverted = Problem(
         "firewall-not-confirmed",
-        f"the rules were reverted: {said.why}",
+        f"the rules were reverted: {output.why}",
         "a confirmation during the trial period",
         "run again; for a slow connection, increase firewall_confirm_seconds",
     )
-    if said.status == _TAKEN_BACK:
+    if output.status == _TAKEN_BACK:
         raise TakenBack(reverted)
     raise DrafthouseError(reverted)
 
@@ -246,11 +244,11 @@ def enable(units: Sequence[str]) -> None:
         ["systemctl", "daemon-reload"],
         ["systemctl", "start", _early(units)],
     ):
-        said = tell(*argv)
-        if said.status != 0:
+        output = tell(*argv)
+        if output.status != 0:
             raise one_problem(
                 "firewall-not-applied",
-                f"`{' '.join(argv)}`: {said.why}",
+                f"`{' '.join(argv)}`: {output.why}",
                 "units that restore the rules when the box or Docker starts",
                 f"look at `systemctl status {_early(units)}`; the rules themselves are active",
             )
@@ -263,11 +261,11 @@ def remove(program: str, units: Sequence[str]) -> None:
     if has_systemd() and any(Path(f"{UNITS}/{unit}").exists() for unit in units):
         tell("systemctl", "--no-reload", "disable", *units)
         tell("systemctl", "stop", *units)
-    said = tell(PROGRAM, "remove")
-    if said.status != 0:
+    output = tell(PROGRAM, "remove")
+    if output.status != 0:
         raise one_problem(
             "firewall-not-applied",
-            f"our chains could not be removed: {said.why}",
+            f"our chains could not be removed: {output.why}",
             f"no chain that begins with {firewall.INPUT[:11]} in iptables-save",
             "check whether a rule of yours jumps to them, remove it, and run again",
         )

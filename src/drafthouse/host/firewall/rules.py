@@ -228,9 +228,7 @@ def rules(wished: Wishes, family: int) -> list[str]:
     found: list[str] = []
     for port in wished.ports:
         found += _docker_rules(wished, allowed[port], port)
-    for mate in wished.group:
-        if mate.version == family:
-            found.append(f"-A {INPUT} -s {mate} -p tcp -j ACCEPT")
+    found += [f"-A {INPUT} -s {mate} -p tcp -j ACCEPT" for mate in wished.group if mate.version == family]
     for port in wished.ports:
         found += _input_rules(wished, allowed[port], port, family)
     for ports in wished.group_ports:
@@ -241,9 +239,8 @@ def rules(wished: Wishes, family: int) -> list[str]:
 
 
 def _source(network: Network) -> str:
-    if not network.prefixlen:
-        return ""  # as iptables-save prints "from anywhere"
-    return f"-s {network} "
+    # iptables-save prints nothing for "from anywhere".
+    return f"-s {network} " if network.prefixlen else ""
 
 
 def _docker_rules(wished: Wishes, sources: Sequence[str], port: int) -> list[str]:

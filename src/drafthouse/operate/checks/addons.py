@@ -33,7 +33,7 @@ def gateway(resolved: Run, facts: DoctorFacts) -> Finding:
     needed = "TLS, 401 without the key, 200 with it, 404 for every other path"
     if found["paths"] and (open_paths := found["paths"]["open"]):
         do = "run site.yml --tags gateway, which rewrites its files"
-        return fail(f"without a key it lets through {', '.join(one['path'] for one in open_paths)}", needed, do)
+        return fail(f"without a key it lets through {', '.join(route['path'] for route in open_paths)}", needed, do)
     return ok(f"port {wished['port']} answers correctly", needed)
 
 
@@ -66,8 +66,8 @@ def monitoring(resolved: Run, facts: DoctorFacts) -> Finding:
         return not_here("this profile is not being served, so there is nothing to read")
     if found["problem"]:
         return of_problem(found["problem"])
-    said = f"{', '.join(wished['jobs'])} read, {count(found['rules'], 'rule')} evaluated"
-    return ok(said, "a Prometheus that reads all its targets and evaluates its rules")
+    read = f"{', '.join(wished['jobs'])} read, {count(found['rules'], 'rule')} evaluated"
+    return ok(read, "a Prometheus that reads all its targets and evaluates its rules")
 
 
 @undisturbed

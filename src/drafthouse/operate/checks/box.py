@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...core.format import count
 from ...profiles.memory_fit import GB, MIB
@@ -53,7 +54,7 @@ def root(resolved: Run, facts: DoctorFacts) -> Finding | None:
 def python_version(resolved: Run, facts: DoctorFacts) -> Finding | None:
     """Whether the box's own Python runs our programs."""
     box = facts["box"]
-    if tuple(int(part) for part in box["python"].split(".")[:2]) >= _OLDEST_PYTHON:
+    if tuple(map(int, box["python"].split(".")[:2])) >= _OLDEST_PYTHON:
         return None
     return fail(
         f"Python {box['python']} ({box['python_executable']})",
@@ -78,10 +79,14 @@ def memory(resolved: Run, facts: DoctorFacts) -> Finding | None:
     """Whether the arms of a step fit into what is free of the box's own memory."""
     box = facts["box"]
     fits = {name: arm["fit"]["reserved"] for name, arm in resolved["arms"].items()}
-    needed = max(sum(fits[arm] for arm in step["arms"]) for step in resolved["experiment"]["steps"])
+    needed = 0
+    for step in resolved["experiment"]["steps"]:
+        needed = max(needed, sum(fits[arm] for arm in step["arms"]))
+    available = box["memory_available"]
     # What our own servers hold at this moment is given back before the next start.
-    held = max(fits.values()) if any(port and port["ours"] for port in box["ports"].values()) else 0
-    if box["memory_available"] + held >= needed:
+    if any(port and port["ours"] for port in box["ports"].values()):
+        available += max(fits.values())
+    if available >= needed:
         return None
     return fail(
         f"{box['memory_available'] / MIB:,.0f} MiB of memory available",
@@ -105,15 +110,22 @@ def shared_memory(resolved: Run, facts: DoctorFacts) -> Finding | None:
 
 def writable(resolved: Run, facts: DoctorFacts) -> list[Finding]:
     """The folders of ours that this user cannot write to."""
-    return [
-        fail(
-            f"{path} cannot be written by this user",
-            "a folder that this user can write to",
-            "connect as root, or set drafthouse_home and drafthouse_models_dir to folders of this user",
-        )
-        for path, can in facts["box"]["writable"].items()
-        if not can
-    ]
+    needed = "a folder that this user can write to"
+    do = "connect as root, or set drafthouse_home and drafthouse_models_dir to folders of this user"
+    findings = []
+    for path, is_writable in facts["box"]["writable"].items():
+        if not is_writable:
+            findings.append(fail(f"{path} cannot be written by this user", needed, do))
+    return findings
+
+
+class _Share(NamedTuple):
+    """What is to be written to a folder: bytes, what they are, and the variable that names the folder."""
+
+    path: str
+    bytes: int
+    content: str
+    variable: str
 
 
 def room_for_a_run(resolved: Run, facts: DoctorFacts) -> list[Finding]:
@@ -121,11 +133,10 @@ def room_for_a_run(resolved: Run, facts: DoctorFacts) -> list[Finding]:
     site, box = resolved["site"], facts["box"]
     present, cached = box.get("present", ()), box.get("cached", {})
     # Of weights in the hub's cache a file can be damaged; then the download itself says that the disk is full.
-    missing = sum(
-        max(0, item["bytes"] - cached.get(item["path"], 0))
-        for item in resolved["weights"]
-        if item["path"] not in present
-    )
+    missing = 0
+    for item in resolved["weights"]:
+        if item["path"] not in present:
+            missing += max(0, item["bytes"] - cached.get(item["path"], 0))
     kind, image = resolved["hardware"]["kind"], 0
     rest = ROOM_FOR_THE_REST[kind]
     # A box that serves this very profile has its image, too.
@@ -135,29 +146,33 @@ def room_for_a_run(resolved: Run, facts: DoctorFacts) -> list[Finding]:
     elif site["runtime"] == "docker":
         rest = _ROOM_BESIDE_THE_ENGINE[kind]
         image = ROOM_FOR_THE_REST[kind] - rest
-    wanted = [
-        (site["models_dir"], missing, f"missing weights ({missing / GB:.1f} GB)", "drafthouse_models_dir"),
-        (site["home"], rest, "environments, results", "drafthouse_home"),
-        (box.get("docker_root", site["home"]), image, "the engine's image", "container_engine_data_root"),
-    ]
-    by_file_system: dict[int, list[tuple[str, int, str, str]]] = {}
-    for one in wanted:
-        if one[1]:
-            by_file_system.setdefault(box.get("file_systems", {}).get(one[0], 0), []).append(one)
-    return [finding for group in by_file_system.values() if (finding := _room(group, box["disk"], site["manage_host"]))]
+    by_file_system: dict[int, list[_Share]] = {}
+    for share in (
+        _Share(site["models_dir"], missing, f"missing weights ({missing / GB:.1f} GB)", "drafthouse_models_dir"),
+        _Share(site["home"], rest, "environments, results", "drafthouse_home"),
+        _Share(box.get("docker_root", site["home"]), image, "the engine's image", "container_engine_data_root"),
+    ):
+        if share.bytes:
+            by_file_system.setdefault(box.get("file_systems", {}).get(share.path, 0), []).append(share)
+    findings = []
+    for shares in by_file_system.values():
+        findings += _room(shares, box["disk"], site["manage_host"])
+    return findings
 
 
-def _room(wanted: list[tuple[str, int, str, str]], disk: dict[str, int], managed: bool) -> Finding | None:
-    """The finding about one file system, of (path, bytes, for what, variable) of all that comes to it."""
-    path, _, _, variable = wanted[0]
-    needed, free = sum(one[1] for one in wanted), min(disk[one[0]] for one in wanted)
+def _room(shares: Sequence[_Share], disk: Mapping[str, int], managed: bool) -> list[Finding]:
+    """The finding about one file system that is too small for all its shares; [] where it is not."""
+    needed, free = sum(share.bytes for share in shares), min(disk[share.path] for share in shares)
     if free >= needed:
-        return None
-    return fail(
-        f"{free / GB:.1f} GB free at {path}",
-        f"{needed / GB:.1f} GB: {', '.join(one[2] for one in wanted)}",
-        _DISK_DO[managed].replace("drafthouse_models_dir", f"drafthouse_{variable.removeprefix('drafthouse_')}"),
-    )
+        return []
+    contents, variable = ", ".join(share.content for share in shares), shares[0].variable
+    return [
+        fail(
+            f"{free / GB:.1f} GB free at {shares[0].path}",
+            f"{needed / GB:.1f} GB: {contents}",
+            _DISK_DO[managed].replace("drafthouse_models_dir", f"drafthouse_{variable.removeprefix('drafthouse_')}"),
+        )
+    ]
 
 
 def room_to_go_on(resolved: Run, facts: DoctorFacts) -> Finding:
@@ -168,8 +183,10 @@ def room_to_go_on(resolved: Run, facts: DoctorFacts) -> Finding:
     do = "free some space: make prune lists weights that no profile uses, docker image prune removes unused images"
     if min(place["inodes"] for place in places.values()) <= 0:
         return fail(f"{shown}; no free inodes", needed, do)
+    if free < _DISK_FAILS:
+        return fail(shown, needed, do)
     if free < _DISK_WARNS:
-        return (fail if free < _DISK_FAILS else warn)(shown, needed, do)
+        return warn(shown, needed, do)
     return ok(shown, needed)
 
 
@@ -188,8 +205,11 @@ def clock(resolved: Run, facts: DoctorFacts) -> Finding:
     off = max(0.0, before - here["time"], here["time"] - after)
     if off <= _CLOCK_WARNS_S:
         return ok("as this machine's", needed)
-    ahead = "behind" if here["time"] < before else "ahead"
-    return (fail if off > _CLOCK_FAILS_S else warn)(f"{off:,.0f} s {ahead} of this machine's", needed, do)
+    direction = "behind" if here["time"] < before else "ahead"
+    found = f"{off:,.0f} s {direction} of this machine's"
+    if off > _CLOCK_FAILS_S:
+        return fail(found, needed, do)
+    return warn(found, needed, do)
 
 
 def deadline(resolved: Run, facts: DoctorFacts) -> Finding | None:
@@ -199,18 +219,17 @@ def deadline(resolved: Run, facts: DoctorFacts) -> Finding | None:
         return None
     left_s = found["left_s"]
     if left_s is not None and left_s <= 0:
-        said = "; ".join(found["last"]) or "no deadline was recorded"
-        late = f"{-left_s / 60:.0f} min past, and this box still exists ({said})"
+        journal = "; ".join(found["last"]) or "no deadline was recorded"
+        late = f"{-left_s / 60:.0f} min past, and this box still exists ({journal})"
         return fail(late, "a destroyed box", "make destroy: it is still billed")
     if not found["watched"]:
         return fail("the deadline watch is not running", needed, "run site.yml --tags host")
-    return ok(
-        "the deadline watch has not started counting"
-        if left_s is None
-        else f"this box destroys itself in {_time(left_s)}",
-        needed,
-    )
+    if left_s is None:
+        return ok("the deadline watch has not started counting", needed)
+    return ok(f"this box destroys itself in {_time(left_s)}", needed)
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds >= 5400 else count(int(seconds // 60), "minute")
+    if seconds < 5400:
+        return count(int(seconds // 60), "minute")
+    return f"{seconds / 3600:.1f} h"

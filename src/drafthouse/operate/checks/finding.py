@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -44,8 +45,10 @@ class Finding:
     def line(self) -> str:
         """The finding in one line; where all is well what was found is enough."""
         parts = [self.found]
-        if self.status in (WARN, FAIL):
-            parts += [f"{word}: {text}" for word, text in (("needed", self.needed), ("do", self.do)) if text]
+        if self.needed and self.status in (WARN, FAIL):
+            parts.append(f"needed: {self.needed}")
+        if self.do and self.status in (WARN, FAIL):
+            parts.append(f"do: {self.do}")
         text = " ".join(typed("; ".join(parts)).split())
         return printable(f"{_SHOWN[self.status]:<8}  {self.name:<{_NAME_WIDTH}}  {text}")
 
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
 
 
 def ok(found: str, needed: str = "") -> Finding:
-    """Return that what is needed was found."""
+    """What is needed and was found."""
     return Finding(OK, found, needed)
 
 
@@ -72,31 +75,42 @@ def fail(found: str, needed: str, do: str) -> Finding:
 
 
 def not_here(why: str) -> Finding:
-    """Return that the check does not apply."""
+    """The reason why a check does not apply."""
     return Finding(NOT_HERE, why)
 
 
 def of_problem(problem: Problem | Mapping[str, str], status: str = FAIL) -> Finding:
-    """A problem, as the rest of the library tells one, as a finding."""
-    said = problem.as_dict() if isinstance(problem, Problem) else problem
-    where = f"{said['where']}: " if said.get("where") else ""
-    return Finding(status, where + said["found"], said["needed"], said["do"])
+    """A problem, also one in its plain form, as a finding."""
+    if not isinstance(problem, Problem):
+        problem = Problem.of(problem)
+    found = f"{problem.where}: {problem.found}" if problem.where else problem.found
+    return Finding(status, found, problem.needed, problem.do)
 
 
 def exit_code(findings: Iterable[Mapping[str, str] | Finding]) -> int:
     """DONE, WARNED where one warns, FAILED where one fails or nothing was looked at."""
-    found = {one.status if isinstance(one, Finding) else one["status"] for one in findings}
-    return FAILED if FAIL in found or not found else WARNED if WARN in found else DONE
+    statuses = set()
+    for finding in findings:
+        statuses.add(finding.status if isinstance(finding, Finding) else finding["status"])
+    if FAIL in statuses or not statuses:
+        return FAILED
+    if WARN in statuses:
+        return WARNED
+    return DONE
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """How many of which kind: ``9 ok, 1 warning, 2 failed, 3 skipped``."""
-    well, warns, fails, skipped = (sum(one.status == status for one in findings) for status in STATUSES)
-    parts = [count(warns, "warning")] if warns else []
-    parts += [f"{number} {_SHOWN[status]}" for status, number in ((FAIL, fails), (NOT_HERE, skipped)) if number]
-    return ", ".join([f"{well} ok", *parts])
+    """The number of findings of each status: ``9 ok, 1 warning, 2 failed, 3 skipped``."""
+    counts = Counter(finding.status for finding in findings)
+    parts = [f"{counts[OK]} ok"]
+    if counts[WARN]:
+        parts.append(count(counts[WARN], "warning"))
+    for status in (FAIL, NOT_HERE):
+        if counts[status]:
+            parts.append(f"{counts[status]} {_SHOWN[status]}")
+    return ", ".join(parts)
 
 
 def report(host: str, findings: Sequence[Finding]) -> list[str]:
     """What the doctor says of one box: a line each, and their sum as the last one."""
-    return [*(f"  {one.line}" for one in findings), f"{host}: {summary(findings)}"]
+    return [*(f"  {finding.line}" for finding in findings), f"{host}: {summary(findings)}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -23,23 +24,25 @@ def firewall(resolved: Run, facts: DoctorFacts) -> Finding:
     faults = _faults(resolved, found)
     if faults:
         return fail("; ".join(faults), needed, "run site.yml --tags host, which restores and verifies them")
-    return ok(f"{sum(len(one['kept']) for one in found['families'].values())} rules in force, as confirmed", needed)
+    kept = sum(len(family["kept"]) for family in found["families"].values())
+    return ok(f"{kept} rules in force, as confirmed", needed)
 
 
 def _faults(resolved: Run, found: FirewallFacts) -> list[str]:
     faults = []
-    guarded = {resolved["site"]["port"], *([resolved["gateway"]["port"]] if resolved["gateway"] else [])}
-    guarded |= set(monitoring_of(resolved)["open_ports"])
-    for family, one in sorted(found["families"].items()):
-        if one["error"]:
-            faults.append(f"IPv{family}: {one['error']}")
-        elif not one["kept"]:
-            faults.append(f"IPv{family}: our rules were never confirmed")
-        elif not rules.in_place(rules.ours(one["saved"]), one["kept"]):
-            faults.append(f"IPv{family}: {_difference(one)}")
+    guarded = {resolved["site"]["port"], *monitoring_of(resolved)["open_ports"]}
+    if resolved["gateway"]:
+        guarded.add(resolved["gateway"]["port"])
+    for version, family in sorted(found["families"].items()):
+        if family["error"]:
+            faults.append(f"IPv{version}: {family['error']}")
+        elif not family["kept"]:
+            faults.append(f"IPv{version}: our rules were never confirmed")
+        elif not rules.in_place(rules.ours(family["saved"]), family["kept"]):
+            faults.append(f"IPv{version}: {_difference(family)}")
         else:
-            open_ports = sorted(guarded - _guarded(one["kept"]))
-            faults += [f"IPv{family}: port {port} is not protected" for port in open_ports]
+            open_ports = sorted(guarded - _guarded(family["kept"]))
+            faults += [f"IPv{version}: port {port} is not protected" for port in open_ports]
     if found["pending"]:
         faults.append("rules are in their trial period and not confirmed yet")
     if not found["enabled"]:
@@ -47,13 +50,13 @@ def _faults(resolved: Run, found: FirewallFacts) -> list[str]:
     return faults
 
 
-def _difference(one: FamilyFacts) -> str:
-    ours = rules.ours(one["saved"])
-    present = [line for lines in ours.rules.values() for line in lines]
-    missing = len([line for line in one["kept"] if line not in present])
-    more = len([line for line in present if line not in one["kept"]])
+def _difference(family: FamilyFacts) -> str:
+    ours, kept = rules.ours(family["saved"]), family["kept"]
+    present = list(itertools.chain(*ours.rules.values()))
+    missing = sum(line not in present for line in kept)
+    more = sum(line not in kept for line in present)
     if missing or more:
-        return f"{missing} of {len(one['kept'])} rules missing, {more} unknown rules in our chains"
+        return f"{missing} of {len(kept)} rules missing, {more} unknown rules in our chains"
     jumps = ", ".join(f"{chain} from place {place} of {parent}" for parent, chain, place in ours.jumps)
     return f"our chains are not first ({jumps or 'nothing jumps to them'})"
 

@@ -10,6 +10,7 @@ from ...core.messages import latest
 from ...core.versions import number
 from ...host.driver.packages import held, to_hold
 from ...host.driver.plan import branch_of
+from ...host.gpu_choice import gpus_named
 from ...host.nvidia_smi import Smi, read_smi
 from ...profiles.rental_spec import MEMORY_TOLERANCE
 from .conditions import has_gpu, manages_host
@@ -36,8 +37,10 @@ def gpu_or_driver_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
     """What `gpu` does; nothing where the host phase installs the driver first, and the GPU is asked for then."""
     box, choice = facts["box"], facts["box"].get("gpu_choice")
     answers = bool(box["gpus"] or (choice and choice["listed"]))
-    comes = manages_host(resolved, box) and not resolved.get("rented_vm")
-    return None if comes and box["nvidia_pci_devices"] and not answers else gpu(resolved, facts)
+    is_installed_here = manages_host(resolved, box) and not resolved.get("rented_vm")
+    if is_installed_here and box["nvidia_pci_devices"] and not answers:
+        return None
+    return gpu(resolved, facts)
 
 
 def gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
@@ -56,14 +59,15 @@ def gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
     needed = hardware["name"]
     if not box["gpus"]:
         return _no_gpu(box, needed)
-    seen = ", ".join(f"{one['name']} ({one['memory_mib']:,} MiB)" for one in box["gpus"])
-    seen += f", chosen by {choice['by']}" if choice else ""
-    matching = [one for one in box["gpus"] if any(name in one["name"] for name in hardware.get("gpu_names") or [])]
+    seen = ", ".join(f"{found['name']} ({found['memory_mib']:,} MiB)" for found in box["gpus"])
+    if choice:
+        seen += f", chosen by {choice['by']}"
+    matching = gpus_named(box["gpus"], hardware.get("gpu_names") or [])
     if len(matching) < hardware["devices"]:
         return fail(seen, needed, _OTHER_PROFILE)
-    if any(one["memory_mib"] < hardware["memory_mib"] * MEMORY_TOLERANCE for one in matching):
+    if min(found["memory_mib"] for found in matching) < hardware["memory_mib"] * MEMORY_TOLERANCE:
         return fail(seen, f"{hardware['memory_mib']:,} MiB on each", _OTHER_PROFILE)
-    if any(one.get("split") for one in matching):
+    if any(found.get("split") for found in matching):
         return fail(
             f"{seen}, split into MIG parts",
             f"{hardware['memory_mib']:,} MiB in one piece: CUDA gives a program one part of a split GPU",
@@ -100,9 +104,9 @@ def peer_access(resolved: Run, facts: DoctorFacts) -> Finding | None:
         return not_here(f"the profile uses one GPU: {hardware['name']}")
     if hardware.get("nvlink"):
         return not_here(f"the GPUs are connected by NVLink: {hardware['name']}")
-    if ways := box.get("translated_pci_devices"):
+    if devices := box.get("translated_pci_devices"):
         return warn(
-            f"an IOMMU translates what the GPUs read of each other ({', '.join(ways)})",
+            f"an IOMMU translates what the GPUs read of each other ({', '.join(devices)})",
             "direct reads over PCIe (P2P): others measured prompts half as fast again with them",
             "boot with iommu=pt if no virtual machine needs it (nvidia-smi topo -p2p r shows it); not on a rented box",
         )
@@ -126,8 +130,10 @@ def driver_version(resolved: Run, facts: DoctorFacts) -> Finding:
     least = f"{needed} or newer: {engine} is built on CUDA {resolved['rental']['cuda']}"
     if number(version) >= number(needed):
         return ok(version, least)
+    if branch_of(version) < branch_of(needed):
+        return fail(version, least, _DRIVER_DO)
     # Within a branch CUDA promises to work all the same, without what the newer release mended.
-    return (warn if branch_of(version) >= branch_of(needed) else fail)(version, least, _DRIVER_DO)
+    return warn(version, least, _DRIVER_DO)
 
 
 def driver_library(resolved: Run, facts: DoctorFacts) -> Finding:
@@ -168,11 +174,13 @@ def cuda_libraries(resolved: Run, facts: DoctorFacts) -> Finding:
     generation = version.partition(".")[0]
     oldest = _OLDEST_BRANCH.get(generation)
     branch = branch_of(_running(facts["driver"], read_smi(facts["driver"]["smi"])))
-    said = f"CUDA {version} in the engine's environment, driver branch {branch or 'unknown'}"
+    pair = f"CUDA {version} in the engine's environment, driver branch {branch or 'unknown'}"
     if oldest is None:
-        return warn(said, "a CUDA version with a known driver requirement", "see the CUDA release notes")
+        return warn(pair, "a CUDA version with a known driver requirement", "see the CUDA release notes")
     needed = f"branch {oldest} or newer for CUDA {generation}"
-    return ok(said, needed) if branch >= oldest else fail(said, needed, _DRIVER_DO)
+    if branch < oldest:
+        return fail(pair, needed, _DRIVER_DO)
+    return ok(pair, needed)
 
 
 def driver_held(resolved: Run, facts: DoctorFacts) -> Finding:

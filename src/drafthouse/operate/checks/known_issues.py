@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 
 def not_run_into(resolved: Run, facts: DoctorFacts) -> list[Finding]:
     """What a profile would run into: wrong answers and crashes that it does not accept by name."""
-    return [
-        fail(
-            f"{issue['id']}: {issue['what']}; {effect_of(issue)}",
-            "a profile that avoids it or accepts it by name",
+    findings = []
+    for issue in resolved["known_issues"]:
+        if issue["effect"] not in REFUSED or issue["accepted"]:
+            continue
+        do = (
             f"{issue['do']} ({issue['threads'][0]}); or state in the profile why it does not apply: "
-            f"accept_known_issues: {{{issue['id']}: reason}}",
+            f"accept_known_issues: {{{issue['id']}: reason}}"
         )
-        for issue in resolved["known_issues"]
-        if issue["effect"] in REFUSED and not issue["accepted"]
-    ]
+        found = f"{issue['id']}: {issue['what']}; {effect_of(issue)}"
+        findings.append(fail(found, "a profile that avoids it or accepts it by name", do))
+    return findings
 
 
 @undisturbed
@@ -36,11 +37,17 @@ def in_log(resolved: Run, facts: DoctorFacts) -> Answer:
     signed = [issue for issue in resolved["known_issues"] if issue["signature"]]
     if not signed:
         return None
-    found = [_told(issue, facts["log_signs"][issue["id"]]) for issue in signed if issue["id"] in facts["log_signs"]]
-    return found or ok(f"none of {count(len(signed), 'known issue')} of this profile appears in the engine's log")
+    findings = []
+    for issue in signed:
+        sign = facts["log_signs"].get(issue["id"])
+        if sign is not None:
+            findings.append(_in_log(issue, sign))
+    return findings or ok(f"none of {count(len(signed), 'known issue')} of this profile appears in the engine's log")
 
 
-def _told(issue: MatchedIssue, sign: str) -> Finding:
-    said = f"{issue['id']}: {issue['what']}; the log contains {sign!r}"
-    tell = fail if issue["effect"] in REFUSED else warn
-    return tell(said, "a log without signs of known issues", f"{issue['do']} ({issue['threads'][0]})")
+def _in_log(issue: MatchedIssue, sign: str) -> Finding:
+    found = f"{issue['id']}: {issue['what']}; the log contains {sign!r}"
+    needed, do = "a log without signs of known issues", f"{issue['do']} ({issue['threads'][0]})"
+    if issue["effect"] in REFUSED:
+        return fail(found, needed, do)
+    return warn(found, needed, do)

@@ -18,25 +18,22 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import Run
 
 
-_CLOSED, _OPEN = "closed", "open"
-
-
 def free(resolved: Run, facts: DoctorFacts) -> list[Finding]:
     """The engine's ports on which somebody listens who is none of ours."""
     host = resolved["site"]["host"]
-    return [
-        of_problem(taken(port, listener, host))
-        for port, listener in facts["box"]["ports"].items()
-        if listener and not listener["ours"]
-    ]
+    findings = []
+    for port, listener in facts["box"]["ports"].items():
+        if listener and not listener["ours"]:
+            findings.append(of_problem(taken(port, listener, host)))
+    return findings
 
 
 def inside(resolved: Run, facts: DoctorFacts) -> Finding:
     """Who listens on the ports of engine and monitoring, and for whom."""
     site, listening = resolved["site"], facts["listening"]
     if strangers := free(resolved, facts):
-        found, needed = ("; ".join(getattr(one, word) for one in strangers) for word in ("found", "needed"))
-        return fail(found, needed, strangers[0].do)
+        found = "; ".join(stranger.found for stranger in strangers)
+        return fail(found, "; ".join(stranger.needed for stranger in strangers), strangers[0].do)
     here = listening.get(str(site["port"]), [])
     opened = site.get("allow_cidrs") and not resolved["gateway"]  # the engine is for those that the firewall lets in
     if (wide := _wide(here)) and not opened:
@@ -53,8 +50,8 @@ def inside(resolved: Run, facts: DoctorFacts) -> Finding:
                 "loopback only: drafthouse_monitoring sets no other address",
                 "stop that program if it is not ours; run site.yml --tags monitoring",
             )
-    said = f"port {site['port']} on {', '.join(here)}" if here else f"nothing listens on port {site['port']}"
-    return ok(said, "our own servers on their addresses")
+    found = f"port {site['port']} on {', '.join(here)}" if here else f"nothing listens on port {site['port']}"
+    return ok(found, "our own servers on their addresses")
 
 
 def _wide(addresses: Sequence[str]) -> list[str]:
@@ -83,12 +80,21 @@ def doors(resolved: Run, addresses: Sequence[str], rented: FirstProcess | None) 
     Addresses of a provider are shared: behind a port that it does not map to us stands another one's box. ``rented`` is
     what the box's first process was told (`first_process.facts`); None where the box is nobody's rented one.
     """
-    gateway, mapped = resolved["gateway"], rented["ports"] if rented else {}
-    ports = [*resolved["ports"], *([gateway["port"]] if gateway else []), *monitoring_of(resolved)["ports"].values()]
-    if rented is not None or resolved.get("rented_vm"):
-        address = (rented and rented["address"]) or addresses[0]
-        return [{"address": address, "port": mapped[str(port)], "is": port} for port in ports if str(port) in mapped]
-    return [{"address": address, "port": port, "is": port} for address in addresses for port in ports]
+    ports = list(resolved["ports"])
+    if resolved["gateway"]:
+        ports.append(resolved["gateway"]["port"])
+    ports += monitoring_of(resolved)["ports"].values()
+    found: list[Door] = []
+    if rented is None and not resolved.get("rented_vm"):
+        for address in addresses:
+            found += [{"address": address, "port": port, "is": port} for port in ports]
+        return found
+    address = (rented and rented["address"]) or addresses[0]
+    mapped = rented["ports"] if rented else {}
+    for port in ports:
+        if str(port) in mapped:
+            found.append({"address": address, "port": mapped[str(port)], "is": port})
+    return found
 
 
 def outside(resolved: Run, facts: DoctorFacts) -> Finding:
@@ -102,10 +108,10 @@ def outside(resolved: Run, facts: DoctorFacts) -> Finding:
     first = seen["doors"][0]["address"]
     for door in seen["doors"]:
         wanted = _wanted(resolved, door["is"], door["source"])
-        found = _OPEN if door["answers"] else _CLOSED
+        found = _state(door["answers"])
         shown.append(f"{door['port']} {found}")
         # Of several addresses (IPv6, say) the other machine may reach one alone: what is closed there proves nothing.
-        if wanted and found != wanted and (found == _OPEN or door["address"] == first):
+        if wanted and found != wanted and (door["answers"] or door["address"] == first):
             wrong.append(f"{door['address']} port {door['port']} is {found}, not {wanted}")
     who = f"from {seen['from']} ({seen['doors'][0]['source'] or 'of an unknown address'})"
     if wrong:
@@ -114,19 +120,23 @@ def outside(resolved: Run, facts: DoctorFacts) -> Finding:
     return ok(f"{who}: {', '.join(dict.fromkeys(shown))}", needed)
 
 
+def _state(is_open: bool) -> str:
+    return "open" if is_open else "closed"
+
+
 def _wanted(resolved: Run, port: int, source: str) -> str | None:
     """How a port shall be found by somebody at ``source``; None where both are right."""
     site, gateway, monitoring = resolved["site"], resolved["gateway"], monitoring_of(resolved)
     if not site["manage_host"]:
-        return _OPEN if gateway and port == gateway["port"] else _CLOSED
+        return _state(gateway is not None and port == gateway["port"])
     if not _allowed(site, source):
-        return _CLOSED
+        return _state(False)
     if port in monitoring["ports"].values():
-        return _OPEN if port in monitoring["open_ports"] else _CLOSED
+        return _state(port in monitoring["open_ports"])
     if gateway:
-        return _OPEN if port == gateway["port"] else _CLOSED
+        return _state(port == gateway["port"])
     # Beside the served arm's port the other arm's is guarded alike, and used only while arms are measured.
-    return _OPEN if port == site["port"] else None
+    return _state(True) if port == site["port"] else None
 
 
 def _allowed(site: Site, source: str) -> bool:
@@ -134,5 +144,4 @@ def _allowed(site: Site, source: str) -> bool:
         address = ipaddress.ip_address(source)
     except ValueError:
         return False
-    found = (ipaddress.ip_network(text, strict=False) for text in site.get("allow_cidrs") or [])
-    return any(address in network for network in found if network.version == address.version)
+    return any(address in ipaddress.ip_network(text, strict=False) for text in site.get("allow_cidrs") or [])

@@ -197,12 +197,13 @@ def preflight_problems(resolved: Run, box: BoxFacts, *, prepared: bool = False) 
 
     ``prepared``: only what the host phase should have made true is asked.
     """
-    return [
-        Problem(check.code, one.found, one.needed, one.do, box["hostname"])
-        for check in CHECKS
-        for one in _ask(check, check.prepared if prepared else check.before, resolved, {"box": box})
-        if one.status == FAIL
-    ]
+    problems = []
+    for check in CHECKS:
+        look = check.prepared if prepared else check.before
+        for finding in _ask(check, look, resolved, {"box": box}):
+            if finding.status == FAIL:
+                problems.append(Problem(check.code, finding.found, finding.needed, finding.do, box["hostname"]))
+    return problems
 
 
 def diagnose(resolved: Run, facts: DoctorFacts, parts: Sequence[str] = ()) -> list[Finding]:
@@ -227,9 +228,12 @@ def diagnose(resolved: Run, facts: DoctorFacts, parts: Sequence[str] = ()) -> li
 
 
 def _ask(check: Check, look: Look | None, resolved: Run, facts: DoctorFacts) -> list[Finding]:
-    answer = look(resolved, facts) if look and check.applies(resolved) else None
-    found: list[Finding] = [answer] if isinstance(answer, Finding) else answer or []
-    return [replace(one, id=check.id, name=one.name or check.name) for one in found]
+    if not look or not check.applies(resolved):
+        return []
+    answer = look(resolved, facts) or []
+    if isinstance(answer, Finding):
+        answer = [answer]
+    return [replace(finding, id=check.id, name=finding.name or check.name) for finding in answer]
 
 
 def check_parts(parts: Iterable[str]) -> None:

@@ -67,7 +67,10 @@ def cdi(resolved: Run, facts: DoctorFacts) -> Finding | None:
     running = read_smi(facts["driver"]["smi"]).version or facts["driver"]["loaded"].get("version", "")
     if not files:
         return not_here("no specification of nvidia.com/gpu: containers get the GPU from NVIDIA's own runtime")
-    stale = [f"{path} names driver {version}" for path, version in files.items() if running and version != running]
+    stale = []
+    for path, version in files.items():
+        if running and version != running:
+            stale.append(f"{path} names driver {version}")
     if stale:
         do = "nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml, and remove an older file in /etc/cdi"
         return fail(f"{'; '.join(stale)}, {running} runs", needed, do)
@@ -81,13 +84,13 @@ def container_gpu(resolved: Run, facts: DoctorFacts) -> Finding | None:
         return None
     if not docker["inside"]:
         return not_here("no container of ours runs")
-    name, said = docker["inside"]["container"], docker["inside"]["output"]
-    seen, ours = listed(said), [one["uuid"] for one in facts["box"]["gpus"]]
+    name, output = docker["inside"]["container"], docker["inside"]["output"]
+    seen, ours = listed(output), [gpu["uuid"] for gpu in facts["box"]["gpus"]]
     needed = f"`nvidia-smi -L` in the running container shows {'it' if len(ours) < 2 else f'all {len(ours)}'}"
     # NVIDIA/nvidia-container-toolkit#48: `systemctl daemon-reload` can take the GPUs from containers that run.
     do = f"docker restart {name}; if a daemon-reload removed them before, run site.yml --tags host again"
     if not seen:
-        return fail(f"{name}: {said.strip()[:200] or 'no output from nvidia-smi'}", needed, do)
+        return fail(f"{name}: {output.strip()[:200] or 'no output from nvidia-smi'}", needed, do)
     if missing := [uuid for uuid in ours if uuid not in seen]:
         return fail(f"{name} sees {', '.join(seen)}, but not {', '.join(missing)}", needed, do)
     return ok(f"{name} sees {len(seen)}", needed)
@@ -98,7 +101,9 @@ def new_container(resolved: Run, facts: DoctorFacts) -> Finding | None:
     proof = facts["docker"].get("proof")
     if not proof:
         return None
-    return of_problem(proof["problem"]) if "problem" in proof else ok(f"sees {proof['gpus']} GPU")
+    if "problem" in proof:
+        return of_problem(proof["problem"])
+    return ok(f"sees {proof['gpus']} GPU")
 
 
 def image(resolved: Run, facts: DoctorFacts) -> Finding | None:
@@ -110,9 +115,9 @@ def image(resolved: Run, facts: DoctorFacts) -> Finding | None:
         do = f"{_SERVE_DO}, which downloads it; without a network: docker image load"
         return fail(f"{wanted} is not on the box", wanted, do)
     known = f"{wanted} ({_short(docker['image']['id'])})"
-    for one in docker["containers"]:
-        if one["running"] and one["image_id"] != docker["image"]["id"]:
-            found = f"{one['name']} runs {one['image']} ({_short(one['image_id'])})"
+    for container in docker["containers"]:
+        if container["running"] and container["image_id"] != docker["image"]["id"]:
+            found = f"{container['name']} runs {container['image']} ({_short(container['image_id'])})"
             return warn(found, known, f"{_SERVE_DO}, which restarts it")
     return ok(known, wanted)
 
@@ -128,18 +133,25 @@ def log_rotation(resolved: Run, facts: DoctorFacts) -> Finding | None:
     """Whether every log of the engine is bounded."""
     if not in_docker(resolved):
         return _supervised_logs(facts["logs"])
-    return None if facts["docker"]["error"] else _container_logs(facts["docker"]["containers"])
+    if facts["docker"]["error"]:
+        return None
+    return _container_logs(facts["docker"]["containers"])
 
 
 def _container_logs(containers: Sequence[ContainerFacts]) -> Finding:
     needed = "a log driver with a size limit"
     if not containers:
         return not_here("no container of ours")
-    endless = [one for one in containers if not _bounded(one["log"])]
+    endless, bounded = [], set()
+    for container in containers:
+        log = container["log"]
+        if _bounded(log):
+            bounded.add(_shown(log))
+        else:
+            endless.append(f"{container['name']} logs to {log['Type']} without max-size")
     if endless:
-        found = ", ".join(f"{one['name']} logs to {one['log']['Type']} without max-size" for one in endless)
-        return fail(found, needed, f"{_SERVE_DO}, which recreates the container")
-    return ok("; ".join(sorted({_shown(one["log"]) for one in containers})), needed)
+        return fail(", ".join(endless), needed, f"{_SERVE_DO}, which recreates the container")
+    return ok("; ".join(sorted(bounded)), needed)
 
 
 def _bounded(log: LogConfig) -> bool:
@@ -203,11 +215,11 @@ def engine_environment(resolved: Run, facts: DoctorFacts) -> Finding:
     if environment["image"]:
         return ok(f"the image's own: {environment['image']}", needed)
     packages = engine["install"]["python_packages"] if engine["install"] else []
-    wrong = [
-        f"{package} {environment['versions'].get(package, 'missing')}"
-        for package, version in pins(packages).items()
-        if environment["versions"].get(package, "").partition("+")[0] != version.partition("+")[0]
-    ]
+    wrong = []
+    for package, version in pins(packages).items():
+        found = environment["versions"].get(package, "missing")
+        if found.partition("+")[0] != version.partition("+")[0]:
+            wrong.append(f"{package} {found}")
     if wrong:
         return fail(", ".join(wrong), needed, f"remove {engine['home']}; then {_HOST_DO}")
     return ok(engine["home"], needed)
@@ -215,5 +227,9 @@ def engine_environment(resolved: Run, facts: DoctorFacts) -> Finding:
 
 def pins(packages: Sequence[str]) -> dict[str, str]:
     """{package: version} of requirements with one exact version, names as an index normalises them."""
-    exact = (pin_of(text).partition("==") for text in packages if PINNED.match(text))
-    return {package: version for package, _, version in exact}
+    versions = {}
+    for text in packages:
+        if PINNED.match(text):
+            package, _, version = pin_of(text).partition("==")
+            versions[package] = version
+    return versions

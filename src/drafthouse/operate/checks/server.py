@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SPECULATIVE = "speculative"
 _MAKE = "make with the profile's name, which serves it again"
+_LOGS_OR_MAKE = f"make logs; {_MAKE}"
 _LOOKUP = "lookup"
 _MEASURED = "a measurement or change is in progress on this box"
 
@@ -31,7 +32,9 @@ def undisturbed(look: Look) -> Look:
 
     @wraps(look)
     def ask(resolved: Run, facts: DoctorFacts) -> Answer:
-        return not_here(f"not asked: {_MEASURED}") if facts["measured"] else look(resolved, facts)
+        if facts["measured"]:
+            return not_here(f"not asked: {_MEASURED}")
+        return look(resolved, facts)
 
     return ask
 
@@ -43,15 +46,19 @@ def of_served(look: Callable[[Run, DoctorFacts, ServedFacts], Finding]) -> Look:
     @wraps(look)
     def ask(resolved: Run, facts: DoctorFacts) -> Finding:
         at_port = served_arm(resolved, facts["served"])
-        return look(resolved, facts, at_port) if at_port else not_here("this profile is not being served")
+        if not at_port:
+            return not_here("this profile is not being served")
+        return look(resolved, facts, at_port)
 
     return ask
 
 
 def served_arm(resolved: Run, found: Sequence[ServedFacts]) -> ServedFacts | None:
     """The arm of the profile that serves at its port."""
-    mine = (one for one in found if one["running"] and one["profile"] == resolved["profile"])
-    return next((one for one in mine if one["port"] in (None, resolved["site"]["port"])), None)
+    for arm in found:
+        if arm["running"] and arm["profile"] == resolved["profile"] and arm["port"] in (None, resolved["site"]["port"]):
+            return arm
+    return None
 
 
 def served(resolved: Run, facts: DoctorFacts) -> Finding:
@@ -63,13 +70,15 @@ def served(resolved: Run, facts: DoctorFacts) -> Finding:
     found = facts["served"]
     if at_port := served_arm(resolved, found):
         return ok(f"the {at_port['arm']} arm of {profile}", needed)
-    other = next((one for one in found if one["running"] and one["profile"] != profile), None)
-    if other:
-        do = f"make doctor PROFILE={other['profile']} looks at that one; make {profile} serves this one"
-        return fail(f"the {other['arm']} arm of {other['profile']}", needed, do)
-    mine = next((one for one in found if one["profile"] == profile), None)
-    said = f"the {mine['arm']} arm does not run: {mine['why']}" if mine else "nothing of ours"
-    return fail(said, needed, f"make logs shows its last lines; {_MAKE}")
+    for other in found:
+        if other["running"] and other["profile"] != profile:
+            do = f"make doctor PROFILE={other['profile']} looks at that one; make {profile} serves this one"
+            return fail(f"the {other['arm']} arm of {other['profile']}", needed, do)
+    do = f"make logs shows its last lines; {_MAKE}"
+    for arm in found:
+        if arm["profile"] == profile:
+            return fail(f"the {arm['arm']} arm does not run: {arm['why']}", needed, do)
+    return fail("nothing of ours", needed, do)
 
 
 def as_served(resolved: Run, facts: DoctorFacts) -> Finding | None:
@@ -125,43 +134,51 @@ def open_paths(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Findi
         whom = "the addresses in drafthouse_allow_cidrs" if who == NAMED else "anybody"
         do = f"set drafthouse_gateway: true, or empty drafthouse_allow_cidrs and reach it by make tunnel; {_MAKE}"
         return fail(f"without a key {whom} can ask for {told(counts)}", needed, do)
-    said = f"{count(paths['asked'], 'path')} requested without the key"
+    requested = f"{count(paths['asked'], 'path')} requested without the key"
     if who == NOBODY and (open_here := told(paths["open"])):
-        return ok(f"{said}; open on loopback only: {open_here}", needed)
-    return ok(f"{said}: nothing is exposed", needed)
+        return ok(f"{requested}; open on loopback only: {open_here}", needed)
+    return ok(f"{requested}: nothing is exposed", needed)
 
 
 @of_served
 def engine_answers(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Finding:
     """Whether the engine answers requests with tokens."""
-    asked, now, model = facts["asked"], facts["clock"]["time"], resolved["target"]["served_name"]
+    asked, model = facts["asked"], resolved["target"]["served_name"]
     needed = f"tokens from the model '{model}'"
-    look = f"make logs; {_MAKE}"
     if asked["health"]["status"] != 200:
-        age = now - at_port["since"] if at_port["since"] else math.inf
-        said = asked["health"]["error"] or f"{asked['health']['status']} to {resolved['engine']['health']}"
-        # One that loads refuses, or says 503. One that takes a connection and says nothing hangs.
-        if age < resolved["engine"]["ready_timeout_s"] and "timed out" not in said:
-            do = "wait: it may be loading; make logs FOLLOW=1 shows its progress"
-            return warn(f"not yet, {age:.0f} s after its start: {said}", needed, do)
-        return fail(said, needed, look)
+        return _unhealthy(resolved, facts, at_port, needed)
     if facts["key"]["problem"]:
         return not_here("it runs; not tested without the API key")
     models = asked["with_key"]
     # Who shows the models to everybody refuses the request alone.
-    refused = [one["status"] for one in (models, *asked["chats"]) if one["status"] in (401, 403)]
-    if refused:
-        do = f"{_MAKE}: it was started with a different key"
-        return fail(f"{refused[0]} with the key of {resolved['key_file']}", needed, do)
+    for answer in (models, *asked["chats"]):
+        if answer["status"] in (401, 403):
+            do = f"{_MAKE}: it was started with a different key"
+            return fail(f"{answer['status']} with the key of {resolved['key_file']}", needed, do)
     if model not in models["models"]:
-        said = models["error"] or f"it serves {', '.join(models['models']) or 'nothing'}"
-        return fail(said, needed, f"stop what listens on port {resolved['site']['port']}; {_MAKE}")
-    good = [chat for chat in asked["chats"] if chat["tokens"]]
-    if len(good) < len(asked["chats"]) or not good:
-        bad = next((chat for chat in asked["chats"] if not chat["tokens"]), {"status": None, "error": "not asked"})
-        return fail(f"{bad['status'] or 'no answer'}: {bad['error'] or 'an answer without tokens'}", needed, look)
-    tokens, seconds = sum(chat["tokens"] for chat in good), sum(chat["seconds"] for chat in good)
-    return ok(f"{tokens} tokens in {seconds:.2f} s, {count(len(good), 'request')}", needed)
+        found = models["error"] or f"it serves {', '.join(models['models']) or 'nothing'}"
+        return fail(found, needed, f"stop what listens on port {resolved['site']['port']}; {_MAKE}")
+    if not asked["chats"]:
+        return fail("no answer: not asked", needed, _LOGS_OR_MAKE)
+    tokens, seconds = 0, 0.0
+    for chat in asked["chats"]:
+        if not chat["tokens"]:
+            found = f"{chat['status'] or 'no answer'}: {chat['error'] or 'an answer without tokens'}"
+            return fail(found, needed, _LOGS_OR_MAKE)
+        tokens += chat["tokens"]
+        seconds += chat["seconds"]
+    return ok(f"{tokens} tokens in {seconds:.2f} s, {count(len(asked['chats']), 'request')}", needed)
+
+
+def _unhealthy(resolved: Run, facts: DoctorFacts, at_port: ServedFacts, needed: str) -> Finding:
+    """An engine that is not ready: it loads as long as it refuses or answers 503; one that does not answer hangs."""
+    health = facts["asked"]["health"]
+    found = health["error"] or f"{health['status']} to {resolved['engine']['health']}"
+    age = facts["clock"]["time"] - at_port["since"] if at_port["since"] else math.inf
+    if age < resolved["engine"]["ready_timeout_s"] and "timed out" not in found:
+        do = "wait: it may be loading; make logs FOLLOW=1 shows its progress"
+        return warn(f"not yet, {age:.0f} s after its start: {found}", needed, do)
+    return fail(found, needed, _LOGS_OR_MAKE)
 
 
 @of_served
@@ -178,30 +195,38 @@ def speculation(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Find
             return fail(f"the {arm} arm drafted {drafted:.0f} tokens", "an arm that does not draft", _MAKE)
         return not_here(f"the {arm} arm is served: the verdict, serve_arm or the watchdog chose it")
     if drafted:
-        accepted = moved["accepted_tokens"] if moved else None
-        said = f"{drafted:.0f} tokens drafted" + ("" if accepted is None else f", {accepted} accepted")
-        if moved and moved["draft_tokens"] is None and moved["num_drafts"]:
-            # More than one token each, how many it does not count.
-            said = f"{count(moved['num_drafts'], 'draft')}, {count(accepted or 0, 'token')} accepted"
-        if moved is None and all(chat["draft_n"] is None for chat in asked["chats"]):
-            said = "several tokens per step in its answers"
-        return ok(f"{said} in {requests}", needed)
+        return ok(f"{_drafts_in_words(drafted, moved, asked['chats'])} in {requests}", needed)
     if drafted is None:
-        since = engine_of(resolved["engine"]["id"]).see_drafts
-        do = f"read its counters manually{f': {since}' if since else ''}"
-        return warn(
-            f"no drafts visible in counters or answers: {asked['counters_error'] or 'no such lines'}", needed, do
-        )
-    without = asked["speculates"] is False
-    if after["present"] and resolved["method"]["kind"] == _LOOKUP and not without:
+        do, where = "read its counters manually", engine_of(resolved["engine"]["id"]).see_drafts
+        if where:
+            do += f": {where}"
+        why = asked["counters_error"] or "no such lines"
+        return warn(f"no drafts visible in counters or answers: {why}", needed, do)
+    if asked["speculates"] is False:
+        found = "none of its slots speculates: it runs without speculation"
+    elif not after["present"]:
+        found = "it has no draft counters: it runs without speculation"
+    elif resolved["method"]["kind"] == _LOOKUP:
         do = "check its counters under real traffic; a lookup drafts only text that repeats"
         return warn(f"nothing drafted in {requests} with repeated text", needed, do)
-    said = (
-        "its counters did not change" if after["present"] else "it has no draft counters: it runs without speculation"
-    )
-    said = "none of its slots speculates: it runs without speculation" if without else said
+    else:
+        found = "its counters did not change"
     do = f"compare serve.sh on the box with make render PROFILE={resolved['profile']}; {_MAKE}"
-    return fail(f"{said}, {requests}", needed, do)
+    return fail(f"{found}, {requests}", needed, do)
+
+
+def _drafts_in_words(drafted: float, moved: Counts | None, chats: Sequence[Chat]) -> str:
+    if moved is None:
+        if all(chat["draft_n"] is None for chat in chats):
+            return "several tokens per step in its answers"
+        return f"{drafted:.0f} tokens drafted"
+    accepted = moved["accepted_tokens"]
+    if moved["draft_tokens"] is None and moved["num_drafts"]:
+        # More than one token each, how many it does not count.
+        return f"{count(moved['num_drafts'], 'draft')}, {count(accepted or 0, 'token')} accepted"
+    if accepted is None:
+        return f"{drafted:.0f} tokens drafted"
+    return f"{drafted:.0f} tokens drafted, {accepted} accepted"
 
 
 def _drafted(moved: Counts | None, chats: Sequence[Chat]) -> float | None:
@@ -209,12 +234,13 @@ def _drafted(moved: Counts | None, chats: Sequence[Chat]) -> float | None:
 
     Of TensorRT-LLM's answers only that something was accepted can be known: then it is 1 or more.
     """
-    told = [float(chat["draft_n"]) for chat in chats if chat["draft_n"] is not None]
-    # An engine that counts drafts and not their tokens: one of each at least.
-    drafted = (moved["num_drafts"] if moved["draft_tokens"] is None else moved["draft_tokens"]) if moved else None
-    if drafted is not None:
-        return float(max([drafted, *told]))
-    if told:
-        return sum(told)
-    several = [chat for chat in chats if (chat["per_iteration"] or 0) > 1.0]
-    return float(len(several)) if several else None
+    in_answers = [float(chat["draft_n"]) for chat in chats if chat["draft_n"] is not None]
+    counted = None
+    if moved:
+        # An engine that counts drafts and not their tokens: one of each at least.
+        counted = moved["num_drafts"] if moved["draft_tokens"] is None else moved["draft_tokens"]
+    if counted is not None:
+        return float(max([counted, *in_answers]))
+    if in_answers:
+        return sum(in_answers)
+    return float(sum((chat["per_iteration"] or 0) > 1.0 for chat in chats)) or None

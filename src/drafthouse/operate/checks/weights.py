@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 def weights(resolved: Run, facts: DoctorFacts) -> list[Finding]:
     """Whether each of the profile's weights lies as it was verified; they are named by their ids."""
-    return [
-        replace(_one(resolved["profile"], item, facts["weights"][item["id"]]), name=f"weights {item['id']}")
-        for item in resolved["weights"]
-    ]
+    findings = []
+    for item in resolved["weights"]:
+        finding = _finding(resolved["profile"], item, facts["weights"][item["id"]])
+        findings.append(replace(finding, name=f"weights {item['id']}"))
+    return findings
 
 
-def _one(profile: str, item: WeightItem, found: WeightFacts) -> Finding:
+def _finding(profile: str, item: WeightItem, found: WeightFacts) -> Finding:
     needed = f"every file of {item['name']} as verified"
     fetch, verify = f"make weights PROFILE={profile}", f"make verify PROFILE={profile}"
     if not found["there"]:
@@ -34,16 +35,16 @@ def _one(profile: str, item: WeightItem, found: WeightFacts) -> Finding:
     if not found["files"]:
         return fail(f"{item['path']} was never verified", needed, verify)
     if found["changed"]:
-        shown = ", ".join(found["changed"][:3]) + (" …" if len(found["changed"]) > 3 else "")
-        said = (
-            f"{count(len(found['changed']), 'file')} of {found['files']} missing or changed since verification: {shown}"
-        )
-        return fail(said, needed, verify)
+        changed = count(len(found["changed"]), "file")
+        shown = ", ".join(found["changed"][:3])
+        if len(found["changed"]) > 3:
+            shown += " …"
+        return fail(f"{changed} of {found['files']} missing or changed since verification: {shown}", needed, verify)
     if not found["complete"]:
         return fail(f"{found['files']} files, an unfinished download", needed, fetch)
     if item["source"] == "hub" and not _same_revision(item["details"], found):
-        said = f"{found['repo']} at {found['commit'] or found['asked']}"
-        return fail(said, f"{item['details']['repo']} at {item['details']['revision']}", fetch)
+        present = f"{found['repo']} at {found['commit'] or found['asked']}"
+        return fail(present, f"{item['details']['repo']} at {item['details']['revision']}", fetch)
     return ok(f"{count(found['files'], 'file')} as verified", needed)
 
 

@@ -21,14 +21,18 @@ def listening(port: int, proc: str = "/proc") -> list[str]:
 
 def _address(digits: str) -> str:
     """An address of /proc/net/tcp: words of 32 bits, each in the processor's own order."""
-    words = [int(digits[at : at + 8], 16) for at in range(0, len(digits), 8)]
-    address = ipaddress.ip_address(b"".join(struct.pack("=I", word) for word in words))
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return str(mapped or address)
+    words = struct.unpack(f">{len(digits) // 8}I", bytes.fromhex(digits))
+    address = ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return str(address)
 
 
 def addresses() -> list[str]:
     """The box's global IPv6 addresses, but for those of bridges to its own containers."""
-    rows = [line.split() for line in text_in("/proc/net/if_inet6").splitlines()]
-    kept = [row[0] for row in rows if row[3] == "00" and not _NOT_OUTSIDE.match(row[5])]
-    return [socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)) for digits in kept]
+    found = []
+    for line in text_in("/proc/net/if_inet6").splitlines():
+        digits, _, _, scope, _, interface = line.split()
+        if scope == "00" and not _NOT_OUTSIDE.match(interface):
+            found.append(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)))
+    return found

@@ -27,7 +27,7 @@ from ...host.docker.gpu_check import prove
 from ...host.driver.facts import read_driver, said
 from ...host.env_stamp import STAMP
 from ...host.firewall import apply as firewall_box
-from ...operate.support_facts import redactor_of
+from ...operate.support_facts import kernel_log, redactor_of
 from ...profiles.container import LABEL
 from ...serving.restore import drift
 from ...serving.runtimes import runtime_of
@@ -103,13 +103,8 @@ def _gpu(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
         **_driver(asked, given, facts),
         "environment": _environment(asked),
         "unattended_upgrades": shutil.which("unattended-upgrade") is not None,
-        "kernel_log": _kernel_log() if asked["gpu"] else None,
+        "kernel_log": kernel_log(["NVRM"]) if asked["gpu"] else None,
     }
-
-
-def _kernel_log() -> list[str] | None:
-    text = said("dmesg")
-    return [line for line in text.splitlines() if "NVRM" in line] if text else None
 
 
 def _driver(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
@@ -173,11 +168,8 @@ def _docker(asked: Asked, prove_it: bool = False, devices: Sequence[str] = ()) -
         info = api.info()
     except DrafthouseError as error:
         return {"error": error.problems[0].found, "root": ""}
-    gpu = asked["gpu"]
     listed = api.call("GET", "/containers/json", all="1", filters=json.dumps({"label": [LABEL]})) or []
     containers = [_container(api, entry["Id"]) for entry in listed]
-    running = next((one for one in containers if one["running"]), None)
-    folders = info.get("CDISpecDirs") or _CDI_FOLDERS
     found: DockerFacts = {
         "error": "",
         "version": str(info.get("ServerVersion", "")),
@@ -185,14 +177,19 @@ def _docker(asked: Asked, prove_it: bool = False, devices: Sequence[str] = ()) -
         "root": str(info.get("DockerRootDir", "")),
         "image": _image(api, str(asked["engine"]["image"])),
         "containers": containers,
-        "toolkit": _toolkit() if gpu else "",
-        "cdi": _cdi(folders) if gpu else {},
+        "toolkit": "",
+        "cdi": {},
         "inside": {},
     }
-    if gpu and running:
-        output = _inside(api, running["name"], "nvidia-smi", "-L")
-        found["inside"] = {"container": running["name"], "output": output[:2000]}
-    if gpu and prove_it:
+    if not asked["gpu"]:
+        return found
+    found["toolkit"] = _toolkit()
+    found["cdi"] = _cdi(info.get("CDISpecDirs") or _CDI_FOLDERS)
+    running = [container["name"] for container in containers if container["running"]]
+    if running:
+        output = _inside(api, running[0], "nvidia-smi", "-L")
+        found["inside"] = {"container": running[0], "output": output[:2000]}
+    if prove_it:
         try:
             found["proof"] = {"gpus": prove(gpu=True, devices=devices).gpus}
         except DrafthouseError as error:
@@ -208,20 +205,23 @@ def _inside(api: DockerApi, name: str, *command: str) -> str:
 
 
 def _container(api: DockerApi, number: str) -> ContainerFacts:
-    told = api.call("GET", f"/containers/{number}/json")
-    labels = told["Config"]["Labels"]
-    scripts = (_SCRIPT.search(f"{mount.get('Source', '')}/serve.sh") for mount in told["Mounts"])
-    script = next((match for match in scripts if match), None)
+    container = api.call("GET", f"/containers/{number}/json")
+    labels, profile = container["Config"]["Labels"], ""
+    for mount in container["Mounts"]:
+        script = _SCRIPT.search(f"{mount.get('Source', '')}/serve.sh")
+        if script:
+            profile = script["profile"]
+            break
     return {
-        "name": told["Name"].lstrip("/"),
+        "name": container["Name"].lstrip("/"),
         "arm": labels[LABEL],
-        "profile": script["profile"] if script else "",
+        "profile": profile,
         "port": _number(str(labels.get("drafthouse_at", "")).rpartition(" ")[2]),
-        "running": told["State"]["Status"] == "running",
-        "status": told["State"]["Status"],
-        "image": told["Config"]["Image"],
-        "image_id": told["Image"],
-        "log": told["HostConfig"]["LogConfig"],
+        "running": container["State"]["Status"] == "running",
+        "status": container["State"]["Status"],
+        "image": container["Config"]["Image"],
+        "image_id": container["Image"],
+        "log": container["HostConfig"]["LogConfig"],
     }
 
 
@@ -248,7 +248,9 @@ def _cdi(folders: Sequence[str]) -> dict[str, str]:
     found = {}
     for folder in folders:
         for path in sorted(Path(folder).glob("*")):
-            text = path.read_text("utf-8", errors="replace") if path.suffix in (".yaml", ".yml", ".json") else ""
+            if path.suffix not in (".yaml", ".yml", ".json"):
+                continue
+            text = path.read_text("utf-8", errors="replace")
             version = _LIBCUDA.search(text)
             if "nvidia.com/gpu" in text and version:
                 found[str(path)] = version[1]
@@ -284,8 +286,8 @@ def _space(path: str) -> Space:
 def _clock() -> ClockFacts:
     synchronised = None
     if firewall_box.has_systemd():
-        told = said("timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
-        synchronised = {"yes": True, "no": False}.get(told)
+        answer = said("timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
+        synchronised = {"yes": True, "no": False}.get(answer)
     return {"time": time.time(), "synchronised": synchronised, "controller": None}
 
 
@@ -298,9 +300,9 @@ def _firewall(asked: Asked, wanted: bool) -> FirewallFacts:
         return {"not_here": "only root may read the rules"}
     families: dict[str, FamilyFacts] = {}
     for family in firewall_box.families():
-        told = firewall_box.saved(family)
+        saved = firewall_box.saved(family)
         kept = [line for line in firewall_box.kept(family).splitlines() if line.startswith("-A ")]
-        families[str(family)] = {"saved": told.out, "error": told.why if told.status else "", "kept": kept}
+        families[str(family)] = {"saved": saved.out, "error": saved.why if saved.status else "", "kept": kept}
     systemd = firewall_box.has_systemd()
     return {
         "not_here": "",
@@ -318,17 +320,16 @@ def _server(asked: Asked, given: Given, facts: DoctorFacts) -> DoctorFacts:
     if is_measured(Path(asked["site"]["home"])):
         return {"measured": True, "key": trouble}
     served, runtime = _served(asked, facts), runtime_of(asked["site"]["runtime"], asked["site"]["home"])
-    watchdog = _watchdog(Path(asked["site"]["home"]) / WATCHDOG) if "watchdog" in asked["site"] else {}
     return {
         "measured": False,
         "served": served,
-        "log_signs": log_signs(asked["signatures"], runtime, [one["arm"] for one in served]),
+        "log_signs": log_signs(asked["signatures"], runtime, [arm["arm"] for arm in served]),
         "drift": drift(asked["site"]["home"]),
         "key": trouble,
         "asked": ask(asked, key, given["timeout_s"]),
         "gateway": ask_gateway(asked, asked["gateway"], key) if asked["gateway"] else {},
         "monitoring": _monitoring(asked["monitoring"]),
-        "watchdog": watchdog,
+        "watchdog": _watchdog(asked),
     }
 
 
@@ -349,8 +350,11 @@ def _monitoring(wished: WantedMonitoring) -> MonitoringFacts:
     return {"problem": None, "rules": seen.rules}
 
 
-def _watchdog(folder: Path) -> WatchdogFacts:
-    """Whether its program runs, and when it last wrote down what it knows (unix seconds, None: never)."""
+def _watchdog(asked: Asked) -> WatchdogFacts:
+    """Whether its program runs, and when it last wrote its state (unix seconds, None: never)."""
+    if "watchdog" not in asked["site"]:
+        return {}
+    folder = Path(asked["site"]["home"]) / WATCHDOG
     try:
         written = (folder / STATE).stat().st_mtime
     except OSError:
@@ -361,14 +365,17 @@ def _watchdog(folder: Path) -> WatchdogFacts:
 def _served(asked: Asked, facts: DoctorFacts) -> list[ServedFacts]:
     """The arms that are there, of any profile."""
     runtime = runtime_of(asked["site"]["runtime"], asked["site"]["home"])
+    arms = []
     if asked["site"]["runtime"] == "docker":
         docker = facts.get("docker") or _docker(asked)
-        there = [(one["arm"], one["profile"], one["port"], one["status"]) for one in docker.get("containers", [])]
+        for container in docker.get("containers", []):
+            arms.append((container["arm"], container["profile"], container["port"], container["status"]))
     else:
-        scripts = [(name, _SCRIPT.search(body)) for name, body in _programs(asked).items()]
-        there = [(name, run["profile"], _number(run["port"] or ""), "") for name, run in scripts if run]
+        for name, body in _programs(asked).items():
+            if script := _SCRIPT.search(body):
+                arms.append((name, script["profile"], _number(script["port"] or ""), ""))
     found: list[ServedFacts] = []
-    for arm, profile, port, status in there:
+    for arm, profile, port, status in arms:
         state = runtime.state(arm)
         why = status if status == "paused" else state.why
         found.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from ...addons.gateway_door import certificate_file
@@ -55,12 +56,17 @@ def monitoring_of(resolved: Run) -> WantedMonitoring:
     if not wished:
         return {"prometheus": "", "grafana": "", "jobs": [], "ports": {}, "open_ports": []}
     at, ports = near(wished["listen"]), wished["ports"]
-    there = [*wished["programs"], *(["dcgm"] if wished["gpu"] else []), *(["grafana"] if wished["grafana"] else [])]
+    programs, grafana = list(wished["programs"]), ""
+    if wished["gpu"]:
+        programs.append("dcgm")
+    if wished["grafana"]:
+        programs.append("grafana")
+        grafana = f"http://{at}:{ports['grafana']}"
     return {
         "prometheus": f"http://{at}:{ports['prometheus']}",
-        "grafana": f"http://{at}:{ports['grafana']}" if wished["grafana"] else "",
+        "grafana": grafana,
         "jobs": jobs(wished),
-        "ports": {name: ports[name] for name in there},
+        "ports": {name: ports[name] for name in programs},
         "open_ports": list(wished["open_ports"]),
     }
 
@@ -74,14 +80,14 @@ def asks_of(resolved: Run, own_suite: Suite) -> list[RequestFields]:
     """
     kinds = resolved["experiment"]["kinds"] or list(resolved["prompts"])
     own = expand(own_suite)
-    prompts = [prompt for kind in kinds for prompt in own.get(kind, [])] or [
-        one for each in own.values() for one in each
-    ]
+    prompts = list(itertools.chain(*(own.get(kind, []) for kind in kinds))) or list(itertools.chain(*own.values()))
     model = resolved["target"]["served_name"]
     bodies = []
     for prompt in prompts[:ASKS]:
         fields = ask_fields(prompt) | {"output_tokens": min(prompt.output_tokens, ASK_TOKENS)}
         body = Ask(**fields, group="doctor").body(model)
         # One answer in one piece: nothing is timed.
-        bodies.append({key: value for key, value in body.items() if key not in ("stream", "stream_options")})
+        body.pop("stream", None)
+        body.pop("stream_options", None)
+        bodies.append(body)
     return bodies

@@ -38,11 +38,11 @@ def ask_paths(facts: ResolvedOpenPaths, base: str, key: str) -> PathFacts:
     def ask(path: str) -> int | None:
         method = facts["ask"]
         if method != "GET":
-            free = [one for one in _HARMLESS if one.lower() not in listed.get(path, ())]
+            free = [harmless for harmless in _HARMLESS if harmless.lower() not in listed.get(path, ())]
             if not free:
                 return CLOSED[-1]  # nothing to ask it by that could not begin something
             method = free[0]
-        return _status(base + _filled(path), method)
+        return _request(base + _filled(path), method)[0]
 
     return _asked(dict.fromkeys(listed, "") | gives, ask)
 
@@ -53,8 +53,10 @@ def ask_gateway_paths(facts: ResolvedOpenPaths, health: str, ask: Callable[[str,
     leave = ("/health", health) if facts["ask"] == "GET" else ()
 
     def status(path: str) -> int | None:
+        if path in leave:
+            return CLOSED[-1]
         try:
-            return CLOSED[-1] if path in leave else ask(facts["ask"], _filled(path))
+            return ask(facts["ask"], _filled(path))
         except (OSError, http.client.HTTPException):
             return None
 
@@ -90,17 +92,13 @@ def _request(url: str, method: str, key: str = "") -> tuple[int | None, bytes]:
         return None, b""
 
 
-def _status(url: str, method: str) -> int | None:
-    return _request(url, method)[0]
-
-
 def _listed(url: str, key: str) -> dict[str, Sequence[str]]:
     """The methods, in small letters, of each path that the engine's OpenAPI has; nothing where it has none."""
     for given in ("", key):
         status, text = _request(url, "GET", given)
         if status == 200:
             try:
-                return {str(path): [str(one) for one in methods] for path, methods in json.loads(text)["paths"].items()}
+                return {str(path): list(map(str, methods)) for path, methods in json.loads(text)["paths"].items()}
             except (ValueError, LookupError, TypeError, AttributeError):
                 return {}
     return {}

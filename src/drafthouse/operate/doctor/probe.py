@@ -83,33 +83,36 @@ def _drafting(text: str) -> list[str]:
 
 
 def _drafts(text: str) -> list[int | None]:
-    """What an engine's lines count of drafts."""
+    """The drafts, drafted tokens and accepted tokens in an engine's counters; [] where it has none of them."""
     read = list(samples(text))
     engine = dialect_of(read[0].name) if read else None
     found = engine.drafted(read) if engine else None
-    return [found.num_drafts, found.draft_tokens, found.accepted_tokens] if found else []
+    if not found:
+        return []
+    return [found.num_drafts, found.draft_tokens, found.accepted_tokens]
 
 
-def _got(url: str, key: str, timeout_s: float | None = None, body: bytes | None = None) -> tuple[Answered, str]:
+def _got(url: str, key: str, timeout_s: float = 0.0, body: bytes | None = None) -> tuple[Answered, str]:
     """The status of one request, and the text of its answer. The key is in neither."""
-    timeout_s = _LOOK_S if timeout_s is None else timeout_s
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     if body is not None:
         headers["Content-Type"] = "application/json"
     request = urllib.request.Request(url, body, headers)  # noqa: S310 (our own address)
     try:
-        with opener().open(request, timeout=timeout_s) as answer:
+        with opener().open(request, timeout=timeout_s or _LOOK_S) as answer:
             return {"status": int(answer.status), "error": ""}, answer.read().decode("utf-8", "replace")
     except urllib.error.HTTPError as error:
-        said = error.read().decode("utf-8", "replace")
-        return {"status": error.code, "error": _without(said, key)}, ""
+        return {"status": error.code, "error": _without(error.read().decode("utf-8", "replace"), key)}, ""
+    except urllib.error.URLError as error:
+        return {"status": None, "error": _without(str(error.reason), key)}, ""
     except (OSError, ValueError, http.client.HTTPException) as error:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        return {"status": None, "error": _without(str(reason), key)}, ""
+        return {"status": None, "error": _without(str(error), key)}, ""
 
 
 def _without(text: str, key: str) -> str:
-    return (text.replace(key, "(key)") if key else text).strip()[:_ERROR_LETTERS]
+    if key:
+        text = text.replace(key, "(key)")
+    return text.strip()[:_ERROR_LETTERS]
 
 
 def _models(text: str) -> list[str]:
@@ -135,10 +138,10 @@ def _chat(url: str, key: str, body: RequestFields, timeout_s: float) -> Chat:
     begun = time.monotonic()
     answer, text = _got(url, key, timeout_s, json.dumps(body).encode())
     try:
-        said = json.loads(text) if text else {}
-        tokens = int((said.get("usage") or {}).get("completion_tokens") or 0)
-        timings = said.get("timings") or {}
-        choice = (said.get("choices") or [{}])[0]
+        completion = json.loads(text or "{}")
+        tokens = int((completion.get("usage") or {}).get("completion_tokens") or 0)
+        timings = completion.get("timings") or {}
+        choice = (completion.get("choices") or [{}])[0]
     except (ValueError, AttributeError, LookupError, TypeError):
         why = "an answer that is not a chat completion"
         return {**answer, "error": why, "tokens": 0, "seconds": 0.0, "draft_n": None, "per_iteration": None}
@@ -184,7 +187,7 @@ def ask_gateway(asked: Asked, gateway: Gateway, key: str) -> GatewayFacts:
 
 
 def _ends(port: int, name: str, certificate: str) -> float:
-    """Return when the certificate that is shown ends; raises OSError where it cannot be trusted (any more)."""
+    """The end of the certificate that is shown, in unix seconds. Raises OSError where it is not trusted (any more)."""
     if certificate and not Path(certificate).is_file():
         raise FileNotFoundError(f"no certificate at {certificate}")
     with (

@@ -17,7 +17,7 @@ HOST = "vast.ai"
 
 def checks(ledger: Path, environ: Mapping[str, str], home: Path) -> list[Finding]:
     """What is wrong with what is rented, a finding each; one alone where all of it is well."""
-    return [replace(one, id=ID, name=ID) for one in _found(ledger, environ, home)]
+    return [replace(finding, id=ID, name=ID) for finding in _found(ledger, environ, home)]
 
 
 def _found(ledger: Path, environ: Mapping[str, str], home: Path) -> list[Finding]:

@@ -141,7 +141,7 @@ def _present(module: AnsibleModule) -> dict[str, Any]:
 
 
 def _wished(
-    module: AnsibleModule, running: firewall.Session | None, answers: Mapping[int, box.Said]
+    module: AnsibleModule, running: firewall.Session | None, answers: Mapping[int, box.Output]
 ) -> firewall.Wishes:
     """The checked wishes; raises DrafthouseError with all that is in their way."""
     given = module.params
