@@ -118,7 +118,7 @@ def ours(api: DockerApi | None = None, home: str | Path | None = None, label: st
     if not has_engine():
         return {}
     try:
-        listed = _listed(api or DockerApi(timeout_s=_API_S), label)
+        listed = _listed(api or _api(), label)
     except DrafthouseError:
         if home is None:
             raise
@@ -171,7 +171,7 @@ def plan(wanted: Sequence[Container], label: str, fresh: bool = False) -> Plan:
     """
     if not wanted and not has_engine():
         return Plan()
-    api, made = DockerApi(timeout_s=_API_S), Plan()
+    api, made = _api(), Plan()
     names = {container["name"] for container in wanted}
     made.remove = [name for name in ours(api, label=label) if name not in names]
     for container in wanted:
@@ -191,7 +191,7 @@ def plan(wanted: Sequence[Container], label: str, fresh: bool = False) -> Plan:
 
 def carry_out(made: Plan, removed: bool = False) -> None:
     """Do what is planned; with ``removed`` what had to go is gone already. Raises DrafthouseError."""
-    api = DockerApi(timeout_s=_API_S)
+    api = _api()
     if not removed:
         remove(made.remove)
     for name, words in made.create.items():
@@ -234,7 +234,7 @@ def record(resolved: ResolvedProfile, arm: str) -> Running:
 
     Raises DrafthouseError where there is none.
     """
-    found: Inspected = _asked(DockerApi(timeout_s=_API_S), "GET", f"/containers/{PREFIX}{arm}/json")
+    found: Inspected = _asked(_api(), "GET", f"/containers/{PREFIX}{arm}/json")
     return of_image(found["Image"], resolved, arm)
 
 
@@ -246,7 +246,7 @@ def of_image(image_id: str, resolved: ResolvedProfile, arm: str) -> Running:
 
 def drifted(arm: str, kept: Running | None) -> str:
     """Why what runs is not that container alone, '' where it is. Raises DrafthouseError."""
-    api = DockerApi(timeout_s=_API_S)
+    api = _api()
     name, there = f"{PREFIX}{arm}", ours(api)
     if not there.get(name):
         return f"the container {name} is not running"
@@ -264,7 +264,7 @@ def run_alone(arm: str, kept: Running) -> None:
     An older version recorded all that Docker had told of the container, and that is what is made again. Raises
     DrafthouseError.
     """
-    api = DockerApi(timeout_s=_API_S)
+    api = _api()
     name, there = f"{PREFIX}{arm}", ours(api)
     same = name in there and _marks_of(_inspected(api, name)) == _marks_of(kept)
     made = Plan(remove=[other for other in there if other != name or not same])
@@ -284,7 +284,7 @@ def run_alone(arm: str, kept: Running) -> None:
 
 def look_for_image(kept: Running) -> None:
     """Raise DrafthouseError where the image of a recorded container is gone."""
-    api = DockerApi(timeout_s=_API_S)
+    api = _api()
     try:
         api.call("GET", f"/images/{kept['Image']}/json")
     except EngineError as error:
@@ -317,7 +317,7 @@ def _marks_of(kept: Running | Inspected | None) -> tuple[str | None, str | None]
 
 def remove_of(home: str | Path, grace_s: int = _STOP_S) -> list[str]:
     """End the containers that were started from this home, and return their names. Raises DrafthouseError."""
-    names = list(ours(DockerApi(timeout_s=_API_S), home))
+    names = list(ours(_api(), home))
     remove(names, grace_s)
     return names
 
@@ -329,13 +329,17 @@ def remove(names: Sequence[str], grace_s: int = _STOP_S) -> None:
     """
 
     def end(name: str) -> None:
-        api = DockerApi(timeout_s=_API_S)
+        api = _api()
         _asked(api, "POST", f"/containers/{name}/stop", t=str(grace_s))
         _asked(api, "DELETE", f"/containers/{name}", force="true")
 
     if names:
         with ThreadPoolExecutor(len(names)) as several:
             list(several.map(end, names))
+
+
+def _api() -> DockerApi:
+    return DockerApi(timeout_s=_API_S)
 
 
 def _create(api: DockerApi, name: str, words: EngineWords) -> None:

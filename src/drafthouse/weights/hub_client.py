@@ -85,9 +85,13 @@ class Snapshot:
 
 def commit_now(repo: str, revision: str, token: str | None, endpoint: str | None, patience: Patience) -> str:
     """The commit that a branch is at this moment. Raises DrafthouseError."""
+    return _Asking(_root_of(endpoint), repo, revision, token, patience).commit()
+
+
+def _root_of(endpoint: str | None) -> str:
     from huggingface_hub import constants  # noqa: PLC0415 (only in the box's environment)
 
-    return _Asking((endpoint or constants.ENDPOINT).rstrip("/"), repo, revision, token, patience).commit()
+    return str(endpoint or constants.ENDPOINT).rstrip("/")
 
 
 @dataclass(frozen=True)
@@ -102,10 +106,7 @@ def about(
     repo: str, token: str | None, endpoint: str | None, patience: Patience, deadline: Deadline | None = None
 ) -> About:
     """What the hub says of a repository. Raises DrafthouseError."""
-    from huggingface_hub import constants  # noqa: PLC0415 (only in the box's environment)
-
-    root = (endpoint or constants.ENDPOINT).rstrip("/")
-    info = _Asking(root, repo, UNRESOLVED, token, patience, deadline).json(f"/api/models/{repo}")
+    info = _Asking(_root_of(endpoint), repo, UNRESOLVED, token, patience, deadline).json(f"/api/models/{repo}")
     card, licence = info.get("cardData"), "unknown"
     if isinstance(card, dict) and isinstance(card.get("license"), str):
         licence = card["license"]
@@ -129,10 +130,10 @@ def look_up(
     on the box. Raises DrafthouseError: gated, no such repository or revision, patterns that match nothing, a listing
     that cannot be trusted, a hub out of reach.
     """
-    from huggingface_hub import constants, hf_hub_url  # noqa: PLC0415 (only in the box's environment)
+    from huggingface_hub import hf_hub_url  # noqa: PLC0415 (only in the box's environment)
     from huggingface_hub.utils import filter_repo_objects  # noqa: PLC0415
 
-    root = (endpoint or constants.ENDPOINT).rstrip("/")
+    root = _root_of(endpoint)
     asking = _Asking(root, repo, revision, token, patience or Patience(tries=5), deadline)
     commit = asking.commit()
     # The listing of a gated repository is open to all: whether its files are, this tells before the first byte.

@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -30,6 +30,12 @@ from .snapshot import Settings
 
 if TYPE_CHECKING:
     from drafthouse.core.progress import Tell
+
+
+_RECIPES: Mapping[str, Callable[..., object]] = {
+    "gguf_dequantize": gguf_recipes.dequantize,
+    "gguf_pad_blocks": gguf_recipes.pad_blocks,
+}
 
 
 class Done(TypedDict):
@@ -284,7 +290,4 @@ def _make(item: WeightItem, path: Path, tell: Tell, tools: Tools) -> None:
     if details["recipe"] == "gguf_to_hf":
         gguf_recipes.gguf_to_hf(source, str(path), tools.engine_python)
     else:
-        dequantize: Callable[..., object] = gguf_recipes.dequantize
-        pad_blocks: Callable[..., object] = gguf_recipes.pad_blocks
-        recipe = {"gguf_dequantize": dequantize, "gguf_pad_blocks": pad_blocks}[details["recipe"]]
-        recipe(source, str(path), progress=progress, **parameters)
+        _RECIPES[details["recipe"]](source, str(path), progress=progress, **parameters)

@@ -66,19 +66,14 @@ def _of_gguf(path: Path) -> Vocabulary:
         kind=str(keys.get("tokenizer.ggml.model")),
         texts=dict(enumerate(tokens)),
         special={number for number, kind in enumerate(kinds) if kind not in _GGUF_ORDINARY},
-        ends=_ends(keys, "tokenizer.ggml."),
+        ends=_ends(keys.get("tokenizer.ggml.bos_token_id"), keys.get("tokenizer.ggml.eos_token_id")),
         size=len(tokens),
     )
 
 
-def _ends(keys: Mapping[str, Any], prefix: str) -> dict[str, int]:
-    """The numbers of the tokens that begin and end a text, ``bos`` and ``eos``, as far as a file names them."""
-    ends = {}
-    for name in ("bos", "eos"):
-        number = keys.get(f"{prefix}{name}_token_id")
-        if isinstance(number, int):
-            ends[name] = number
-    return ends
+def _ends(bos: object, eos: object) -> dict[str, int]:
+    """The numbers of the tokens that begin and end a text, by name, as far as a file has them."""
+    return {name: number for name, number in (("bos", bos), ("eos", eos)) if isinstance(number, int)}
 
 
 def _of_folder(folder: Path) -> Vocabulary:
@@ -87,7 +82,7 @@ def _of_folder(folder: Path) -> Vocabulary:
     text = config.get("text_config")
     if not isinstance(text, dict):
         text = {}
-    found = Vocabulary(ends=_ends(config, ""))
+    found = Vocabulary(ends=_ends(config.get("bos_token_id"), config.get("eos_token_id")))
     size = config.get("vocab_size") or text.get("vocab_size")
     if isinstance(size, int):
         found.size = size

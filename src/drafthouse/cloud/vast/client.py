@@ -192,8 +192,8 @@ class VastClient:
         for _ in range(MOST_PAGES):
             answer = self._read("GET", f"/api/v1/instances/?{urlencode(query)}")
             found |= {int(row["id"]): row for row in self._rows(answer, "instances")}
-            succeeded = succeeded and answer.data.get("success") is True
-            token, total = answer.data.get("next_token"), answer.data.get("total_instances")
+            succeeded = succeeded and answer.field("success") is True
+            token, total = answer.field("next_token"), answer.field("total_instances")
             totals.add(str(total))
             if not token:
                 if succeeded and totals == {str(len(found))} and isinstance(total, int):
@@ -215,11 +215,12 @@ class VastClient:
             if not self._says_no_such(answer):
                 self._refuse(answer)
             return None
-        if "instances" not in answer.fields:
+        data = answer.data
+        if not isinstance(data, dict) or "instances" not in data:
             raise VastError(self._malformed("an answer without an instance"))
-        if answer.fields.get("success") is False:
+        if data.get("success") is False:
             raise VastError(self._malformed("an answer that reports a failure"))
-        row = answer.fields["instances"]
+        row = data["instances"]
         if row is None or row == []:
             return None
         if isinstance(row, list):
@@ -321,14 +322,14 @@ class VastClient:
 
     def _rows(self, answer: Answer, name: str) -> Any:
         """What an answer lists; each of it has a number."""
-        rows = answer.fields.get(name)
+        rows = answer.field(name)
         if not isinstance(rows, list) or not all(isinstance(row, dict) and _is_number(row.get("id")) for row in rows):
             raise VastError(self._malformed(f"an answer without a list of {name}"))
         return rows
 
     def _created(self, offer: int, answer: Answer) -> int:
-        number = answer.fields.get("new_contract")
-        if answer.status == 200 and answer.fields.get("success") and _is_number(number):
+        number = answer.field("new_contract")
+        if answer.status == 200 and answer.field("success") and _is_number(number):
             return int(str(number))
         message = f"{answer.word('error')} {answer.word('msg')}".lower()
         if answer.status < 500 and any(word in message for word in _GONE):
@@ -339,7 +340,7 @@ class VastClient:
         raise OutcomeUnknown(self._unknown(offer, f"HTTP {answer.status} {answer.word('msg')}".rstrip()))
 
     def _succeeded(self, answer: Answer) -> None:
-        if answer.fields.get("success") is not True:
+        if answer.field("success") is not True:
             message = answer.word("msg") or answer.word("error") or "an answer without success"
             raise VastError(self._malformed(message))
 

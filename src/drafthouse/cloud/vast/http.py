@@ -53,15 +53,16 @@ class Answer:
         except (ValueError, RecursionError):
             return None
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The answer's JSON object, {} where it is none."""
+    def field(self, name: str) -> Any:
+        """A field of the answer's JSON object; None without it."""
         data = self.data
-        return data if isinstance(data, dict) else {}
+        if not isinstance(data, dict):
+            return None
+        return data.get(name)
 
     def word(self, name: str) -> str:
         """A text of the answer's object (`error`, `msg`), or nothing, on one line."""
-        value = self.fields.get(name)
+        value = self.field(name)
         if not isinstance(value, str):
             return ""
         return " ".join(value.split())[:300]
