@@ -135,8 +135,7 @@ def _cpu_percent(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[f
     ticks_all = sum(ticks.values())
     if ticks_all <= 0:
         return None, None
-    steal = ticks.get("steal")
-    return 100 - 100 * ticks["idle"] / ticks_all, None if steal is None else 100 * steal / ticks_all
+    return 100 - 100 * ticks["idle"] / ticks_all, 100 * ticks.get("steal", 0) / ticks_all
 
 
 def _package_power_w(before: MachineState, after: MachineState) -> float | None:

@@ -164,10 +164,12 @@ class Tally:
 
 def _summed(spans: Sequence[EnergySpan]) -> EnergySpan:
     """Spans as one: seconds and joules; ``idle_j`` is None where one of them does not know its own."""
-    seconds = math.fsum(span["seconds"] for span in spans)
-    energy = math.fsum(span["energy_j"] for span in spans)
     idle = [span["idle_j"] for span in spans if span["idle_j"] is not None]
-    return {"seconds": seconds, "energy_j": energy, "idle_j": math.fsum(idle) if len(idle) == len(spans) else None}
+    return {
+        "seconds": math.fsum(span["seconds"] for span in spans),
+        "energy_j": math.fsum(span["energy_j"] for span in spans),
+        "idle_j": math.fsum(idle) if len(idle) == len(spans) else None,
+    }
 
 
 def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, output_tokens: int | None = None) -> Power:
@@ -227,7 +229,10 @@ class PowerBeside:
     def report(self, requests: Sequence[Request], unfinished: int) -> Beside:
         """`power` of the step, with the output tokens of the same time; None where not all were counted."""
         power = power_of([spent(self._meter, self._before, self._after)], self._meter.facts())
-        # An answer that was broken off took energy for tokens that nobody counted.
-        unknown = unfinished or any(one["output_tokens"] is None and one["chunks"] for one in requests)
-        tokens = None if unknown else sum(one["output_tokens"] or 0 for one in requests)
-        return {"power": power | {"output_tokens": tokens}}
+        tokens, counted = 0, not unfinished
+        for request in requests:
+            tokens += request["output_tokens"] or 0
+            # An answer that was broken off took energy for tokens that nobody counted.
+            if request["output_tokens"] is None and request["chunks"]:
+                counted = False
+        return {"power": power | {"output_tokens": tokens if counted else None}}

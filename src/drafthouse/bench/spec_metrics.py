@@ -259,10 +259,10 @@ def acceptance_from_requests(requests: Sequence[Request]) -> Acceptance | None:
     for request in requests:
         if request["status"] != OK:
             continue
-        if request.get("spec_metrics"):
-            metrics.append(request["spec_metrics"])
-        if request.get("timings"):
-            timings.append(request["timings"])
+        if of_answer := request.get("spec_metrics"):
+            metrics.append(of_answer)
+        if timing := request.get("timings"):
+            timings.append(timing)
         average = request.get("avg_decoded_tokens_per_iter")
         if average and average > 0 and math.isfinite(average):
             tokens += request["output_tokens"] or 0

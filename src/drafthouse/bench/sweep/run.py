@@ -280,15 +280,21 @@ class _Ladder:
 
     async def see_to_death(self, step: LadderStep, rung: Rung, run: LoadRun) -> None:
         """Mark the step when its engine died while it ran."""
-        if not run.lost and run.ended_by != FAILED_IN_A_ROW:
+        if run.ended_by == FAILED_IN_A_ROW:
+            looks = ASK_AGAIN
+        elif run.lost:
+            looks = 1
+        else:
             return
-        for attempt in range(ASK_AGAIN if run.ended_by == FAILED_IN_A_ROW else 1):
+        for attempt in range(looks):
             if attempt:
                 await asyncio.sleep(ASK_AGAIN_S)
             if await self.watch.died(rung.arm):
                 step |= {"status": BROKEN, "ended_by": DIED}
-                why = await self.watch.why(rung.arm)
-                step["notes"].append("the engine died during this step" + (f": {why}" if why else ""))
+                note = "the engine died during this step"
+                if why := await self.watch.why(rung.arm):
+                    note += f": {why}"
+                step["notes"].append(note)
                 return
 
     async def bring_back(self, step: LadderStep, rung: Rung) -> None:
@@ -319,19 +325,23 @@ class _Ladder:
 
     def show(self, text: str) -> None:
         self.text = text
+        if self.ended_well:
+            text += f": {self.ended_well} requests"
         self.on_progress(
             {
                 "done": self.done,
                 "total": len(self.wanted),
                 "phase": "ladder",
-                "text": f"{text}: {self.ended_well} requests" if self.ended_well else text,
+                "text": text,
                 "eta_s": self.left_s(),
             }
         )
 
     def left_s(self) -> float:
-        """The seconds that are left: of each step its time, or what the steps so far took."""
-        each = sum(self.took_s) / len(self.took_s) if self.took_s else self.plan.seconds
+        """The seconds that are left: of each step its time, or the mean of what the steps took."""
+        each = self.plan.seconds
+        if self.took_s:
+            each = sum(self.took_s) / len(self.took_s)
         going = max(0.0, each - (time.perf_counter() - self.began_s))
         return round(going + each * max(0, len(self.wanted) - self.done - 1), 1)
 

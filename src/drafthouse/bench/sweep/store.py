@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...core.documents import read_json
-from ...core.errors import DrafthouseError, Problem, one_problem
+from ...core.errors import one_problem
 from ...core.format import shown_level
 from ...core.kept_file import write_whole
 from ..kept_shapes import checked_ladder
@@ -92,9 +92,10 @@ class LadderFile:
 
     def _keep_requests(self, rung: Rung, requests: Sequence[Request]) -> None:
         path = requests_file(self.path, rung)
-        lines = (
-            json.dumps({name: value for name, value in one.items() if name not in _NOT_KEPT}) + "\n" for one in requests
-        )
+        lines = []
+        for request in requests:
+            kept = {name: value for name, value in request.items() if name not in _NOT_KEPT}
+            lines.append(json.dumps(kept) + "\n")
         write_whole(path, gzip.compress("".join(lines).encode(), compresslevel=3))
 
 
@@ -109,7 +110,7 @@ def read_ladder(path: Path) -> Ladder:
     """The ladder at ``path``. Raises DrafthouseError for a file that holds none."""
     data = read_json(path, *_NEEDED)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise DrafthouseError(_unreadable(path, "another kind of file"))
+        raise one_problem("file-malformed", "another kind of file", *_NEEDED, str(path))
     return checked_ladder(data, str(path))
 
 
@@ -118,13 +119,9 @@ def write_ladder(path: Path, data: Ladder) -> None:
     write_whole(path, json.dumps(data, indent=1) + "\n")
 
 
-def _unreadable(path: Path, found: str) -> Problem:
-    return Problem("file-malformed", found, *_NEEDED, str(path))
-
-
 def _rung(step: StepPlace) -> Rung:
     return Rung(step["level"], step["arm"], step["round"], step["kind"])
 
 
 def _same(step: StepPlace, rung: Rung) -> bool:
-    return (step["level"], step["arm"], step["round"], step["kind"]) == (rung.level, rung.arm, rung.round, rung.kind)
+    return _rung(step) == rung
