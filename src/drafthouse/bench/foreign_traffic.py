@@ -170,7 +170,10 @@ def _own(requests: Sequence[Cost], most_tokens: int) -> dict[_Counter, float | N
     output_tokens = input_tokens = longest = unknown = 0
     for request in requests:
         # A usage of nothing is no bound, and one too low is none either: what came in the stream was made for us.
-        output_tokens += least_generated(request) if request.get("output_tokens") else max(most_tokens, 0)
+        if request.get("output_tokens"):
+            output_tokens += least_generated(request)
+        else:
+            output_tokens += max(most_tokens, 0)
         prompt = request.get("input_tokens") or 0
         input_tokens += prompt
         longest = max(longest, prompt)

@@ -195,7 +195,11 @@ def _declared(chosen: Mapping[str, Sequence[Prompt]], asking: Asking) -> list[st
     """The kinds that the verdict is about: those that are named, or all without a gate."""
     if asking.kinds:
         return [kind for kind in asking.kinds if kind in chosen]
-    return [kind for kind, prompts in chosen.items() if not any(prompt.gate for prompt in prompts)]
+    without_gate = []
+    for kind, prompts in chosen.items():
+        if not any(prompt.gate for prompt in prompts):
+            without_gate.append(kind)
+    return without_gate
 
 
 def _is_repeated(prompts: Sequence[Prompt]) -> bool:

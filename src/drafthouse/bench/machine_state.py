@@ -171,7 +171,9 @@ def _key_values(path: Path) -> dict[str, int]:
         key, _, rest = line.partition(":")
         words = rest.split()
         if words and words[0].isdigit():
-            found[key] = int(words[0]) * (1024 if words[1:] == ["kB"] else 1)
+            found[key] = int(words[0])
+            if words[1:] == ["kB"]:
+                found[key] *= 1024
     return found
 
 
@@ -224,7 +226,7 @@ def _cpu_ticks(root: Path) -> dict[str, int]:
     words = text_in(root / "proc/stat").partition("\n")[0].split()
     if len(words) < 9 or words[0] != "cpu":
         return {}
-    user, nice, system, idle, wait, irq, soft, steal = (int(word) for word in words[1:9])
+    user, nice, system, idle, wait, irq, soft, steal = map(int, words[1:9])
     return {"busy": user + nice + system + irq + soft, "idle": idle + wait, "steal": steal}
 
 

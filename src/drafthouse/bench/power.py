@@ -83,7 +83,9 @@ class Meter:
 
     def facts(self) -> PowerMeter:
         """What a result says of the meter."""
-        devices = list(self._source.devices) if self._source else []
+        devices: list[str] = []
+        if self._source:
+            devices += self._source.devices
         return {"source": self.source, "why": self.why, "devices": devices, "idle_w": self.idle_w}
 
     def close(self) -> None:

@@ -101,4 +101,5 @@ def _question(turn: int) -> str:
 def _sentences(seed: int, setting: str) -> Iterator[str]:
     """The sentences of a logbook, without end; a day begins with its date."""
     for day in days(seed, setting):
-        yield from (f"{one.removesuffix('.')}." for one in day.split(". "))
+        for sentence in day.split(". "):
+            yield f"{sentence.removesuffix('.')}."

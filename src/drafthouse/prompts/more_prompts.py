@@ -7,8 +7,8 @@ The same form and seed give the same prompts on every machine.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from .checks import take_asks
@@ -102,7 +102,7 @@ _ENTRY: JsonSchema = {
 
 
 def _summarise(choose: Chooser, number: int) -> Ask:
-    text = " ".join(day.partition(". ")[2] for day in islice(days(number, choose.one(SETTINGS)), 2))
+    text = " ".join(day.partition(". ")[2] for day in itertools.islice(days(number, choose.one(SETTINGS)), 2))
     return _said(f"{choose.one(_SUMMARISE)}\n\n{text}")
 
 
@@ -203,8 +203,10 @@ def lengthen(
     The shortest grows first. ``forms`` names the form of each kind that can have more. None is like one that is
     there, in any kind. With all the forms spent it ends with fewer than ``number``.
     """
-    there = {_key(prompt) for prompts in kinds.values() for prompt in prompts}
-    ids = {prompt["id"] for prompts in kinds.values() for prompt in prompts}
+    there, ids = set(), set()
+    for prompt in itertools.chain.from_iterable(kinds.values()):
+        there.add(_key(prompt))
+        ids.add(prompt["id"])
     # Each kind draws from a sequence of its own: two kinds of one form are not to have the same prompts.
     sources = {kind: more_prompts(form, seed + place * 1000) for place, (kind, form) in enumerate(forms.items())}
     added: dict[str, int] = {}
@@ -221,11 +223,11 @@ def lengthen(
         while name in ids:
             name += "-"
         ids.add(name)
-        prompt: PromptEntry = {"id": name, "messages": ask["messages"]}
-        take_asks(prompt, ask)
+        synthetic: PromptEntry = {"id": name, "messages": ask["messages"]}
+        take_asks(synthetic, ask)
         if "expect" in ask:
-            prompt["expect"] = ask["expect"]
-        kinds[kind].append(prompt)
+            synthetic["expect"] = ask["expect"]
+        kinds[kind].append(synthetic)
         missing -= 1
     return added
 

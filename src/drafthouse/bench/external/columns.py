@@ -299,8 +299,10 @@ def lists_of(record: Mapping[str, Json]) -> dict[str, Sequence[Json]]:
     lists: dict[str, Sequence[Json]] = {}
     length = 0
     for column, value in record.items():
-        known = our_name(str(column)) if isinstance(value, list) else None
-        if known is None or not isinstance(value, list):
+        if not isinstance(value, list):
+            continue
+        known = our_name(str(column))
+        if known is None:
             continue
         lists[column] = value
         if known[0] in (*SPEEDS, "tokens", "ttft_ms"):

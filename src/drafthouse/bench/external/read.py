@@ -61,8 +61,11 @@ class Run:
     @property
     def content(self) -> str:
         """A hash of what was measured: a file that is given twice is one run."""
-        names = ("tpot_ms", "e2el_ms", "output_tokens")
-        measured = [(answer.key, *(answer.request.get(name) for name in names)) for answer in self.answers]
+        measured = []
+        for answer in self.answers:
+            request = answer.request
+            numbers = request.get("tpot_ms"), request.get("e2el_ms"), request.get("output_tokens")
+            measured.append((answer.key, *numbers))
         return hashlib.sha256(repr((self.load, measured, self.whole)).encode()).hexdigest()
 
 
@@ -199,7 +202,9 @@ def _json_lines(path: Path, text: str, notes: list[str]) -> list[Json]:
             broken.append(number)
     if broken:
         notes.append(f"{path.name}: {count(len(broken), 'line')} that is no JSON, left out (first: line {broken[0]})")
-    return found if all(isinstance(one, Mapping) for one in found) else []
+    if not all(isinstance(document, Mapping) for document in found):
+        return []
+    return found
 
 
 def _table(text: str, error: ValueError) -> list[Json]:
@@ -258,7 +263,10 @@ def _arms(records: Sequence[Record]) -> dict[str, list[Record]]:
             values.setdefault(column, set()).add(value)
     found: dict[str, list[Record]] = {}
     for record in records:
-        parts = dict.fromkeys(value for column, value in record.arm.items() if value and len(values[column]) > 1)
+        parts: dict[str, None] = {}
+        for column, value in record.arm.items():
+            if value and len(values[column]) > 1:
+                parts[value] = None
         found.setdefault("/".join(parts), []).append(record)
     return found
 
