@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from statistics import NormalDist
-from typing import TypedDict, TypeVar
+from typing import TypedDict, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -77,14 +77,7 @@ class Estimate:
 
     def as_dict(self) -> Estimated:
         """The estimate as plain data, for JSON."""
-        return {
-            "median": self.median,
-            "low": self.low,
-            "high": self.high,
-            "n": self.n,
-            "confidence": self.confidence,
-            "reach": self.reach,
-        }
+        return cast("Estimated", asdict(self))
 
 
 def median(values: Sequence[float]) -> float:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from ...core.documents import Json
 from .columns import (
+    ALL_SPEEDS,
     ARM_COLUMNS,
     RUN_SPEEDS,
-    SPEEDS,
     UNITS,
     Row,
     expanded,
@@ -35,10 +35,9 @@ _STREAMS, _PER_SECOND = "concurrent requests", "requests per second"
 _CONTEXT = ("kind", "run", "load", "rate", "temperature", "max_tokens", "model")
 #: Settings of a draft: runs in one line with others of them are no repeats.
 _SETTINGS = ("steps", "topk", "num_draft_tokens", "n_max")
-#: Columns of a request, speeds of a single answer, and all columns of a speed.
+#: Columns of a request, and speeds of a single answer.
 _OF_A_REQUEST = {"id", "prompt", "prompt_hash", "tokens", "e2el_ms", "decode_ms"}
 _OF_AN_ANSWER = {"decode_ms", "gaps", "tps", "tpot_ms"}
-_ALL_SPEEDS = RUN_SPEEDS.union(SPEEDS)
 #: Names of lists of records that say nothing of them.
 _WRAPPERS = ("rows", "raw_runs", "runs", "records", "results", "requests", "samples", "benchmarks", "data", "metrics")
 #: Answers inside each other at most, such as {"response": {"timings": …}}.
@@ -139,7 +138,7 @@ def _finished(row: Row, above: Record, figures: dict[str, float] | None = None) 
     columns = row.keys()
     number = to_number(full.get("count"))
     asked = bool(columns & _OF_A_REQUEST)
-    speeds = bool(columns & _ALL_SPEEDS)
+    speeds = bool(columns & ALL_SPEEDS)
     if not speeds and not asked:
         return
     several = number is not None and number > 1

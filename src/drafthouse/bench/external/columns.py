@@ -73,8 +73,9 @@ ARM_COLUMNS = ("arm", "variant", "config", "configuration", "decoder", "method",
                "name", "system", "backend", "file", "gpu", "card", "engine", "model", "target", "quant")  # fmt: skip
 #: What a request's speed can be read off, the most direct first; a row with none of them is no answer.
 SPEEDS = ("tpot_ms", "gaps", "decode_ms", "tps", "e2el_ms")
-#: The speeds of a run in one line.
+#: The speeds of a run in one line, and those of either.
 RUN_SPEEDS = frozenset(("run_tps", "run_tpot_ms"))
+ALL_SPEEDS = RUN_SPEEDS.union(SPEEDS)
 #: Two figures of one answer that differ by more contradict each other.
 SLACK = 0.05
 #: Times per token that no model has, and numbers that count nothing.

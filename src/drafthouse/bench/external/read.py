@@ -20,7 +20,7 @@ from ...core.format import count
 from ..kept_shapes import checked_result
 from ..result_types import ArmResult, Request
 from .clients import Record, records_in
-from .columns import RUN_SPEEDS, SPEEDS, Answer, answer_of, believable, our_name, to_number
+from .columns import ALL_SPEEDS, Answer, answer_of, believable, our_name, to_number
 
 #: Bytes of a file at most: a result with every request's texts may have some hundred MiB.
 MOST_BYTES = 512 * 1024 * 1024
@@ -214,7 +214,7 @@ def _table(text: str, error: ValueError) -> list[Json]:
     mark = max(",;\t", key=heading.count)
     columns = next(csv.reader([heading], delimiter=mark), [])
     names = filter(None, map(our_name, columns))
-    if RUN_SPEEDS.union(SPEEDS).isdisjoint(name for name, _ in names):
+    if ALL_SPEEDS.isdisjoint(name for name, _ in names):
         if heading[:1] in ("[", "{"):
             raise error
         raise BadDocument("neither JSON nor a table with a column that names a speed")

@@ -95,11 +95,6 @@ def inside(start: float, end: float, window: tuple[float, float]) -> float:
     return max(0.0, min(end, window[1]) - max(start, window[0])) / (end - start)
 
 
-def tokens_inside(request: Request, window: tuple[float, float]) -> float:
-    """The share of a good request's tokens that came in ``window`` (seconds, as its ``started_s``)."""
-    return inside(request["started_s"] + (request["ttft_ms"] or 0.0) / 1000, _end_s(request), window)
-
-
 def _end_s(request: Request) -> float:
     return request["started_s"] + (request["e2el_ms"] or 0.0) / 1000
 
@@ -125,6 +120,9 @@ def step_numbers(
     by_prompt = _tpot_by_prompt(counted)
     tpots = list(itertools.chain.from_iterable(by_prompt.values()))
     median_tpot = percentile(tpots, 50)
+    first_tokens = [request["ttft_ms"] or 0.0 for request in good]
+    ended = [request["e2el_ms"] or 0.0 for request in counted]
+    without_tpot = sum(measured_tpot(request) is None for request in good)
     seconds = window[1] - window[0]
     output_throughput = request_throughput = goodput = mean_output_tokens = None
     if good:
@@ -141,16 +139,16 @@ def step_numbers(
         "completed": len(good),
         "failed": len(requests) - len(good),
         "tail": len(good) - len(counted),
-        "without_tpot": sum(measured_tpot(request) is None for request in good),
+        "without_tpot": without_tpot,
         "mean_output_tokens": mean_output_tokens,
         "output_throughput": output_throughput,
         "per_user_tok_s": 1000 / median_tpot if median_tpot else None,
         "request_throughput": request_throughput,
         "goodput": goodput,
-        "ttft_ms": spread([request["ttft_ms"] or 0.0 for request in good]),
+        "ttft_ms": spread(first_tokens),
         "tpot_ms": spread(tpots),
         "itl_ms": spread(gaps),
-        "e2el_ms": spread([request["e2el_ms"] or 0.0 for request in counted]),
+        "e2el_ms": spread(ended),
         "tpot_by_prompt": by_prompt,
         "tpot_interval": noise_interval(by_prompt),
     }
@@ -185,11 +183,12 @@ class _UnderLoad:
 def _under_load(good: Sequence[Request], window: tuple[float, float], limits: Mapping[str, float]) -> _UnderLoad:
     tokens, lives, kept, steady = [], [], [], []
     for request in good:
-        share = tokens_inside(request, window)
+        start_s, end_s = request["started_s"], _end_s(request)
+        share = inside(start_s + (request["ttft_ms"] or 0.0) / 1000, end_s, window)
         tokens.append((request["output_tokens"] or 0) * share)
         if share >= SHARE:
             steady.append(request)
-        life = inside(request["started_s"], _end_s(request), window)
+        life = inside(start_s, end_s, window)
         lives.append(life)
         if keeps(request, limits):
             kept.append(life)

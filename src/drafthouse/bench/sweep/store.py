@@ -87,8 +87,8 @@ class LadderFile:
             self.write()
 
     def write(self) -> None:
-        """Write the ladder."""
-        write_ladder(self.path, self.data)
+        """Write the ladder so that a reader finds all of it or nothing. Raises DrafthouseError."""
+        write_whole(self.path, json.dumps(self.data, indent=1) + "\n")
 
     def _keep_requests(self, rung: Rung, requests: Sequence[Request]) -> None:
         path = requests_file(self.path, rung)
@@ -112,11 +112,6 @@ def read_ladder(path: Path) -> Ladder:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise one_problem("file-malformed", "another kind of file", *_NEEDED, str(path))
     return checked_ladder(data, str(path))
-
-
-def write_ladder(path: Path, data: Ladder) -> None:
-    """Write a ladder so that a reader finds all of it or nothing. Raises DrafthouseError."""
-    write_whole(path, json.dumps(data, indent=1) + "\n")
 
 
 def _rung(step: StepPlace) -> Rung:
