@@ -189,7 +189,7 @@ def open_nvml(asked: Sequence[str] = (), pids: Collection[int] = ()) -> Nvml:
         if not (choice and choice["wrong"]):
             nvml.gpus = tuple(found[index] for index in ours)
         if choice is None:
-            used = {one["gpu_uuid"] for one in nvml.processes() if one["pid"] in pids}
+            used = {process["gpu_uuid"] for process in nvml.processes() if process["pid"] in pids}
             nvml.gpus = tuple(gpu for gpu in nvml.gpus if gpu.uuid in used) or nvml.gpus
     if not nvml.gpus:
         nvml.why = "the NVIDIA driver does not show the GPUs of this run"
@@ -199,7 +199,7 @@ def open_nvml(asked: Sequence[str] = (), pids: Collection[int] = ()) -> Nvml:
 
 
 def _listed(library: Any) -> Iterator[tuple[int, Gpu]]:
-    """Yield the driver's GPUs by their indices, but for those that are lost."""
+    """The driver's GPUs by their indices, but for those that are lost."""
     for index in range(library.nvmlDeviceGetCount()):
         with suppress(library.NVMLError):
             handle = library.nvmlDeviceGetHandleByIndex(index)

@@ -131,7 +131,7 @@ def _is_tool(tool: object) -> bool:
 
 
 def wants_json(asked: AskFields) -> bool:
-    """Tell whether a prompt's answer has to be JSON."""
+    """Whether a prompt's answer has to be JSON."""
     form = asked.get("response_format")
     return isinstance(form, Mapping) and form.get("type") in ("json_object", "json_schema")
 

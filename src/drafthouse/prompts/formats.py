@@ -194,7 +194,7 @@ def read_prompts(text: str, name: str, where: str, form: str | None = None) -> S
     """
     reading = _Reading(Findings(where))
     if form == TEXT or (form is None and not is_json(text)):
-        _read_text(text, reading, told=form is None)
+        _read_text(text, reading, guessed=form is None)
         return reading.suite(name)
     entries = _json_entries(text, reading.findings)
     form = form or _first_form(entries)
@@ -303,13 +303,13 @@ _READERS: dict[str, Callable[[Entry, Foreign, _Reading], None]] = {
 }
 
 
-def _read_text(text: str, reading: _Reading, *, told: bool) -> None:
-    """Read a prompt a line. With ``told`` by nobody, a line of a known JSON format is not taken for text."""
+def _read_text(text: str, reading: _Reading, *, guessed: bool) -> None:
+    """Read a prompt a line. With a ``guessed`` format, a line of a known JSON format is not taken for text."""
     for number, line in enumerate(text.split("\n"), start=1):
         stripped = line.strip()
         if not stripped:
             continue
-        if told and stripped.startswith("{") and _form_of(_json_or_none(stripped)):
+        if guessed and stripped.startswith("{") and _form_of(_json_or_none(stripped)):
             found = "a line of JSON in a file that begins with plain text"
             do = "move it to a file of its own, or pass --dataset-format text to send it as it is"
             reading.findings.add("prompt-format", f"line {number}", found, "one format in a file", do)
@@ -368,7 +368,7 @@ def suite_from_entries(entries: Iterable[Entry], name: str, findings: Findings) 
                 prompt["request"] = {**prompt.get("request", {}), "tool_choice": line["tool_choice"]}
             of_kind["prompts"].append(prompt)
     if before_all:
-        findings.problems.sort(key=lambda one: _line_of(one.where))
+        findings.problems.sort(key=lambda problem: _line_of(problem.where))
     if not kinds and not findings.problems:
         findings.add("no-prompts", "", "no lines", "one prompt a line", 'write {"messages": [{"role": "user", ...}]}')
     if findings.problems:

@@ -63,7 +63,7 @@ def _text_of(path: Path, name: str, folder: Path) -> str:
     try:
         text = text_of(bytes_of(path, MOST_BYTES))
     except FileNotFoundError:
-        known = sorted(one.stem for one in folder.glob("*.yml"))
+        known = sorted(path.stem for path in folder.glob("*.yml"))
         advice = did_you_mean(name, known) if not Path(name).suffix else "correct the path"
         raise one_problem(
             "no-such-suite", "no such file", "a suite's name, or a file of prompts", advice, f"prompt file {path}"

@@ -167,21 +167,21 @@ def days(seed: int, setting: str = "harbour") -> Iterator[str]:
     """The days of a logbook one after the other, without end; each is a paragraph of about 60 words."""
     choose, words = Chooser("days", seed, setting), _SETTINGS[setting]
     month, day = choose.number(12), choose.number(28)
-    told: list[str] = []
+    recent: list[str] = []
     while True:
         day += 1 + choose.number(3)
         if day > _DAYS[month]:
             month, day = (month + 1) % 12, day - _DAYS[month]
         # What was said in the last days is not said again, nor is a form of sentence used twice in a day.
-        weather = choose.one([one for one in _WEATHER if one not in told])
+        weather = choose.one([weather for weather in _WEATHER if weather not in recent])
         forms, sentences = list(_SENTENCES), list[str]()
         while len(sentences) < 4:
             form = choose.one(forms)
             sentence = _sentence(choose, words, form)
-            if sentence not in told:
+            if sentence not in recent:
                 sentences.append(sentence)
                 forms.remove(form)
-        told = [*told, weather, *sentences][-40:]
+        recent = [*recent, weather, *sentences][-40:]
         yield f"{day} {_MONTHS[month]}. {weather}. {' '.join(sentences)}"
 
 

@@ -116,8 +116,8 @@ def _math(choose: Chooser, number: int) -> Ask:
     b = (a + 1 + choose.number(len(_NAMES) - 1)) % len(_NAMES)
     numbers = {"p": 2 + choose.number(12), "q": 14 + choose.number(20), "n": 60 + choose.number(90)}
     numbers["m"] = 200 + choose.number(400)
-    told = choose.one(_MATH).format(a=_NAMES[a], b=_NAMES[b], thing=choose.one(_THINGS), **numbers)
-    return _said(f"{told} Show your working.")
+    problem = choose.one(_MATH).format(a=_NAMES[a], b=_NAMES[b], thing=choose.one(_THINGS), **numbers)
+    return _said(f"{problem} Show your working.")
 
 
 def _travel(choose: Chooser, number: int) -> Ask:
@@ -183,14 +183,14 @@ MORE_FORMS = tuple(sorted(_FORMS))
 def more_prompts(form: str, seed: int) -> Iterator[Ask]:
     """Prompts of a form without ids, no two alike, until its parts are spent."""
     choose = Chooser("more", form, seed)
-    said: set[str] = set()
+    texts: set[str] = set()
     number = last = (seed + 1) * _PER_SEED
     while number - last < _TRIES:
         number += 1
         ask = _FORMS[form](choose, number)
         text: str = ask["messages"][0]["content"]
-        if text not in said:
-            said.add(text)
+        if text not in texts:
+            texts.add(text)
             last = number
             yield ask
 

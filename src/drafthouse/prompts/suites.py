@@ -312,11 +312,11 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
     picked: Suite = {**suite, "kinds": {suite["name"]: all_in_one}}
     if added:
         each = ", ".join(f"{kind} {count}" for kind, count in added.items())
-        said = (
+        note = (
             f"{sum(added.values())} of the {number} prompts are synthetic (seed {seed}), since the suite "
             f"'{suite['name']}' has {own}: {each}"
         )
-        picked["notes"] = [*suite.get("notes", []), said]
+        picked["notes"] = [*suite.get("notes", []), note]
     return picked
 
 

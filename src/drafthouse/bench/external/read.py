@@ -116,8 +116,8 @@ def _with_summary(path: Path, runs: list[Run], notes: list[str]) -> list[Run]:
         return runs
     if path == summary:
         return []
-    (told,) = _runs_of_file(summary, "", notes)
-    return [replace(run, load=told.load, unit=told.unit, figures=told.figures) for run in runs]
+    (summed_up,) = _runs_of_file(summary, "", notes)
+    return [replace(run, load=summed_up.load, unit=summed_up.unit, figures=summed_up.figures) for run in runs]
 
 
 def _place(word: str) -> tuple[Path, str]:
@@ -274,7 +274,7 @@ def _arms(records: Sequence[Record]) -> dict[str, list[Record]]:
 def _grouped(path: Path, records: Iterable[Record]) -> list[Run]:
     """The runs of an arm's records: one for each load and each number of a run that they name."""
     runs: dict[tuple[float | None, str, str], Run] = {}
-    for record in sorted(records, key=lambda one: to_number(one.row.get("order")) or 0.0):
+    for record in sorted(records, key=lambda record: to_number(record.row.get("order")) or 0.0):
         load, unit = record.load
         key = load, unit, record.run
         if key not in runs:

@@ -103,7 +103,7 @@ class LoadRun:
 
     def late_s(self) -> list[float]:
         """By how much each request of an open loop was sent later than it was due."""
-        return [one.sent_s - one.due_s for one in self.records if one.sent_s is not None and one.due_s is not None]
+        return [r.sent_s - r.due_s for r in self.records if r.sent_s is not None and r.due_s is not None]
 
     def requests(self) -> list[Request]:
         """What happened in each request."""
@@ -191,7 +191,7 @@ class LoadRun:
 
 
 def ended_well(record: Recording) -> bool:
-    """Tell whether an answer came to its end; what it says is read later."""
+    """Whether an answer came to its end; what it says is read later."""
     return record.http_status == 200 and record.whole
 
 

@@ -154,8 +154,8 @@ class _Ladder:
         trouble = await self.warm(session, endpoint, rung.level)
         before = await self.look(session, endpoint)
         besides = [make() for make in self.beside]
-        for one in besides:
-            await one.begin(session, endpoint)
+        for instrument in besides:
+            await instrument.begin(session, endpoint)
         started_unix_s = time.time()
         self.text = rung.name
         watching = asyncio.create_task(until_something_stands(lambda: engines_here([endpoint])))
@@ -164,13 +164,13 @@ class _Ladder:
                 await run.run(session)
             else:
                 run.ended_by = FAILED_IN_A_ROW
-            for one in besides:
-                await one.end(session, endpoint)
+            for instrument in besides:
+                await instrument.end(session, endpoint)
             step, requests = await asyncio.to_thread(self.measured, rung, run, started_unix_s)
             if trouble is not None:
                 step["notes"].append(f"no warm-up request was answered: {trouble}")
-            for one in besides:
-                lay_over(step, one.report(requests, run.unfinished))
+            for instrument in besides:
+                lay_over(step, instrument.report(requests, run.unfinished))
             if watching.done():
                 lay_over(step, {"notes": [f"{watching.result()} during this step"], "status": POLLUTED})
             step = self.laid_around(step, requests, before, await self.look(session, endpoint))
@@ -305,13 +305,13 @@ class _Ladder:
         self.restarted.add(rung.arm)
         self.show(f"{rung.name}: the engine died; waiting for its restart")
         try:
-            said = await self.watch.bring_back(rung.arm)
+            note = await self.watch.bring_back(rung.arm)
         except DrafthouseError as error:
             self.give_up(rung, f"it did not start again: {error.problems[0].found.splitlines()[0]}")
             return
         self.warmed = {warmed for warmed in self.warmed if warmed[0] != rung.arm}
         step["restarted"] = True
-        step["notes"].append(said)
+        step["notes"].append(note)
         self.keep(step)
 
     def give_up(self, rung: Rung, why: str) -> None:

@@ -70,7 +70,7 @@ class LadderFile:
         rung = _rung(step)
         if requests is not None:
             self._keep_requests(rung, requests)
-        self.data["steps"] = [one for one in self.data["steps"] if not _same(one, rung)] + [step]
+        self.data["steps"] = [kept for kept in self.data["steps"] if not _same(kept, rung)] + [step]
         self.write()
 
     def note(self, text: str) -> None:
