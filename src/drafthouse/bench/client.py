@@ -81,11 +81,15 @@ class Endpoint:
     @property
     def headers(self) -> dict[str, str]:
         """The header that carries the key, or none."""
-        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        if not self.api_key:
+            return {}
+        return {"Authorization": f"Bearer {self.api_key}"}
 
     def without_key(self, text: str) -> str:
         """``text`` without the key, which some gateways repeat in their errors, and without passwords of URLs."""
-        return without_passwords(text.replace(self.api_key, "(key)") if self.api_key else text)
+        if self.api_key:
+            text = text.replace(self.api_key, "(key)")
+        return without_passwords(text)
 
 
 @dataclass

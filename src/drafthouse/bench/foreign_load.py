@@ -44,14 +44,14 @@ def wait_for_quiet(
             return {"seconds": waited_s, "quiet": quiet, "other_cpu_percent": percent, "busy": _names(seen)}
         waited_s += after.monotonic_s - before.monotonic_s
         names = listing(_names(seen)) or "others"
-        said = f"other processes use {percent:.0f} % of the CPU ({names}): waiting for them to end"
-        progress({"text": said, "eta_s": max(0.0, round(most_s - waited_s, 1))})
+        sentence = f"other processes use {percent:.0f} % of the CPU ({names}): waiting for them to end"
+        progress({"text": sentence, "eta_s": max(0.0, round(most_s - waited_s, 1))})
 
 
 def waited_in_vain(steps: Collection[StepResult]) -> bool:
-    """Tell whether an earlier step of the experiment waited to the end: the next one then does not."""
+    """Whether an earlier step of the experiment waited to the end: the next one then does not."""
     return any(step["waited"]["quiet"] is False for step in steps if step.get("waited"))
 
 
 def _names(seen: Between) -> list[str]:
-    return list(dict.fromkeys(str(one["name"]) for one in seen["busy_processes"]))[:3]
+    return list(dict.fromkeys(str(process["name"]) for process in seen["busy_processes"]))[:3]

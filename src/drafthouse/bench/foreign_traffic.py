@@ -111,10 +111,10 @@ def foreign(before: Snapshot, after: Snapshot, requests: Sequence[Cost], most_to
     if not reasons:
         known = any(value is not None for value in (*beyond.values(), running_before, running_after))
         return found if known else None
-    told = counted(before, after, requests)
+    tokens = counted(before, after, requests)
     # A stranger's request is one more, or still under way.
     alone = found["requests"] == 0 and not (found["input_tokens"] or running_before or running_after)
-    miscounted = bool(alone and told and apart(told["usage"], told["engine"], told["answers"]))
+    miscounted = bool(alone and tokens and apart(tokens["usage"], tokens["engine"], tokens["answers"]))
     if miscounted:
         found["miscounted"] = True
     return found | {"polluted": True, "said": f"{_CULPRIT[miscounted]}: {', '.join(reasons)}"}
@@ -170,7 +170,10 @@ def _own(requests: Sequence[Cost], most_tokens: int) -> dict[_Counter, float | N
     output_tokens = input_tokens = longest = unknown = 0
     for request in requests:
         # A usage of nothing is no bound, and one too low is none either: what came in the stream was made for us.
-        output_tokens += least_generated(request) if request.get("output_tokens") else max(most_tokens, 0)
+        if request.get("output_tokens"):
+            output_tokens += least_generated(request)
+        else:
+            output_tokens += max(most_tokens, 0)
         prompt = request.get("input_tokens") or 0
         input_tokens += prompt
         longest = max(longest, prompt)
@@ -245,15 +248,17 @@ def clock_jump(before: Clocks, after: Clocks) -> ClockJump | None:
     jumped = abs(jump_s) > JUMP_S + SLEW * ran_s
     if not jumped and not suspended_s:
         return None
-    said = []
+    sentences = []
     if suspended_s:
-        said.append(f"the machine was suspended for {suspended_s:.1f} s during the measurement")
+        sentences.append(f"the machine was suspended for {suspended_s:.1f} s during the measurement")
     if jumped:
-        way = "forward" if jump_s > 0 else "back"
-        said.append(f"the machine's clock was set {way} by {abs(jump_s):.1f} s; measured times use another clock")
+        direction = "forward" if jump_s > 0 else "back"
+        sentences.append(
+            f"the machine's clock was set {direction} by {abs(jump_s):.1f} s; measured times use another clock"
+        )
     return {
         "jump_s": round(jump_s, 3) if jumped else 0.0,
         "suspended_s": round(suspended_s, 3),
         "polluted": bool(suspended_s),
-        "said": "; ".join(said),
+        "said": "; ".join(sentences),
     }

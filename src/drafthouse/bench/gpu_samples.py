@@ -6,6 +6,7 @@ let others go on, and reads less often where a driver is slow.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Collection, Sequence
@@ -52,8 +53,11 @@ class GpuSampler:
 
     def measured(self, turns: Sequence[Turn]) -> list[GpuMeasured]:
         """What each GPU did in these turns."""
-        readings = [one for at_s, one in self._samples if any(began <= at_s <= ended for began, ended in turns)]
-        return [measured(gpu, [one[place] for one in readings]) for place, gpu in enumerate(self._gpus)]
+        readings = []
+        for at_s, of_gpus in self._samples:
+            if any(began <= at_s <= ended for began, ended in turns):
+                readings.append(of_gpus)
+        return [measured(gpu, [of_gpus[place] for of_gpus in readings]) for place, gpu in enumerate(self._gpus)]
 
     def close(self) -> None:
         """End the thread."""
@@ -96,32 +100,40 @@ class GpusBeside:
 def measured(gpu: Gpu, readings: Sequence[GpuReading]) -> GpuMeasured:
     """What a GPU did, from its readings; a number is None where none of them has it."""
 
-    def told(name: Number) -> list[float]:
-        return [value for one in readings if (value := one[name]) is not None]
+    def known(name: Number) -> list[float]:
+        return [value for reading in readings if (value := reading[name]) is not None]
 
     def middle(name: Number) -> float | None:
-        return median(values) if (values := told(name)) else None
+        values = known(name)
+        return median(values) if values else None
 
-    known = [reasons for one in readings if (reasons := one.get("clock_reasons")) is not None]
-    names = dict.fromkeys(name for reasons in known for name in reasons)
-    errors = [error for reading in readings if (error := reading.get("error"))]
+    error = throttled_share = None
+    reasons: list[list[str]] = []
+    for reading in readings:
+        if reading.get("clock_reasons") is not None:
+            reasons.append(reading["clock_reasons"] or [])
+        error = error or reading.get("error")
+    if reasons:
+        throttled_share = _share(reasons, SLOWED_BY)
+    names = dict.fromkeys(itertools.chain.from_iterable(reasons))
     return {
         "index": gpu.index,
         "uuid": gpu.uuid,
         "name": gpu.name,
         "samples": len(readings),
         "sm_clock_median_mhz": middle("sm_clock_mhz"),
-        "sm_clock_min_mhz": min(told("sm_clock_mhz"), default=None),
+        "sm_clock_min_mhz": min(known("sm_clock_mhz"), default=None),
         "memory_clock_median_mhz": middle("memory_clock_mhz"),
-        "temperature_max_c": max(told("temperature_c"), default=None),
+        "temperature_max_c": max(known("temperature_c"), default=None),
         "power_median_w": middle("power_w"),
         "utilization_median_percent": middle("utilization_percent"),
-        "memory_used_max_bytes": max(told("memory_used_bytes"), default=None),
-        "throttled_share": _share(known, SLOWED_BY) if known else None,
-        "reasons": {name: _share(known, [name]) for name in names},
-        "error": errors[0] if errors else None,
+        "memory_used_max_bytes": max(known("memory_used_bytes"), default=None),
+        "throttled_share": throttled_share,
+        "reasons": {name: _share(reasons, [name]) for name in names},
+        "error": error or None,
     }
 
 
-def _share(known: Sequence[Sequence[str]], names: Collection[str]) -> float:
-    return round(sum(any(name in names for name in reasons) for reasons in known) / len(known), 4)
+def _share(reasons: Sequence[Sequence[str]], names: Collection[str]) -> float:
+    """The share of the readings that have one of these names among their reasons."""
+    return round(sum(not set(names).isdisjoint(of_reading) for of_reading in reasons) / len(reasons), 4)

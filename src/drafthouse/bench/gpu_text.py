@@ -55,18 +55,22 @@ def _together(spans: Sequence[GpuMeasured]) -> GpuMeasured:
     for field, combine in _COMBINED.items():
         known = [value for span in spans if (value := span[field]) is not None]
         gpu[field] = combine(known) if known else None
-    sampled = [span for span in spans if span["throttled_share"] is not None]
-    samples = sum(span["samples"] for span in sampled)
-    gpu["samples"] = sum(span["samples"] for span in spans)
-    gpu["throttled_share"] = None
-    if samples:
-        throttled = math.fsum(span["samples"] * (span["throttled_share"] or 0.0) for span in sampled)
-        gpu["throttled_share"] = throttled / samples
-    gpu["reasons"] = {}
-    for name in dict.fromkeys(name for span in sampled for name in span["reasons"]):
-        held_back = math.fsum(span["samples"] * span["reasons"].get(name, 0.0) for span in sampled)
-        gpu["reasons"][name] = held_back / samples
-    gpu["error"] = next((span["error"] for span in spans if span["error"]), None)
+    samples = 0
+    throttled: list[float] = []
+    reasons: dict[str, list[float]] = {}
+    gpu["samples"], gpu["error"] = 0, None
+    for span in spans:
+        gpu["samples"] += span["samples"]
+        gpu["error"] = gpu["error"] or span["error"]
+        if span["throttled_share"] is None:
+            continue
+        samples += span["samples"]
+        throttled.append(span["samples"] * span["throttled_share"])
+        for name, share in span["reasons"].items():
+            reasons.setdefault(name, []).append(span["samples"] * share)
+    gpu["error"] = gpu["error"] or None
+    gpu["throttled_share"] = math.fsum(throttled) / samples if samples else None
+    gpu["reasons"] = {name: math.fsum(held_back) / samples for name, held_back in reasons.items()}
     return gpu
 
 
@@ -75,10 +79,11 @@ def gpu_lines(result: ArmResult) -> list[str]:
     lines = []
     for gpu in over_groups(result.get("gpus") or []):
         if gpu["sm_clock_median_mhz"] is not None:
-            held = listing([f"{name} in {percent(one)}" for name, one in gpu["reasons"].items()])
+            reasons = [f"{name} in {percent(share)}" for name, share in gpu["reasons"].items()]
+            held_back = f"; {listing(reasons)}" if reasons else ""
             lines.append(
                 f"GPU {gpu['index']}: SM clock {gpu['sm_clock_median_mhz']:,.0f} MHz (median; lowest "
-                f"{gpu['sm_clock_min_mhz']:,.0f}) in {count(gpu['samples'], 'sample')}{f'; {held}' if held else ''}."
+                f"{gpu['sm_clock_min_mhz']:,.0f}) in {count(gpu['samples'], 'sample')}{held_back}."
             )
     return lines
 

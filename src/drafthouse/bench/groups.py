@@ -121,9 +121,9 @@ def _groups_of_round(chosen: Mapping[str, Sequence[Prompt]], options: StepOption
             of_group.append(_ask(prompt, options, number=number, place=place, temperature=temperature))
         asks.append(of_group)
     groups: list[Group] = []
-    for (temperature, kind), of_group in zip(cells, asking_token_ids(asks, options.token_ids), strict=True):
+    for (temperature, kind), marked in zip(cells, asking_token_ids(asks, options.token_ids), strict=True):
         at_once = _at_once(kind, chosen, options)
-        groups.append(Group(group_key(kind, temperature), number, len(groups), of_group, at_once))
+        groups.append(Group(group_key(kind, temperature), number, len(groups), marked, at_once))
     return groups
 
 
@@ -195,7 +195,11 @@ def _declared(chosen: Mapping[str, Sequence[Prompt]], asking: Asking) -> list[st
     """The kinds that the verdict is about: those that are named, or all without a gate."""
     if asking.kinds:
         return [kind for kind in asking.kinds if kind in chosen]
-    return [kind for kind, prompts in chosen.items() if not any(prompt.gate for prompt in prompts)]
+    without_gate = []
+    for kind, prompts in chosen.items():
+        if not any(prompt.gate for prompt in prompts):
+            without_gate.append(kind)
+    return without_gate
 
 
 def _is_repeated(prompts: Sequence[Prompt]) -> bool:

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from drafthouse.bench.sweep.ladder_types import Ladder
 
 _TEXT, _NUMBER, _FLAG = Value(str, null=True), Value(float, null=True), Value(bool, null=True)
-_MUST_NUMBER = Value(float, required=True, null=True)
+# Of a key that has to be there, with a value or maybe null.
+_NEEDED_TEXT, _NEEDED_NUMBER = Value(str, required=True), Value(float, required=True)
+_NEEDED_FLAG, _NEEDED_COUNT = Value(bool, required=True), Value(int, required=True, low=0)
+_MUST_TEXT, _MUST_NUMBER = Value(str, required=True, null=True), Value(float, required=True, null=True)
 _COUNT = Value(int, null=True, low=0)
 _SOME = Value(int, null=True, low=0, high=1_000_000)
 _TEXTS, _NUMBERS = List(_TEXT, null=True), List(_NUMBER, null=True)
@@ -34,17 +37,17 @@ def _rows(fields: Mapping[str, Shape]) -> List:
 
 _ANY = _open({})
 _ANY_ROWS = _rows({})
-_GAIN = _open({name: Value(float, required=True) for name in ("gain", "low", "high", "confidence", "reach")} | {
-    "n": Value(int, required=True, low=0)
+_GAIN = _open(dict.fromkeys(("gain", "low", "high", "confidence", "reach"), _NEEDED_NUMBER) | {
+    "n": _NEEDED_COUNT
 })  # fmt: skip
 _SPREAD = _open({"median": _NUMBER, "p90": _NUMBER, "p99": _NUMBER})
 _POWER = _open(
     {
-        "source": Value(str, required=True, null=True),
+        "source": _MUST_TEXT,
         "why": _TEXT,
         "devices": _TEXTS,
         "gpus": _SOME,
-        **{name: Value(float, required=True, null=True) for name in ("idle_w", "mean_w", "energy_j")},
+        **dict.fromkeys(("idle_w", "mean_w", "energy_j"), _MUST_NUMBER),
         "energy_above_idle_j": _NUMBER,
         "seconds": _NUMBER,
         "output_tokens": _COUNT,
@@ -78,9 +81,7 @@ _REQUEST: dict[str, Shape] = {
 }
 _GPU = _rows({"index": _SOME, "name": _TEXT, "memory_used_bytes": _COUNT, "memory_total_bytes": _COUNT})
 _STATE = _open({"host": _TEXT, "gpus": _GPU, "cpu": _ANY, "memory": _ANY})
-_DISTURBED = _open(
-    {"polluted": Value(bool, required=True), "said": Value(str, required=True, null=True), "miscounted": _FLAG}
-)
+_DISTURBED = _open({"polluted": _NEEDED_FLAG, "said": _MUST_TEXT, "miscounted": _FLAG})
 _MACHINE = _open(
     {
         "before": _STATE,
@@ -100,14 +101,14 @@ _MACHINE = _open(
 _GPUS_MEASURED = List(
     Map(
         {
-            "index": Value(int, required=True, low=0),
-            **dict.fromkeys(("uuid", "name"), Value(str, required=True)),
-            "samples": Value(int, required=True, low=0),
+            "index": _NEEDED_COUNT,
+            **dict.fromkeys(("uuid", "name"), _NEEDED_TEXT),
+            "samples": _NEEDED_COUNT,
             **dict.fromkeys(("sm_clock_median_mhz", "sm_clock_min_mhz"), _MUST_NUMBER),
             **dict.fromkeys(("memory_clock_median_mhz", "temperature_max_c", "power_median_w"), _MUST_NUMBER),
             **dict.fromkeys(("utilization_median_percent", "memory_used_max_bytes", "throttled_share"), _MUST_NUMBER),
             "reasons": Table(Value(float, low=0), required=True),
-            "error": Value(str, required=True, null=True),
+            "error": _MUST_TEXT,
         },
         required=True,
         others=True,
@@ -119,11 +120,11 @@ _SCORED = _rows(
         "group": _TEXT,
         "prompt_id": _TEXT,
         "round": Value(int, required=True),
-        "temperature": Value(float, required=True),
-        "tokens": Value(int, required=True, low=0),
-        "misses": Value(int, required=True, low=0),
-        "mean_logprob": Value(float, required=True),
-        "worst": Value(float, required=True),
+        "temperature": _NEEDED_NUMBER,
+        "tokens": _NEEDED_COUNT,
+        "misses": _NEEDED_COUNT,
+        "mean_logprob": _NEEDED_NUMBER,
+        "worst": _NEEDED_NUMBER,
         "same_text": _FLAG,
     }
 )
@@ -159,19 +160,19 @@ RESULT = Map(
 
 _ARM = Map(
     {
-        "files": _rows({"path": Value(str, required=True), "content": _TEXT, "mode": _TEXT, "part": _TEXT}),
+        "files": _rows({"path": _NEEDED_TEXT, "content": _TEXT, "mode": _TEXT, "part": _TEXT}),
         "flags": List(List(_TEXT), null=True),
         "speculation_flags": List(List(_TEXT)),
         "environment": Table(Anything(), null=True),
         "env": Table(Anything(), null=True),
-        "fit": _open({"kv_per_token": Value(float, required=True), "devices": _SOME}),
+        "fit": _open({"kv_per_token": _NEEDED_NUMBER, "devices": _SOME}),
     },
     others=True,
 )
 # Of a profile that was resolved and not reported yet: its prompts, of which a report keeps hashes.
 _SUITE = Map(
     {
-        "name": Value(str, required=True),
+        "name": _NEEDED_TEXT,
         "kinds": Table(
             Map(
                 {
@@ -182,7 +183,7 @@ _SUITE = Map(
                     "prompts": List(
                         Map(
                             {
-                                "id": Value(str, required=True),
+                                "id": _NEEDED_TEXT,
                                 "messages": List(_ANY, required=True),
                                 "output_tokens": Value(int, low=1),
                                 "request": _ANY,
@@ -239,20 +240,20 @@ RESOLVED = Map(
 
 _LEVEL: dict[str, Shape] = {
     "level": Value(float, required=True, low=0),
-    "word": Value(str, required=True),
+    "word": _NEEDED_TEXT,
     "speedup": Map(_GAIN.fields, required=True, others=True),
     "corrected": _GAIN,
     "control": _GAIN,
 }
-_WHERE = _open({"level": Value(float, required=True), "change": Value(float, required=True)})
+_WHERE = _open({"level": _NEEDED_NUMBER, "change": _NEEDED_NUMBER})
 _CROSSOVER = _open(
     {
-        "word": Value(str, required=True),
+        "word": _NEEDED_TEXT,
         "levels": List(Map(_LEVEL, others=True), required=True),
         "gaps": List(Value(float), required=True),
-        "reaches_top": Value(bool, required=True),
-        "pays_from": Value(float, required=True, null=True),
-        "pays_until": Value(float, required=True, null=True),
+        "reaches_top": _NEEDED_FLAG,
+        "pays_from": _MUST_NUMBER,
+        "pays_until": _MUST_NUMBER,
         "interval": _NUMBERS,
         "quoted": _NUMBER,
         "beyond": _WHERE,
@@ -279,10 +280,10 @@ LADDER = Map(
             Map(
                 {
                     "level": Value(float, required=True, low=0),
-                    "arm": Value(str, required=True),
+                    "arm": _NEEDED_TEXT,
                     "round": Value(int, required=True, low=0, high=1_000_000),
-                    "kind": Value(str, required=True),
-                    "status": Value(str, required=True),
+                    "kind": _NEEDED_TEXT,
+                    "status": _NEEDED_TEXT,
                     **dict.fromkeys(("ended_by",), _TEXT),
                     **dict.fromkeys(("started_unix_s", "duration_s", "output_throughput", "per_user_tok_s"), _NUMBER),
                     **dict.fromkeys(("request_throughput", "goodput"), _NUMBER),
@@ -305,7 +306,7 @@ LADDER = Map(
 
 _ARMS = ("baseline", "speculative")
 _LOAD_KIND: dict[str, Shape] = {
-    "kind": Value(str, required=True),
+    "kind": _NEEDED_TEXT,
     "word": _TEXT,
     "pays_from": _NUMBER,
     "pays_until": _NUMBER,
@@ -313,8 +314,8 @@ _LOAD_KIND: dict[str, Shape] = {
     "interval": _NUMBERS,
 }
 _LOAD_ROW: dict[str, Shape] = {
-    "kind": Value(str, required=True),
-    "level": Value(float, required=True),
+    "kind": _NEEDED_TEXT,
+    "level": _NEEDED_NUMBER,
     "speedup": _GAIN,
     **{arm: _open({"output_throughput": _NUMBER}) for arm in _ARMS},
 }
@@ -323,7 +324,7 @@ REPORT = Map(
         **dict.fromkeys(("schema", "profile", "title", "article", "key", "host", "date"), _TEXT),
         "verdict": Map(
             {
-                "word": Value(str, required=True),
+                "word": _NEEDED_TEXT,
                 "sentence": _TEXT,
                 "reasons": _TEXTS,
                 "speedup": _GAIN,
@@ -334,18 +335,16 @@ REPORT = Map(
             required=True,
             others=True,
         ),
-        "kinds": _rows(
-            {"group": Value(str, required=True), "speedup": Map(_GAIN.fields, True, others=True, null=True)}
-        ),
+        "kinds": _rows({"group": _NEEDED_TEXT, "speedup": Map(_GAIN.fields, True, others=True, null=True)}),
         "acceptance": _open({"overall": _open({"rate": _NUMBER})}),
         "load": _open({"unit": _TEXT, "kinds": _rows(_LOAD_KIND), "rows": _rows(_LOAD_ROW)}),
-        "gates": _rows({"name": Value(str, required=True), "title": Value(str, required=True), "word": _TEXT}),
+        "gates": _rows({"name": _NEEDED_TEXT, "title": _NEEDED_TEXT, "word": _TEXT}),
         "cost": _open(
             {
                 "rows": _rows(
                     {
-                        "what": Value(str, required=True),
-                        "unit": Value(str, required=True, null=True),
+                        "what": _NEEDED_TEXT,
+                        "unit": _MUST_TEXT,
                         **{arm: Anything(required=True) for arm in _ARMS},
                     }
                 )

@@ -135,8 +135,7 @@ def _cpu_percent(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[f
     ticks_all = sum(ticks.values())
     if ticks_all <= 0:
         return None, None
-    steal = ticks.get("steal")
-    return 100 - 100 * ticks["idle"] / ticks_all, None if steal is None else 100 * steal / ticks_all
+    return 100 - 100 * ticks["idle"] / ticks_all, 100 * ticks.get("steal", 0) / ticks_all
 
 
 def _package_power_w(before: MachineState, after: MachineState) -> float | None:
@@ -172,7 +171,9 @@ def _key_values(path: Path) -> dict[str, int]:
         key, _, rest = line.partition(":")
         words = rest.split()
         if words and words[0].isdigit():
-            found[key] = int(words[0]) * (1024 if words[1:] == ["kB"] else 1)
+            found[key] = int(words[0])
+            if words[1:] == ["kB"]:
+                found[key] *= 1024
     return found
 
 
@@ -225,7 +226,7 @@ def _cpu_ticks(root: Path) -> dict[str, int]:
     words = text_in(root / "proc/stat").partition("\n")[0].split()
     if len(words) < 9 or words[0] != "cpu":
         return {}
-    user, nice, system, idle, wait, irq, soft, steal = (int(word) for word in words[1:9])
+    user, nice, system, idle, wait, irq, soft, steal = map(int, words[1:9])
     return {"busy": user + nice + system + irq + soft, "idle": idle + wait, "steal": steal}
 
 

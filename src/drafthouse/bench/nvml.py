@@ -70,7 +70,6 @@ class Nvml:
         found: list[GpuFacts] = []
         for gpu, reading in zip(self.gpus, self.readings(), strict=True):
             reasons, state = reading["clock_reasons"], self._ask(gpu, "nvmlDeviceGetPerformanceState")
-            limit_mw = self._ask(gpu, "nvmlDeviceGetPowerManagementLimit")
             slowed_by = None if reasons is None else [reason for reason in reasons if reason in SLOWED_BY]
             found.append(
                 {
@@ -79,7 +78,7 @@ class Nvml:
                     "uuid": gpu.uuid,
                     "driver_version": self._driver_version(),
                     "performance_state": None if state in (None, _NO_STATE) else f"P{state}",
-                    "power_limit_w": None if limit_mw is None else limit_mw / 1000,
+                    "power_limit_w": self._ask_watts(gpu, "nvmlDeviceGetPowerManagementLimit"),
                     "sm_clock_max_mhz": self._ask(gpu, "nvmlDeviceGetMaxClockInfo", self._library.NVML_CLOCK_SM),
                     "throttled_by": slowed_by,
                     **reading,
@@ -89,16 +88,18 @@ class Nvml:
 
     def processes(self) -> list[GpuProcess]:
         """The processes that compute on these GPUs, as far as the driver shows them here."""
-        return [
-            {
-                "gpu_uuid": gpu.uuid,
-                "pid": one.pid,
-                "name": self._process_name(one.pid),
-                "memory_used_bytes": one.usedGpuMemory,
-            }
-            for gpu in self.gpus
-            for one in self._ask(gpu, "nvmlDeviceGetComputeRunningProcesses") or []
-        ]
+        found: list[GpuProcess] = []
+        for gpu in self.gpus:
+            for process in self._ask(gpu, "nvmlDeviceGetComputeRunningProcesses") or []:
+                found.append(
+                    {
+                        "gpu_uuid": gpu.uuid,
+                        "pid": process.pid,
+                        "name": self._process_name(process.pid),
+                        "memory_used_bytes": process.usedGpuMemory,
+                    }
+                )
+        return found
 
     def close(self) -> None:
         """End the session; there are no GPUs any more."""
@@ -109,7 +110,6 @@ class Nvml:
 
     def _reading(self, gpu: Gpu) -> GpuReading:
         library = self._library
-        milliwatts = self._ask(gpu, "nvmlDeviceGetPowerUsage")
         busy = self._ask(gpu, "nvmlDeviceGetUtilizationRates")
         # The second version leaves out what the driver keeps for itself, as nvidia-smi does.
         memory = self._ask(gpu, "nvmlDeviceGetMemoryInfo", library.nvmlMemory_v2)
@@ -119,7 +119,7 @@ class Nvml:
         clock_reasons = None if bits is None else [name for bit, name in _REASONS.items() if bits & bit]
         reading: GpuReading = {
             "temperature_c": self._ask(gpu, "nvmlDeviceGetTemperature", library.NVML_TEMPERATURE_GPU),
-            "power_w": None if milliwatts is None else milliwatts / 1000,
+            "power_w": self._ask_watts(gpu, "nvmlDeviceGetPowerUsage"),
             "sm_clock_mhz": self._ask(gpu, "nvmlDeviceGetClockInfo", library.NVML_CLOCK_SM),
             "memory_clock_mhz": self._ask(gpu, "nvmlDeviceGetClockInfo", library.NVML_CLOCK_MEM),
             "memory_used_bytes": memory and memory.used,
@@ -141,6 +141,11 @@ class Nvml:
             if error.value in (self._library.NVML_ERROR_GPU_IS_LOST, self._library.NVML_ERROR_RESET_REQUIRED):
                 self._lost[gpu.index] = str(error)
             return None
+
+    def _ask_watts(self, gpu: Gpu, name: str) -> float | None:
+        """What a call of NVML returns in milliwatts, in watts; None where it fails."""
+        milliwatts = self._ask(gpu, name)
+        return None if milliwatts is None else milliwatts / 1000
 
     def _number(self, gpu: Gpu, name: str) -> int:
         try:
@@ -184,7 +189,7 @@ def open_nvml(asked: Sequence[str] = (), pids: Collection[int] = ()) -> Nvml:
         if not (choice and choice["wrong"]):
             nvml.gpus = tuple(found[index] for index in ours)
         if choice is None:
-            used = {one["gpu_uuid"] for one in nvml.processes() if one["pid"] in pids}
+            used = {process["gpu_uuid"] for process in nvml.processes() if process["pid"] in pids}
             nvml.gpus = tuple(gpu for gpu in nvml.gpus if gpu.uuid in used) or nvml.gpus
     if not nvml.gpus:
         nvml.why = "the NVIDIA driver does not show the GPUs of this run"
@@ -194,7 +199,7 @@ def open_nvml(asked: Sequence[str] = (), pids: Collection[int] = ()) -> Nvml:
 
 
 def _listed(library: Any) -> Iterator[tuple[int, Gpu]]:
-    """Yield the driver's GPUs by their indices, but for those that are lost."""
+    """The driver's GPUs by their indices, but for those that are lost."""
     for index in range(library.nvmlDeviceGetCount()):
         with suppress(library.NVMLError):
             handle = library.nvmlDeviceGetHandleByIndex(index)

@@ -28,8 +28,8 @@ def engines_here(endpoints: Sequence[Endpoint]) -> set[int]:
 
 
 def served_here(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
-    """Return those whose address is one of this machine; a tunnel's end counts as the server."""
-    return [one for one in endpoints if _is_here(urlsplit(one.base_url).hostname or "")]
+    """The endpoints whose address is one of this machine; a tunnel's end counts as the server."""
+    return [endpoint for endpoint in endpoints if _is_here(urlsplit(endpoint.base_url).hostname or "")]
 
 
 def _is_here(host: str) -> bool:

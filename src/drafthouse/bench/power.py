@@ -83,7 +83,9 @@ class Meter:
 
     def facts(self) -> PowerMeter:
         """What a result says of the meter."""
-        devices = list(self._source.devices) if self._source else []
+        devices: list[str] = []
+        if self._source:
+            devices += self._source.devices
         return {"source": self.source, "why": self.why, "devices": devices, "idle_w": self.idle_w}
 
     def close(self) -> None:
@@ -167,7 +169,8 @@ def _summed(spans: Sequence[EnergySpan]) -> EnergySpan:
     seconds = math.fsum(span["seconds"] for span in spans)
     energy = math.fsum(span["energy_j"] for span in spans)
     idle = [span["idle_j"] for span in spans if span["idle_j"] is not None]
-    return {"seconds": seconds, "energy_j": energy, "idle_j": math.fsum(idle) if len(idle) == len(spans) else None}
+    idle_j = math.fsum(idle) if len(idle) == len(spans) else None
+    return {"seconds": seconds, "energy_j": energy, "idle_j": idle_j}
 
 
 def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, output_tokens: int | None = None) -> Power:
@@ -179,21 +182,20 @@ def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, outpu
     """
     facts = facts or {"source": None, "why": "nothing was read", "devices": [], "idle_w": None}
     known = [span for span in spans if span]
-    whole = bool(known) and len(known) == len(spans)
-    seconds = energy = idle_j = None
-    if whole:
+    why, idle_w = facts["why"], facts["idle_w"]
+    seconds = energy = mean_w = above_idle_j = j_per_output_token = None
+    if known and len(known) == len(spans):
         summed = _summed(known)
         seconds, energy, idle_j = summed["seconds"], summed["energy_j"], summed["idle_j"]
-    why = facts["why"]
-    if not whole and not why:
+        if seconds:
+            mean_w = energy / seconds
+        if idle_j is not None:
+            above_idle_j = energy - idle_j
+            idle_w = idle_j / seconds if seconds else idle_w
+        if output_tokens:
+            j_per_output_token = energy / output_tokens
+    elif not why:
         why = "some readings are missing" if spans else "nothing was read"
-    mean_w, idle_w, above_idle_j = None, facts["idle_w"], None
-    if energy is not None and seconds:
-        mean_w = energy / seconds
-    if idle_j is not None and seconds:
-        idle_w = idle_j / seconds
-    if energy is not None and idle_j is not None:
-        above_idle_j = energy - idle_j
     return {
         "source": facts["source"],
         "why": why,
@@ -204,7 +206,7 @@ def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, outpu
         "mean_w": mean_w,
         "idle_w": idle_w,
         "energy_above_idle_j": above_idle_j,
-        "j_per_output_token": energy / output_tokens if energy is not None and output_tokens else None,
+        "j_per_output_token": j_per_output_token,
     }
 
 
@@ -227,7 +229,10 @@ class PowerBeside:
     def report(self, requests: Sequence[Request], unfinished: int) -> Beside:
         """`power` of the step, with the output tokens of the same time; None where not all were counted."""
         power = power_of([spent(self._meter, self._before, self._after)], self._meter.facts())
-        # An answer that was broken off took energy for tokens that nobody counted.
-        unknown = unfinished or any(one["output_tokens"] is None and one["chunks"] for one in requests)
-        tokens = None if unknown else sum(one["output_tokens"] or 0 for one in requests)
-        return {"power": power | {"output_tokens": tokens}}
+        tokens, counted = 0, not unfinished
+        for request in requests:
+            tokens += request["output_tokens"] or 0
+            # An answer that was broken off took energy for tokens that nobody counted.
+            if request["output_tokens"] is None and request["chunks"]:
+                counted = False
+        return {"power": power | {"output_tokens": tokens if counted else None}}

@@ -118,12 +118,12 @@ class Rapl:
     def joules(self) -> tuple[float, ...]:
         """The counters, which begin anew at their range (some minutes at full power) counted on."""
         counts = self._counts()
+        joules = []
         for place, (before, after) in enumerate(zip(self._last, counts, strict=True)):
             self._turns[place] += after < before
+            joules.append((after + self._turns[place] * self._range[place]) / 1e6)
         self._last = counts
-        return tuple(
-            (count + turns * span) / 1e6 for count, turns, span in zip(counts, self._turns, self._range, strict=True)
-        )
+        return tuple(joules)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -216,14 +216,15 @@ def _numbers(measured: _Measurements, log: str | None) -> Measured:
     ended = Counter(request["status"] for request in requests)
     good = _whole_answers(requests)
     duration = math.fsum(span["duration_s"] for span in measured.spans)
-    tokens_in = cached = without_tpot = 0
+    tokens_in = cached = without_tpot = throttled = 0
     for request in good:
         tokens_in += request["input_tokens"] or 0
         cached += request["cached_tokens"] or 0
         # One that was asked for as a whole came in no pieces at all.
         without_tpot += measured_tpot(request) is None and request["chunks"] != 0
+    for request in requests:
+        throttled += bool(request.get("throttled"))
     tokens_out = _output_tokens(requests)
-    throttled = sum(bool(request.get("throttled")) for request in requests)
     request_throughput = output_throughput = total_throughput = None
     if duration:
         request_throughput = len(good) / duration
@@ -356,7 +357,9 @@ def _power_lines(result: ArmResult) -> list[str]:
     power = result.get("power")
     if not power or (joules := power.get("j_per_output_token")) is None:
         return []
-    idle = f", {_show(power['idle_w'])} W idle" if power["idle_w"] is not None else ""
+    idle = ""
+    if power["idle_w"] is not None:
+        idle = f", {_show(power['idle_w'])} W idle"
     each = f"{_show(joules)} J for each output token"
     return [f"Power: {_show(power['mean_w'])} W while answering{idle}; {each} ({power['source']})."]
 

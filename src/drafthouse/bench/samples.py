@@ -114,7 +114,7 @@ def throttled(result_by_arm: Mapping[str, ArmResult]) -> list[str]:
 
 
 def gave_nothing(request: Request) -> bool:
-    """Tell whether a server refused what a gate tries (tools, a schema), or answered it with nothing at all.
+    """Whether a server refused what a gate tries (tools, a schema), or answered it with nothing at all.
 
     Then the gate judges it: it is an answer, a wrong one, and no breakdown of the server. A gate that only compares
     answers with each other judges none.

@@ -259,10 +259,10 @@ def acceptance_from_requests(requests: Sequence[Request]) -> Acceptance | None:
     for request in requests:
         if request["status"] != OK:
             continue
-        if request.get("spec_metrics"):
-            metrics.append(request["spec_metrics"])
-        if request.get("timings"):
-            timings.append(request["timings"])
+        if of_answer := request.get("spec_metrics"):
+            metrics.append(of_answer)
+        if timing := request.get("timings"):
+            timings.append(timing)
         average = request.get("avg_decoded_tokens_per_iter")
         if average and average > 0 and math.isfinite(average):
             tokens += request["output_tokens"] or 0
@@ -270,17 +270,13 @@ def acceptance_from_requests(requests: Sequence[Request]) -> Acceptance | None:
     if metrics:
         return _from_spec_metrics(metrics)
     if timings:
-        return _from_timings(timings)
+        counts = _nothing(None)
+        counts["draft_tokens"] = sum(int(timing.get("draft_n") or 0) for timing in timings)
+        counts["accepted_tokens"] = sum(int(timing.get("draft_n_accepted") or 0) for timing in timings)
+        return acceptance("response", counts)
     if steps:
         return acceptance("response", _nothing(None)) | {"spec_decode_acceptance_length": tokens / steps}
     return None
-
-
-def _from_timings(timings: Sequence[Mapping[str, Any]]) -> Acceptance:
-    counts = _nothing(None)
-    counts["draft_tokens"] = sum(int(timing.get("draft_n") or 0) for timing in timings)
-    counts["accepted_tokens"] = sum(int(timing.get("draft_n_accepted") or 0) for timing in timings)
-    return acceptance("response", counts)
 
 
 def _from_spec_metrics(metrics: Sequence[Mapping[str, Any]]) -> Acceptance:

@@ -165,7 +165,9 @@ def _read_document(document: Mapping[str, Any], event: Event, answer: Answer) ->
         answer.input_tokens = _count(usage.get("prompt_tokens"))
         answer.output_tokens = _count(usage.get("completion_tokens"))
         details = usage.get("prompt_tokens_details")
-        answer.cached_tokens = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+        answer.cached_tokens = None
+        if isinstance(details, dict):
+            answer.cached_tokens = _count(details.get("cached_tokens"))
     if isinstance(document.get("timings"), dict):
         answer.timings = document["timings"]
     _read_spec_metrics(document, answer)
@@ -220,18 +222,23 @@ def _read_calls(pieces: Sequence[object], calls: list[ToolCall]) -> None:
         if not isinstance(piece, dict):
             continue
         function = piece.get("function")
-        function = function if isinstance(function, dict) else {}
+        if not isinstance(function, dict):
+            function = {}
         index = piece.get("index")
         if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index <= len(calls):
-            index = len(calls) if function.get("name") or not calls else len(calls) - 1
+            index = len(calls)
+            if calls and not function.get("name"):
+                index -= 1
         if index == len(calls):
             calls.append({"name": None, "arguments": ""})
         call = calls[index]
         if isinstance(function.get("name"), str) and function["name"]:
             call["name"] = call["name"] or function["name"]
         arguments = function.get("arguments")
-        if arguments is not None:
-            call["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+        if isinstance(arguments, str):
+            call["arguments"] += arguments
+        elif arguments is not None:
+            call["arguments"] += json.dumps(arguments)
 
 
 def _read_spec_metrics(document: Mapping[str, Any], answer: Answer) -> None:

@@ -46,7 +46,7 @@ def _now() -> _Moment:
 
 
 def _worked_s() -> float:
-    """Return this thread's time on a CPU and in the queue for one (Documentation/scheduler/sched-stats.rst)."""
+    """Seconds of the current thread on a CPU and in the queue for one (Documentation/scheduler/sched-stats.rst)."""
     try:
         on_cpu, queued, _ = Path("/proc/thread-self/schedstat").read_text("ascii").split()
     except (OSError, ValueError):  # a kernel without it

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from statistics import NormalDist
-from typing import TypedDict, TypeVar
+from typing import TypedDict, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -77,14 +77,7 @@ class Estimate:
 
     def as_dict(self) -> Estimated:
         """The estimate as plain data, for JSON."""
-        return {
-            "median": self.median,
-            "low": self.low,
-            "high": self.high,
-            "n": self.n,
-            "confidence": self.confidence,
-            "reach": self.reach,
-        }
+        return cast("Estimated", asdict(self))
 
 
 def median(values: Sequence[float]) -> float:
@@ -122,21 +115,25 @@ def median_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) 
     :func:`values_needed`) give their extremes: hence ``reach``.
     Raises ValueError for no values or values that are not finite.
     """
-    sample = np.sort(np.asarray(values, dtype=np.float64))
-    n = int(sample.size)
-    if n == 0:
-        raise ValueError("the interval of no values")
-    if not np.isfinite(sample).all():
-        raise ValueError("the interval of values that are not finite")
+    sample = np.sort(_finite(values, "interval"))
     low, high = interval_ends(sample, confidence)
-    return Estimate(
-        median=float(np.median(sample)),
-        low=float(low),
-        high=float(high),
-        n=n,
-        confidence=confidence,
-        reach=min(confidence, reachable_confidence(n)),
-    )
+    return _estimate(sample, float(low), float(high), confidence)
+
+
+def _finite(values: Sequence[float], what: str) -> Floats:
+    """The values as an array. Raises ValueError for none of them, or one that is not finite."""
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.size == 0:
+        raise ValueError(f"the {what} of no values")
+    if not np.isfinite(sample).all():
+        raise ValueError(f"the {what} of values that are not finite")
+    return sample
+
+
+def _estimate(sample: Floats, low: float, high: float, confidence: float) -> Estimate:
+    n = int(sample.size)
+    reach = min(confidence, reachable_confidence(n))
+    return Estimate(float(np.median(sample)), low, high, n, confidence, reach)
 
 
 def interval_ends(ordered: Floats, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:
@@ -159,7 +156,7 @@ def _order_statistics(n: int, confidence: float) -> tuple[int, float]:
     below = np.cumsum([math.comb(n, k) for k in range(n // 2 + 1)]) / 2.0**n
     # claimed[k - 1]: between the k-th value from below and the k-th from above.
     claimed = [1.0 - 2.0 * float(tail) for tail in below]
-    k = sum(one >= confidence for one in claimed[: (n + 1) // 2])
+    k = sum(value >= confidence for value in claimed[: (n + 1) // 2])
     if k == 0:
         return 0, 0.0
     short = (claimed[k - 1] - confidence) / (claimed[k - 1] - claimed[k])
@@ -231,23 +228,13 @@ def bootstrap_median(
     (tests/unit/bench/test_stats.py), and in far fewer below 6: hence ``reach``.
     Raises ValueError for no values or values that are not finite.
     """
-    sample = np.asarray(values, dtype=np.float64)
-    if sample.size == 0:
-        raise ValueError("the bootstrap of no values")
-    if not np.isfinite(sample).all():
-        raise ValueError("the bootstrap of values that are not finite")
-    n = int(sample.size)
-    draws = np.random.default_rng(seed).integers(0, n, size=(resamples, n))
+    sample = _finite(values, "bootstrap")
+    draws = np.random.default_rng(seed).integers(0, sample.size, size=(resamples, sample.size))
     medians = np.median(sample[draws], axis=1)
     tail = (1.0 - confidence) / 2.0
-    return Estimate(
-        median=float(np.median(sample)),
-        low=float(np.quantile(medians, tail, method="lower")),
-        high=float(np.quantile(medians, 1.0 - tail, method="higher")),
-        n=n,
-        confidence=confidence,
-        reach=min(confidence, reachable_confidence(n)),
-    )
+    low = float(np.quantile(medians, tail, method="lower"))
+    high = float(np.quantile(medians, 1.0 - tail, method="higher"))
+    return _estimate(sample, low, high, confidence)
 
 
 def paired_ratios(

@@ -51,13 +51,13 @@ def least_generated(request: Cost) -> int:
 
 
 def may_be_tokenized(request: Request) -> bool:
-    """Tell whether an answer's text holds all of its tokens: no thoughts and no calls, whose marks are not shown."""
+    """Whether an answer's text holds all of its tokens: no thoughts and no calls, whose marks are not shown."""
     hidden = request.get("reasoning_text") or request.get("tool_calls") or request.get("gate")
     return request.get("status") == OK and bool(request.get("text")) and not hidden
 
 
 def apart(one: float, other: float, answers: int, share: float = SHARE) -> bool:
-    """Tell whether two sums of tokens over so many answers disagree."""
+    """Whether two sums of tokens over so many answers disagree."""
     return abs(one - other) > max(SLACK_TOKENS * answers, share * max(one, other))
 
 

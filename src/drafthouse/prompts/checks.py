@@ -131,7 +131,7 @@ def _is_tool(tool: object) -> bool:
 
 
 def wants_json(asked: AskFields) -> bool:
-    """Tell whether a prompt's answer has to be JSON."""
+    """Whether a prompt's answer has to be JSON."""
     form = asked.get("response_format")
     return isinstance(form, Mapping) and form.get("type") in ("json_object", "json_schema")
 
@@ -150,9 +150,9 @@ def asked_of(kind: AskFields, prompt: PromptEntry) -> PromptEntry:
     """A prompt with what its kind asks of all of them; its own goes before, `request` field by field."""
     asked: PromptEntry = {**prompt}
     take_asks(asked, kind)
-    both = [entry.get("request") for entry in (kind, prompt)]
-    if all(isinstance(request, Mapping) for request in both):
-        asked["request"] = {**(both[0] or {}), **(both[1] or {})}
+    of_kind, own = kind.get("request"), prompt.get("request")
+    if isinstance(of_kind, Mapping) and isinstance(own, Mapping):
+        asked["request"] = {**of_kind, **own}
     return asked
 
 
@@ -165,12 +165,15 @@ def gate_of(asked: Ask) -> Gate | None:
     """
     expect = asked.get("expect") or {}
     if asked.get("tools"):
-        functions = [tool["function"] for tool in asked["tools"]]
-        tools = {function["name"]: function.get("parameters") or {} for function in functions}
+        tools: dict[str, JsonSchema] = {}
+        for tool in asked["tools"]:
+            tools[tool["function"]["name"]] = tool["function"].get("parameters") or {}
         return {"name": TOOLS, "tools": tools, "tool": expect.get("tool")}
     if wants_json(asked):
         named = asked["response_format"].get("json_schema")
-        return {"name": JSON, "schema": dict(named["schema"]) if named else {}}
+        if not named:
+            return {"name": JSON, "schema": {}}
+        return {"name": JSON, "schema": dict(named["schema"])}
     if "contains" in expect:
         return {"name": NEEDLE, "contains": expect["contains"]}
     return None
@@ -178,11 +181,10 @@ def gate_of(asked: Ask) -> Gate | None:
 
 def schemas_of(asked: AskFields) -> list[tuple[str, JsonSchema]]:
     """Every JSON schema in a prompt's asks, with its path below the prompt."""
-    found = [
-        (f"tools[{number}].function.parameters", tool["function"]["parameters"])
-        for number, tool in enumerate(asked.get("tools") or [])
-        if "parameters" in tool["function"]
-    ]
+    found = []
+    for number, tool in enumerate(asked.get("tools") or []):
+        if "parameters" in tool["function"]:
+            found.append((f"tools[{number}].function.parameters", tool["function"]["parameters"]))
     form = asked.get("response_format")
     if form and (named := form.get("json_schema")):
         found.append(("response_format.json_schema.schema", named["schema"]))

@@ -71,27 +71,30 @@ def talk_messages(talk: Talk, context: int | None, output_tokens: int) -> list[M
 @functools.lru_cache(maxsize=16)  # of some 40 kB: each of its turns is a prompt, which begins with all turns before
 def _conversation(seed: int, setting: str, turns: int, share: int) -> tuple[Message, ...]:
     """A whole conversation, ``share`` characters a turn, with the answer to its last question."""
-    said = _sentences(seed, setting)
+    sentences = _sentences(seed, setting)
     messages: list[Message] = []
     for turn in range(1, turns + 1):
-        told = _up_to(said, share * (1 - ANSWERED) - len(_question(turn)))
-        messages.append({"role": "user", "content": f"{' '.join(told)}\n\n{_question(turn)}"})
+        fitting = _up_to(sentences, share * (1 - ANSWERED) - len(_question(turn)))
+        messages.append({"role": "user", "content": f"{' '.join(fitting)}\n\n{_question(turn)}"})
         # A model that is shown one form of answer again and again gives no other: what it says here differs in length.
         messages.append(
-            {"role": "assistant", "content": " ".join(_up_to(iter(told[turn % min(3, len(told)) :]), share * ANSWERED))}
+            {
+                "role": "assistant",
+                "content": " ".join(_up_to(iter(fitting[turn % min(3, len(fitting)) :]), share * ANSWERED)),
+            }
         )
     return tuple(messages)
 
 
 def _up_to(sentences: Iterator[str], characters: float) -> list[str]:
     """The next sentences that fit, one at least."""
-    told: list[str] = []
+    fitting: list[str] = []
     for sentence in sentences:
         characters -= len(sentence) + 1
-        if told and characters < 0:
+        if fitting and characters < 0:
             break
-        told.append(sentence)
-    return told
+        fitting.append(sentence)
+    return fitting
 
 
 def _question(turn: int) -> str:
@@ -101,4 +104,5 @@ def _question(turn: int) -> str:
 def _sentences(seed: int, setting: str) -> Iterator[str]:
     """The sentences of a logbook, without end; a day begins with its date."""
     for day in days(seed, setting):
-        yield from (f"{one.removesuffix('.')}." for one in day.split(". "))
+        for sentence in day.split(". "):
+            yield f"{sentence.removesuffix('.')}."

@@ -25,10 +25,10 @@ def fill(suite: Suite, context: int | None = None) -> Suite:
     None is longer than ``context`` (tokens) leaves room for. Raises DrafthouseError for prompts that have no room.
     """
     problems: list[Problem] = []
-    kinds: dict[str, Kind] = {
-        kind: {**entry, "prompts": [_filled(prompt, entry, context, problems, suite) for prompt in entry["prompts"]]}
-        for kind, entry in suite["kinds"].items()
-    }
+    kinds: dict[str, Kind] = {}
+    for kind, entry in suite["kinds"].items():
+        prompts = [_filled(prompt, entry, context, problems, suite) for prompt in entry["prompts"]]
+        kinds[kind] = {**entry, "prompts": prompts}
     if problems:
         raise DrafthouseError(problems)
     return {**suite, "kinds": kinds}

@@ -25,7 +25,7 @@ from ..core.schema import Findings, check
 from ..core.typed_shape import shape_of
 from .checks import check_ask, check_expect, take_asks
 from .suite_types import Line
-from .suites import check_id, check_messages, check_suite
+from .suites import check_id, check_messages, check_suite, short_json
 from .synthetic import REPEAT
 
 if TYPE_CHECKING:
@@ -96,20 +96,20 @@ class _Reading:
 
     def wrong(self, path: str, value: object, needed: str, do: str) -> None:
         """Record a value of the wrong type."""
-        self.findings.add("wrong-type", path, _short(value), needed, do)
+        self.findings.add("wrong-type", path, short_json(value), needed, do)
 
     def suite(self, name: str) -> Suite:
         """What was read. Raises DrafthouseError with the first problems."""
+        left_out = [words.format(count) for words, count in self.left_out.items()]
         if not self.kinds and not self.findings.problems:
-            told = ", ".join(words.format(count) for words, count in self.left_out.items())
-            self.findings.add(
-                "no-prompts", "", f"no prompts{f' ({told})' if told else ''}", "one or more", "look into the file"
-            )
+            found = f"no prompts ({', '.join(left_out)})" if left_out else "no prompts"
+            self.findings.add("no-prompts", "", found, "one or more", "look into the file")
         if self.findings.problems:
             raise DrafthouseError(first_few(self.findings.problems, self.findings.file))
         suite: Suite = {"name": name, "description": f"from {self.findings.file}", "kinds": self.kinds}
-        notes = [f"{self.findings.file}: {words.format(count)}" for words, count in self.left_out.items()]
-        return {**suite, "notes": notes} if notes else suite
+        if left_out:
+            suite["notes"] = [f"{self.findings.file}: {note}" for note in left_out]
+        return suite
 
 
 # --- entries --------------------------------------------------------------------------------------
@@ -144,12 +144,27 @@ def _json_entries(text: str, findings: Findings) -> list[Entry]:
         needed, do = "a list of objects, or one object a line", "correct it at that place"
         findings.add("file-malformed", "", f"no JSON ({error.why})", needed, do)
         return []
-    items = data if isinstance(data, list) else [data]
-    return [Entry(f"entry {number}", number, item) for number, item in enumerate(items, start=1)]
+    if not isinstance(data, list):
+        data = [data]
+    return [Entry(f"entry {number}", number, item) for number, item in enumerate(data, start=1)]
 
 
 def _form_of(data: object) -> str | None:
-    return next((form for key, form in _KEYS.items() if key in data), None) if isinstance(data, Mapping) else None
+    """The format of an entry by its keys; None for an unknown one."""
+    if isinstance(data, Mapping):
+        for key, form in _KEYS.items():
+            if key in data:
+                return form
+    return None
+
+
+def _first_form(entries: Iterable[Entry]) -> str | None:
+    """The format of the first entry that has a known one."""
+    for entry in entries:
+        form = _form_of(entry.data)
+        if form:
+            return form
+    return None
 
 
 def is_json(text: str) -> bool:
@@ -167,8 +182,7 @@ def format_of(text: str) -> str | None:
     """The format of a file of JSON by the first entry that is known; None where there is none."""
     if not is_json(text):
         return None
-    forms = (_form_of(entry.data) for entry in _json_entries(text, Findings("")))
-    return next((form for form in forms if form), None)
+    return _first_form(_json_entries(text, Findings("")))
 
 
 def read_prompts(text: str, name: str, where: str, form: str | None = None) -> Suite:
@@ -180,11 +194,10 @@ def read_prompts(text: str, name: str, where: str, form: str | None = None) -> S
     """
     reading = _Reading(Findings(where))
     if form == TEXT or (form is None and not is_json(text)):
-        _read_text(text, reading, told=form is None)
+        _read_text(text, reading, guessed=form is None)
         return reading.suite(name)
     entries = _json_entries(text, reading.findings)
-    first = next((entry for entry in entries if _form_of(entry.data)), None)
-    form = form or (_form_of(first.data) if first else None)
+    form = form or _first_form(entries)
     if form is None:
         _unknown(entries, reading.findings)
     elif form == MESSAGES:
@@ -199,11 +212,13 @@ def _unknown(entries: list[Entry], findings: Findings) -> None:
     if not entries:
         return
     data = entries[0].data
-    keys = ", ".join(f"'{str(key)[:40]}'" for key in list(data)[:5]) if isinstance(data, Mapping) else "no object"
+    keys = "no object"
+    if isinstance(data, Mapping):
+        keys = ", ".join(f"'{str(key)[:40]}'" for key in list(data)[:5]) or "no keys"
     findings.add(
         "prompt-format",
         entries[0].place,
-        f"JSON of no known format: {keys or 'no keys'}",
+        f"JSON of no known format: {keys}",
         _ASKED,
         "rename the key of the prompt's text to 'prompt'",
     )
@@ -221,9 +236,11 @@ def _read_entry(entry: Entry, form: str, reading: _Reading) -> None:
 
 
 def _is_of_another(entry: Entry, form: str, findings: Findings) -> bool:
-    """Return whether an entry is of another known format than ``form``, and add that as a problem."""
+    """Whether an entry is of another known format than ``form``; added as a problem."""
     data = entry.data
-    other = None if isinstance(data, Mapping) and _FORMAT_KEYS[form] in data else _form_of(data)
+    if isinstance(data, Mapping) and _FORMAT_KEYS[form] in data:
+        return False
+    other = _form_of(data)
     if other:
         advice = "one format in a file", "move the entries of the other format to a file of their own"
         findings.add("prompt-format", entry.place, f"an entry of the format {other} in a file of {form}", *advice)
@@ -274,7 +291,9 @@ def _read_spec_bench(entry: Entry, data: Foreign, reading: _Reading) -> None:
         reading.count("{} questions have further turns: only the first one is sent")
     number = data.get("question_id")
     plain = isinstance(number, int) or (isinstance(number, str) and number.isprintable() and len(number) < 40)
-    reading.put(kind, f"{kind}-{number if plain else entry.number}", _said(turns[0]))
+    if not plain:
+        number = entry.number
+    reading.put(kind, f"{kind}-{number}", _said(turns[0]))
 
 
 _READERS: dict[str, Callable[[Entry, Foreign, _Reading], None]] = {
@@ -284,13 +303,13 @@ _READERS: dict[str, Callable[[Entry, Foreign, _Reading], None]] = {
 }
 
 
-def _read_text(text: str, reading: _Reading, *, told: bool) -> None:
-    """Read a prompt a line. With ``told`` by nobody, a line of a known JSON format is not taken for text."""
+def _read_text(text: str, reading: _Reading, *, guessed: bool) -> None:
+    """Read a prompt a line. With a ``guessed`` format, a line of a known JSON format is not taken for text."""
     for number, line in enumerate(text.split("\n"), start=1):
         stripped = line.strip()
         if not stripped:
             continue
-        if told and stripped.startswith("{") and _form_of(_json_or_none(stripped)):
+        if guessed and stripped.startswith("{") and _form_of(_json_or_none(stripped)):
             found = "a line of JSON in a file that begins with plain text"
             do = "move it to a file of its own, or pass --dataset-format text to send it as it is"
             reading.findings.add("prompt-format", f"line {number}", found, "one format in a file", do)
@@ -314,11 +333,6 @@ def _is_text(value: object, path: str, reading: _Reading) -> TypeGuard[str]:
 
 def _said(text: str) -> list[Message]:
     return [{"role": "user", "content": text}]
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 # --- our own lines --------------------------------------------------------------------------------
@@ -354,7 +368,7 @@ def suite_from_entries(entries: Iterable[Entry], name: str, findings: Findings) 
                 prompt["request"] = {**prompt.get("request", {}), "tool_choice": line["tool_choice"]}
             of_kind["prompts"].append(prompt)
     if before_all:
-        findings.problems.sort(key=lambda one: _line_of(one.where))
+        findings.problems.sort(key=lambda problem: _line_of(problem.where))
     if not kinds and not findings.problems:
         findings.add("no-prompts", "", "no lines", "one prompt a line", 'write {"messages": [{"role": "user", ...}]}')
     if findings.problems:

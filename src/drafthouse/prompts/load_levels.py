@@ -66,7 +66,9 @@ def doubled(to: int) -> list[int]:
     levels = [1]
     while levels[-1] * 2 < to:
         levels.append(levels[-1] * 2)
-    return levels if to == 1 else [*levels, to]
+    if to != 1:
+        levels.append(to)
+    return levels
 
 
 def read_levels(text: str) -> list[int]:
@@ -76,13 +78,13 @@ def read_levels(text: str) -> list[int]:
         if word != "to":
             raise ValueError(f"'{text}' is neither 1,2,4 nor to:16")
         return doubled(_ascending([_whole(number)])[0])
-    return _ascending([_whole(part) for part in text.split(",")])
+    return _ascending(list(map(_whole, text.split(","))))
 
 
 def read_rates(text: str) -> list[float]:
     """The rates (requests a second) that a command line names, as ``0.5,1,2``. Raises ValueError."""
     try:
-        rates = [float(part) for part in text.split(",")]
+        rates = list(map(float, text.split(",")))
     except ValueError as error:
         raise ValueError(f"'{text}' is no list of rates like 0.5,1,2") from error
     return _ascending(rates)
@@ -107,8 +109,10 @@ def _ascending(levels: list[Level]) -> list[Level]:
 def levels_of(ladder: LadderWishes) -> tuple[str, list[float]]:
     """The kind of load and the levels of what a profile asks for; it has been checked."""
     if "rates" in ladder:
-        return OPEN, [float(rate) for rate in ladder["rates"]]
-    return CLOSED, [*(ladder["levels"] if "levels" in ladder else doubled(ladder["to"]))]
+        return OPEN, list(map(float, ladder["rates"]))
+    if "levels" in ladder:
+        return CLOSED, [*ladder["levels"]]
+    return CLOSED, [*doubled(ladder["to"])]
 
 
 def check_kinds(findings: Findings, where: str, kinds: Sequence[str], available: Sequence[str]) -> None:
@@ -166,7 +170,7 @@ def check_room(findings: Findings, ladder: LadderWishes | None, option: str, roo
     setting, ``room`` its value, None where neither the profile nor the catalogue says it. An open loop has no
     highest number: waiting is what it shows.
     """
-    if ladder is None or not any(key in ladder for key in ("levels", "to")):
+    if ladder is None or ("levels" not in ladder and "to" not in ladder):
         return
     highest = max(levels_of(ladder)[1], default=0)
     if room is None or room < highest:

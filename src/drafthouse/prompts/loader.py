@@ -46,11 +46,10 @@ def load_suite(
 
     def parsed() -> Suite:
         text = _text_of(path, name, folder)
-        suite = (
-            _from_yaml(text, path, with_files)
-            if _is_yaml(text, path, form)
-            else read_prompts(text, path.stem, str(path), form)
-        )
+        if _is_yaml(text, path, form):
+            suite = _from_yaml(text, path, with_files)
+        else:
+            suite = read_prompts(text, path.stem, str(path), form)
         _check_schemas(suite, str(path))
         return suite
 
@@ -64,7 +63,7 @@ def _text_of(path: Path, name: str, folder: Path) -> str:
     try:
         text = text_of(bytes_of(path, MOST_BYTES))
     except FileNotFoundError:
-        known = sorted(one.stem for one in folder.glob("*.yml"))
+        known = sorted(path.stem for path in folder.glob("*.yml"))
         advice = did_you_mean(name, known) if not Path(name).suffix else "correct the path"
         raise one_problem(
             "no-such-suite", "no such file", "a suite's name, or a file of prompts", advice, f"prompt file {path}"
@@ -118,8 +117,9 @@ def _read_prompt_files(data: object, folder: Path, with_files: bool) -> None:
 
     What is no suite is left as it is: `check_suite` says why. Raises DrafthouseError for a file that holds no prompts.
     """
-    kinds = data.get("kinds") if isinstance(data, dict) else None
-    for kind in kinds.values() if isinstance(kinds, dict) else ():
+    if not isinstance(data, dict) or not isinstance(data.get("kinds"), dict):
+        return
+    for kind in data["kinds"].values():
         if isinstance(kind, dict) and isinstance(kind.get("file"), str) and isinstance(kind.get("prompts", []), list):
             path = folder / kind.pop("file")
             if not with_files:

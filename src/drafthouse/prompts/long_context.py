@@ -34,7 +34,7 @@ class Chooser:
     """Chooses by a hash of a seed and of how often it was asked."""
 
     def __init__(self, *seed: object) -> None:
-        self.seed = ":".join(str(part) for part in seed)
+        self.seed = ":".join(map(str, seed))
         self.asked = 0
 
     def number(self, below: int) -> int:
@@ -167,28 +167,30 @@ def days(seed: int, setting: str = "harbour") -> Iterator[str]:
     """The days of a logbook one after the other, without end; each is a paragraph of about 60 words."""
     choose, words = Chooser("days", seed, setting), _SETTINGS[setting]
     month, day = choose.number(12), choose.number(28)
-    told: list[str] = []
+    recent: list[str] = []
     while True:
         day += 1 + choose.number(3)
         if day > _DAYS[month]:
             month, day = (month + 1) % 12, day - _DAYS[month]
         # What was said in the last days is not said again, nor is a form of sentence used twice in a day.
-        weather = choose.one([one for one in _WEATHER if one not in told])
+        weather = choose.one([weather for weather in _WEATHER if weather not in recent])
         forms, sentences = list(_SENTENCES), list[str]()
         while len(sentences) < 4:
             form = choose.one(forms)
             sentence = _sentence(choose, words, form)
-            if sentence not in told:
+            if sentence not in recent:
                 sentences.append(sentence)
                 forms.remove(form)
-        told = [*told, weather, *sentences][-40:]
+        recent = [*recent, weather, *sentences][-40:]
         yield f"{day} {_MONTHS[month]}. {weather}. {' '.join(sentences)}"
 
 
 def _sentence(choose: Chooser, words: Mapping[str, Sequence[str]], form: str) -> str:
     who, other = choose.one(_WHO), choose.one(_WHO)
     picked = {name: choose.one(words[name]) for name in ("thing", "goods", "comer", "place")}
-    picked |= {"who": who, "who2": other if other != who else "a stranger", "mood": choose.one(_MOODS)}
+    if other == who:
+        other = "a stranger"
+    picked |= {"who": who, "who2": other, "mood": choose.one(_MOODS)}
     capital = {name.capitalize(): value[0].upper() + value[1:] for name, value in picked.items()}
     return form.format(**picked, **capital)
 
@@ -211,7 +213,9 @@ def long_text(
 
     ``needle`` stands as a sentence of its own after the share ``depth`` of the days. No day has ``without`` in it.
     """
-    room = characters - len(_SETTINGS[setting]["title"][0]) - 2 - (len(needle) + 2 if needle else 0)
+    room = characters - len(_SETTINGS[setting]["title"][0]) - 2
+    if needle:
+        room -= len(needle) + 2
     chosen: list[str] = []
     for day in days(seed, setting):
         if without and without.casefold() in day.casefold():
@@ -230,8 +234,11 @@ def long_text(
 
 def check_long(prompt: PromptEntry, findings: Findings, path: str) -> None:
     """Add to ``findings`` what is wrong with a prompt's `long:`; its shape and its messages are checked before."""
-    content = prompt["messages"][-1]["content"] if prompt["messages"] else ""
-    marks = content.count(MARK) if isinstance(content, str) else 0
+    marks = 0
+    if prompt["messages"]:
+        content = prompt["messages"][-1]["content"]
+        if isinstance(content, str):
+            marks = content.count(MARK)
     long = prompt.get("long")
     if long is None:
         if marks:

@@ -7,8 +7,8 @@ The same form and seed give the same prompts on every machine.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from .checks import take_asks
@@ -102,7 +102,7 @@ _ENTRY: JsonSchema = {
 
 
 def _summarise(choose: Chooser, number: int) -> Ask:
-    text = " ".join(day.partition(". ")[2] for day in islice(days(number, choose.one(SETTINGS)), 2))
+    text = " ".join(day.partition(". ")[2] for day in itertools.islice(days(number, choose.one(SETTINGS)), 2))
     return _said(f"{choose.one(_SUMMARISE)}\n\n{text}")
 
 
@@ -116,8 +116,8 @@ def _math(choose: Chooser, number: int) -> Ask:
     b = (a + 1 + choose.number(len(_NAMES) - 1)) % len(_NAMES)
     numbers = {"p": 2 + choose.number(12), "q": 14 + choose.number(20), "n": 60 + choose.number(90)}
     numbers["m"] = 200 + choose.number(400)
-    told = choose.one(_MATH).format(a=_NAMES[a], b=_NAMES[b], thing=choose.one(_THINGS), **numbers)
-    return _said(f"{told} Show your working.")
+    problem = choose.one(_MATH).format(a=_NAMES[a], b=_NAMES[b], thing=choose.one(_THINGS), **numbers)
+    return _said(f"{problem} Show your working.")
 
 
 def _travel(choose: Chooser, number: int) -> Ask:
@@ -183,14 +183,14 @@ MORE_FORMS = tuple(sorted(_FORMS))
 def more_prompts(form: str, seed: int) -> Iterator[Ask]:
     """Prompts of a form without ids, no two alike, until its parts are spent."""
     choose = Chooser("more", form, seed)
-    said: set[str] = set()
+    texts: set[str] = set()
     number = last = (seed + 1) * _PER_SEED
     while number - last < _TRIES:
         number += 1
         ask = _FORMS[form](choose, number)
         text: str = ask["messages"][0]["content"]
-        if text not in said:
-            said.add(text)
+        if text not in texts:
+            texts.add(text)
             last = number
             yield ask
 
@@ -203,8 +203,10 @@ def lengthen(
     The shortest grows first. ``forms`` names the form of each kind that can have more. None is like one that is
     there, in any kind. With all the forms spent it ends with fewer than ``number``.
     """
-    there = {_key(prompt) for prompts in kinds.values() for prompt in prompts}
-    ids = {prompt["id"] for prompts in kinds.values() for prompt in prompts}
+    there, ids = set(), set()
+    for prompt in itertools.chain.from_iterable(kinds.values()):
+        there.add(_key(prompt))
+        ids.add(prompt["id"])
     # Each kind draws from a sequence of its own: two kinds of one form are not to have the same prompts.
     sources = {kind: more_prompts(form, seed + place * 1000) for place, (kind, form) in enumerate(forms.items())}
     added: dict[str, int] = {}
@@ -221,11 +223,11 @@ def lengthen(
         while name in ids:
             name += "-"
         ids.add(name)
-        prompt: PromptEntry = {"id": name, "messages": ask["messages"]}
-        take_asks(prompt, ask)
+        synthetic: PromptEntry = {"id": name, "messages": ask["messages"]}
+        take_asks(synthetic, ask)
         if "expect" in ask:
-            prompt["expect"] = ask["expect"]
-        kinds[kind].append(prompt)
+            synthetic["expect"] = ask["expect"]
+        kinds[kind].append(synthetic)
         missing -= 1
     return added
 

@@ -30,7 +30,7 @@ def suites_file(home: str, suites: Mapping[str, Any]) -> str:
 
 
 def read_suites(path: str, names: Iterable[str]) -> list[Suite]:
-    """Return those suites of a file, in this order. Raises DrafthouseError where it is not what its name says."""
+    """Some suites of a file, in this order. Raises DrafthouseError where it is not what its name says."""
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -9,6 +9,7 @@ prompt may ask for beside its messages, tools and JSON among it, stands in `chec
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,7 +160,11 @@ def check_messages(messages: Sequence[Message], path: str, findings: Findings) -
             continue
         if not isinstance(content, (str, list)) or not content:
             findings.add(
-                "wrong-type", f"{path}[{number}].content", _short(content), "text, or a list of parts", "write the text"
+                "wrong-type",
+                f"{path}[{number}].content",
+                short_json(content),
+                "text, or a list of parts",
+                "write the text",
             )
 
 
@@ -192,10 +197,10 @@ def _check_distinct(kinds: Mapping[str, Kind], findings: Findings) -> None:
 
 def expand(suite: Suite) -> dict[str, list[Prompt]]:
     """The prompts of each kind in order, repeats written out as `id#1`, `id#2`, ..."""
-    return {
-        kind: [_prompt(suite["name"], kind, entry, prompt, turn) for prompt, turn in _turns(entry)]
-        for kind, entry in suite["kinds"].items()
-    }
+    prompts = {}
+    for kind, entry in suite["kinds"].items():
+        prompts[kind] = [_prompt(suite["name"], kind, entry, prompt, turn) for prompt, turn in _turns(entry)]
+    return prompts
 
 
 def _turns(entry: Kind) -> list[tuple[PromptEntry, int]]:
@@ -204,32 +209,39 @@ def _turns(entry: Kind) -> list[tuple[PromptEntry, int]]:
     What is asked again for a gate follows at once: so its prefix is in the cache still, or runs beside it.
     """
     again = entry.get("again")
-    repeat = entry.get("repeat", AGAIN[again] if again else 1)
+    repeat = entry.get("repeat", 1)
+    if again:
+        repeat = entry.get("repeat", AGAIN[again])
     if repeat == 1:
         return [(prompt, 0) for prompt in entry["prompts"]]
     turns = range(1, repeat + 1)
     if again:
-        return [(prompt, turn) for prompt in entry["prompts"] for turn in turns]
+        return list(itertools.product(entry["prompts"], turns))
     return [(prompt, turn) for turn in turns for prompt in entry["prompts"]]
 
 
 def _prompt(suite: str, kind: str, entry: Kind, prompt: PromptEntry, turn: int) -> Prompt:
     asked, again = asked_of(entry, prompt), entry.get("again")
     at_once = 0
-    if again:
+    if again == SLOTS:
+        at_once = entry.get("repeat", AGAIN[SLOTS])
+    elif again:
         # One after the other, whatever the experiment asks at once: else there is no prefix to find yet.
-        at_once = entry.get("repeat", AGAIN[SLOTS]) if again == SLOTS else 1
+        at_once = 1
+    prompt_id = prompt["id"]
+    if turn:
+        prompt_id += f"{REPEAT}{turn}"
     return Prompt(
         suite,
         kind,
-        f"{prompt['id']}{REPEAT}{turn}" if turn else prompt["id"],
+        prompt_id,
         prompt["messages"],
         prompt.get("output_tokens", entry["output_tokens"]),
         tools=asked.get("tools"),
         response_format=asked.get("response_format"),
         extra=asked.get("request"),
         gate=_gate(asked, again),
-        temperatures=tuple(float(one) for one in entry.get("temperatures") or ()),
+        temperatures=tuple(map(float, entry.get("temperatures") or ())),
         at_once=at_once,
         stream=not (again == STREAMS and turn and turn % 2 == 0),
     )
@@ -240,7 +252,9 @@ def _gate(asked: PromptEntry, again: Again | None) -> Gate | None:
     gate = gate_of(asked)
     if again:
         return {**(gate or {"name": again}), "again": again}
-    return {"name": TALK} if gate is None and "talk" in asked else gate
+    if gate is None and "talk" in asked:
+        return {"name": TALK}
+    return gate
 
 
 def prompt_hashes(suites: Iterable[Suite]) -> dict[str, dict[str, str]]:
@@ -249,11 +263,11 @@ def prompt_hashes(suites: Iterable[Suite]) -> dict[str, dict[str, str]]:
     What decides the work is in it: the messages, the output length, tools, the form of the answer and further
     fields of the request. What an answer is checked for is not: it is not sent.
     """
-    return {
-        kind: {prompt.id: _hash(prompt) for prompt in prompts}
-        for suite in suites
-        for kind, prompts in expand(suite).items()
-    }
+    hashes = {}
+    for suite in suites:
+        for kind, prompts in expand(suite).items():
+            hashes[kind] = {prompt.id: _hash(prompt) for prompt in prompts}
+    return hashes
 
 
 def _hash(prompt: Prompt) -> str:
@@ -269,13 +283,11 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
     of their own form (`more:`), which ``seed`` chooses, and a sentence of the suite's "notes" says so. Raises
     DrafthouseError when that is not enough.
     """
-    kinds: dict[str, list[PromptEntry]] = {
-        kind: [
-            {**prompt, "id": one.id, "output_tokens": one.output_tokens}
-            for one, (prompt, _) in zip(expand(suite)[kind], _turns(entry), strict=True)
-        ]
-        for kind, entry in suite["kinds"].items()
-    }
+    kinds: dict[str, list[PromptEntry]] = {}
+    for kind, prompts in expand(suite).items():
+        kinds[kind] = []
+        for prompt, (entry, _) in zip(prompts, _turns(suite["kinds"][kind]), strict=True):
+            kinds[kind].append({**entry, "id": prompt.id, "output_tokens": prompt.output_tokens})
     own = sum(map(len, kinds.values()))
     forms = {kind: entry["more"] for kind, entry in suite["kinds"].items() if "more" in entry}
     added = lengthen(kinds, forms, number, seed)
@@ -289,35 +301,31 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
             "request fewer prompts or more rounds, or use a suite with more prompts",
             f"suite {suite['name']}",
         )
-    mixed: list[PromptEntry] = [
-        {"output_tokens": suite["kinds"][kind]["output_tokens"], **asked_of(suite["kinds"][kind], prompts[place])}
-        for place in range(max(map(len, kinds.values())))
-        for kind, prompts in kinds.items()
-        if place < len(prompts)
-    ]
-    prompts = mixed[:number]
-    all_in_one: Kind = {"output_tokens": prompts[0]["output_tokens"], "prompts": prompts}
+    mixed: list[PromptEntry] = []
+    for place in range(max(map(len, kinds.values()))):
+        for kind, entries in kinds.items():
+            if place < len(entries):
+                of_kind = suite["kinds"][kind]
+                mixed.append({"output_tokens": of_kind["output_tokens"], **asked_of(of_kind, entries[place])})
+    mixed = mixed[:number]
+    all_in_one: Kind = {"output_tokens": mixed[0]["output_tokens"], "prompts": mixed}
     picked: Suite = {**suite, "kinds": {suite["name"]: all_in_one}}
     if added:
         each = ", ".join(f"{kind} {count}" for kind, count in added.items())
-        said = (
+        note = (
             f"{sum(added.values())} of the {number} prompts are synthetic (seed {seed}), since the suite "
             f"'{suite['name']}' has {own}: {each}"
         )
-        picked["notes"] = [*suite.get("notes", []), said]
+        picked["notes"] = [*suite.get("notes", []), note]
     return picked
 
 
 def with_output_tokens(suite: Suite, output_tokens: int) -> Suite:
     """The suite with one output length for all of its prompts."""
-    kinds: dict[str, Kind] = {
-        kind: {
-            **entry,
-            "output_tokens": output_tokens,
-            "prompts": [{**prompt, "output_tokens": output_tokens} for prompt in entry["prompts"]],
-        }
-        for kind, entry in suite["kinds"].items()
-    }
+    kinds: dict[str, Kind] = {}
+    for kind, entry in suite["kinds"].items():
+        prompts: list[PromptEntry] = [{**prompt, "output_tokens": output_tokens} for prompt in entry["prompts"]]
+        kinds[kind] = {**entry, "output_tokens": output_tokens, "prompts": prompts}
     return {**suite, "kinds": kinds}
 
 
@@ -335,9 +343,12 @@ def only_kinds(suite: Suite, names: Sequence[str]) -> Suite:
     ]
     if problems:
         raise DrafthouseError(problems)
-    return {**suite, "kinds": {name: suite["kinds"][name] for name in names}} if names else suite
+    if not names:
+        return suite
+    return {**suite, "kinds": {name: suite["kinds"][name] for name in names}}
 
 
-def _short(value: object) -> str:
+def short_json(value: object) -> str:
+    """A value of somebody's file as JSON of 80 characters at most."""
     text = json.dumps(value, default=str)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -12,7 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...core.documents import Json
-from .columns import ARM_COLUMNS, SPEEDS, UNITS, Row, expanded, hash_of, lists_of, renamed, to_number
+from .columns import (
+    ALL_SPEEDS,
+    ARM_COLUMNS,
+    RUN_SPEEDS,
+    UNITS,
+    Row,
+    expanded,
+    hash_of,
+    lists_of,
+    renamed,
+    scaled,
+    to_number,
+)
 
 #: A number of an author's summary, by its name.
 _FIGURE = re.compile(
@@ -23,6 +35,9 @@ _STREAMS, _PER_SECOND = "concurrent requests", "requests per second"
 _CONTEXT = ("kind", "run", "load", "rate", "temperature", "max_tokens", "model")
 #: Settings of a draft: runs in one line with others of them are no repeats.
 _SETTINGS = ("steps", "topk", "num_draft_tokens", "n_max")
+#: Columns of a request, and speeds of a single answer.
+_OF_A_REQUEST = {"id", "prompt", "prompt_hash", "tokens", "e2el_ms", "decode_ms"}
+_OF_AN_ANSWER = {"decode_ms", "gaps", "tps", "tpot_ms"}
 #: Names of lists of records that say nothing of them.
 _WRAPPERS = ("rows", "raw_runs", "runs", "records", "results", "requests", "samples", "benchmarks", "data", "metrics")
 #: Answers inside each other at most, such as {"response": {"timings": …}}.
@@ -43,29 +58,42 @@ class Record:
     def run(self) -> str:
         """The run that it names; empty where it names none."""
         named = self.row.get("run")
-        return "" if named is None or isinstance(named, list | dict) else str(named)
+        if named is None or isinstance(named, list | dict):
+            return ""
+        return str(named)
 
     @property
     def load(self) -> tuple[float | None, str]:
         """The load and its unit."""
         streams, rate = to_number(self.row.get("load")), to_number(self.row.get("rate"))
-        if streams is None and rate is not None:
-            return rate, _PER_SECOND
-        return int(streams) if streams is not None and streams.is_integer() else streams, _STREAMS
+        if streams is None:
+            return (None, _STREAMS) if rate is None else (rate, _PER_SECOND)
+        if streams.is_integer():
+            streams = int(streams)
+        return streams, _STREAMS
 
 
 def records_in(document: Json) -> Iterator[Record]:
     """The records of a document, in their order; nothing for one without a speed."""
     if isinstance(document, Mapping):
-        for fits, reader in _READERS:
-            if fits(document):
-                yield from reader(document)
-                return
-    if any(fits(item) for item in _mappings(document) for fits, _ in _READERS):
-        for item in _mappings(document):
+        reader = _reader_of(document)
+        if reader:
+            yield from reader(document)
+            return
+    items = _mappings(document)
+    if any(_reader_of(item) for item in items):
+        for item in items:
             yield from records_in(item)
         return
     yield from _walk(document, Record({}))
+
+
+def _reader_of(document: Mapping[str, Json]) -> Callable[[Mapping[str, Json]], Iterator[Record]] | None:
+    """What reads a document of a client whose records need more than names; None for any other document."""
+    for fits, reader in _READERS:
+        if fits(document):
+            return reader
+    return None
 
 
 # --- records by their columns -----------------------------------------------------------------------
@@ -107,45 +135,46 @@ def _finished(row: Row, above: Record, figures: dict[str, float] | None = None) 
     ``figures`` are its author's where it is a request: what stands in it is its own.
     """
     full: Row = {**above.row, **row}
+    columns = row.keys()
     number = to_number(full.get("count"))
-    whole = any(name in row for name in ("run_tps", "run_tpot_ms")) and not any(
-        name in row for name in ("decode_ms", "gaps", "tps", "tpot_ms")
-    )
-    several = number is not None and number > 1
-    asked = any(name in row for name in ("id", "prompt", "prompt_hash", "tokens", "e2el_ms", "decode_ms"))
-    speeds = any(name in row for name in (*SPEEDS, "run_tps", "run_tpot_ms"))
+    asked = bool(columns & _OF_A_REQUEST)
+    speeds = bool(columns & ALL_SPEEDS)
     if not speeds and not asked:
         return
-    in_one_line = speeds and (several or not asked or (whole and number is None))
+    several = number is not None and number > 1
+    whole = number is None and columns & RUN_SPEEDS and not columns & _OF_AN_ANSWER
+    in_one_line = bool(speeds and (several or not asked or whole))
     arm = dict(above.arm)
     if not in_one_line and full.get("id") is None and "name" in arm:
         full["id"] = arm.pop("name")
-    told = above.figures if in_one_line or figures is None else figures
-    yield replace(above, row=full, arm=arm, whole=in_one_line, figures=told)
+    if in_one_line or figures is None:
+        figures = above.figures
+    yield replace(above, row=full, arm=arm, whole=in_one_line, figures=figures)
 
 
 def _below(above: Record, node: Mapping[str, Json]) -> Record:
     """What is known of all records below a node: its context, the columns of its arm, its author's figures."""
-    flat = {name: value for name, value in node.items() if isinstance(value, str | int | float)}
-    known = renamed(flat)
-    context = {name: known[name] for name in _CONTEXT if name in known}
-    arm = {name.lower(): str(value) for name, value in flat.items() if name.lower() in ARM_COLUMNS}
-    figures = {}
-    for name, value in flat.items():
+    flat: dict[str, Json] = {}
+    arm, figures = dict(above.arm), dict(above.figures)
+    for name, value in node.items():
+        if not isinstance(value, str | int | float):
+            continue
+        flat[name] = value
+        if name.lower() in ARM_COLUMNS:
+            arm[name.lower()] = str(value)
         number = to_number(value)
         if number is not None and _FIGURE.search(name):
             figures[name] = number
+    known = renamed(flat)
+    row = dict(above.row)
+    row.pop("count", None)
+    row |= {name: known[name] for name in _CONTEXT if name in known}
     settings = [f"{name} {flat[name]}" for name in _SETTINGS if name in flat]
     if settings:
-        context["settings"] = ", ".join(settings)
+        row["settings"] = ", ".join(settings)
     if "count" in known:
-        context["count"] = known["count"]
-    return replace(
-        above,
-        row={**{name: value for name, value in above.row.items() if name != "count"}, **context},
-        arm={**above.arm, **arm},
-        figures={**above.figures, **figures},
-    )
+        row["count"] = known["count"]
+    return replace(above, row=row, arm=arm, figures=figures)
 
 
 def _holds_records(value: Json, deep: int = 0) -> bool:
@@ -173,17 +202,17 @@ def _is_answer(node: Mapping[str, Json], deep: int = 0) -> bool:
     """Whether a record is a server's answer with its timings, maybe with the request beside it."""
     if isinstance(node.get("timings"), Mapping):
         return True
-    inside = [value for value in node.values() if isinstance(value, Mapping)]
-    return deep < 2 and any(_is_answer(value, deep + 1) for value in inside)
+    return deep < 2 and any(isinstance(value, Mapping) and _is_answer(value, deep + 1) for value in node.values())
 
 
 def _answer_with_timings(node: Mapping[str, Json]) -> Row:
     row = renamed(_flat(node))
     for name, value in _lists_inside(node):
         if name == "choices":
-            first = value[0] if value else None
-            told = renamed(_flat(first)) if isinstance(first, Mapping) else {}
-            row.setdefault("text", told.get("text"))
+            text = None
+            if value and isinstance(value[0], Mapping):
+                text = renamed(_flat(value[0])).get("text")
+            row.setdefault("text", text)
         elif name == "messages":
             row.setdefault("prompt_hash", hash_of(json.dumps(value, sort_keys=True)))
     return row
@@ -205,24 +234,28 @@ _GUIDELLM = ("request_id", "output_tokens", "prompt_tokens", "inter_token_latenc
              "request_latency", "output")  # fmt: skip
 
 
+#: The figures of a benchmark of GuideLLM, and which statistic of its successful requests is read.
+_GUIDELLM_FIGURES = {
+    "output_tokens_per_second": "mean",
+    "inter_token_latency_ms": "median",
+    "time_per_output_token_ms": "median",
+}
+
+
 def _guidellm(document: Mapping[str, Json]) -> Iterator[Record]:
     for benchmark in _mappings(document.get("benchmarks")):
-        config = _mapping(benchmark.get("config"))
-        strategy = _mapping(config.get("strategy"))
-        streams = strategy.get("streams") or (1 if strategy.get("type_") == "synchronous" else None)
-        above: Row = {"load": streams, "rate": None if streams else strategy.get("rate")}
+        above = _guidellm_load(_mapping(_mapping(benchmark.get("config")).get("strategy")))
         metrics = _mapping(benchmark.get("metrics"))
         figures = {}
-        for name in ("output_tokens_per_second", "inter_token_latency_ms", "time_per_output_token_ms"):
-            good = _mapping(_mapping(metrics.get(name)).get("successful"))
-            number = to_number(good.get("mean" if name.endswith("second") else "median"))
+        for name, statistic in _GUIDELLM_FIGURES.items():
+            number = to_number(_mapping(_mapping(metrics.get(name)).get("successful")).get(statistic))
             if number:
                 figures[name] = number
         requests = _mapping(benchmark.get("requests"))
         found = False
         for status in ("successful", "errored", "incomplete"):
             ordered = sorted(
-                _mappings(requests.get(status)), key=lambda one: to_number(one.get("request_start_time")) or 0
+                _mappings(requests.get(status)), key=lambda request: to_number(request.get("request_start_time")) or 0
             )
             for request in ordered:
                 found = True
@@ -232,6 +265,16 @@ def _guidellm(document: Mapping[str, Json]) -> Iterator[Record]:
             whole: Row = {**above, "run_tpot_ms": figures.get("inter_token_latency_ms"),
                           "run_tps": figures.get("output_tokens_per_second")}  # fmt: skip
             yield Record(whole, "GuideLLM", figures=figures, whole=True)
+
+
+def _guidellm_load(strategy: Mapping[str, Json]) -> Row:
+    """The load of a strategy: its streams, or its requests a second."""
+    streams = strategy.get("streams")
+    if not streams and strategy.get("type_") == "synchronous":
+        streams = 1
+    if streams:
+        return {"load": streams, "rate": None}
+    return {"load": None, "rate": strategy.get("rate")}
 
 
 def _guidellm_row(request: Mapping[str, Json]) -> Row:
@@ -256,12 +299,17 @@ def _aiperf_record(document: Mapping[str, Json]) -> Iterator[Record]:
         return
     values: Row = {}
     for name, metric in metrics.items():
-        value, unit = to_number(_mapping(metric).get("value")), str(_mapping(metric).get("unit"))
-        values[name] = None if value is None else value * UNITS.get(unit, 1.0)
-    turn = about.get("turn_index") or 0
+        unit = str(_mapping(metric).get("unit"))
+        values[name] = scaled(_mapping(metric).get("value"), UNITS.get(unit, 1.0))
+    request_id = None
+    if about.get("conversation_id"):
+        request_id = f"{about['conversation_id']} {about.get('turn_index') or 0}"
+    error = document.get("error")
+    if not error:
+        error = "cancelled" if about.get("was_cancelled") is True else None
     drafts = _mapping(document.get("spec_decode_acceptance"))
     row: Row = {
-        "id": f"{about.get('conversation_id')} {turn}" if about.get("conversation_id") else None,
+        "id": request_id,
         "tokens": values.get("output_sequence_length"),
         "input_tokens": values.get("input_sequence_length"),
         "tpot_ms": values.get("inter_token_latency"),
@@ -270,7 +318,7 @@ def _aiperf_record(document: Mapping[str, Json]) -> Iterator[Record]:
         "drafted": drafts.get("num_draft_tokens"),
         "accepted": drafts.get("num_accepted_draft_tokens"),
         "order": about.get("session_num"),
-        "error": document.get("error") or ("cancelled" if about.get("was_cancelled") is True else None),
+        "error": error,
     }
     yield Record(row, "AIPerf")
 
@@ -297,21 +345,26 @@ def _llama_bench(document: Mapping[str, Json]) -> Iterator[Record]:
     if not to_number(document.get("n_gen")):
         return
     kind = f"pp{document.get('n_prompt') or 0} tg{document.get('n_gen')} d{document.get('n_depth') or 0}"
-    samples = document.get("samples_ts")
-    for value in samples if isinstance(samples, list) and samples else [document.get("avg_ts")]:
+    for value in _repeats(document.get("samples_ts"), document.get("avg_ts")):
         row: Row = {"run_tps": value, "kind": kind, "model": document.get("model_filename")}
         yield Record(row, "llama-bench", whole=True, figures={"avg_ts": to_number(document.get("avg_ts")) or 0.0})
 
 
+def _repeats(values: Json, mean: Json) -> Sequence[Json]:
+    """The speeds of a test's repeats; where there are none, their mean alone."""
+    if isinstance(values, list) and values:
+        return values
+    return [mean]
+
+
 def _llama_benchy(document: Mapping[str, Json]) -> Iterator[Record]:
-    for one in _mappings(document.get("benchmarks")):
-        told = _mapping(one.get("tg_req_throughput")) or _mapping(one.get("tg_throughput"))
-        if one.get("is_context_prefill_phase") is True or not told:
+    for test in _mappings(document.get("benchmarks")):
+        speed = _mapping(test.get("tg_req_throughput")) or _mapping(test.get("tg_throughput"))
+        if test.get("is_context_prefill_phase") is True or not speed:
             continue
-        kind = f"pp{one.get('prompt_size')} tg{one.get('response_size')} d{one.get('context_size') or 0}"
-        values = told.get("values")
-        for value in values if isinstance(values, list) and values else [told.get("mean")]:
-            row: Row = {"run_tps": value, "kind": kind, "load": one.get("concurrency"), "model": document.get("model")}
+        kind = f"pp{test.get('prompt_size')} tg{test.get('response_size')} d{test.get('context_size') or 0}"
+        for value in _repeats(speed.get("values"), speed.get("mean")):
+            row: Row = {"run_tps": value, "kind": kind, "load": test.get("concurrency"), "model": document.get("model")}
             yield Record(row, "llama-benchy", whole=True)
 
 
@@ -320,16 +373,18 @@ def _mapping(value: Json) -> Mapping[str, Json]:
 
 
 def _mappings(value: Json) -> list[Mapping[str, Json]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    return [item for item in value if isinstance(item, Mapping)]
 
 
 def _has(*names: str) -> Callable[[Mapping[str, Json]], bool]:
     """A test whether a document has all of these keys."""
-    return lambda document: all(name in document for name in names)
+    return lambda document: document.keys() >= set(names)
 
 
 def _benchmarks_with(*names: str) -> Callable[[Mapping[str, Json]], bool]:
-    return lambda document: any(all(name in one for name in names) for one in _mappings(document.get("benchmarks")))
+    return lambda document: any(map(_has(*names), _mappings(document.get("benchmarks"))))
 
 
 _READERS: tuple[tuple[Callable[[Mapping[str, Json]], bool], Callable[[Mapping[str, Json]], Iterator[Record]]], ...] = (

@@ -73,6 +73,9 @@ ARM_COLUMNS = ("arm", "variant", "config", "configuration", "decoder", "method",
                "name", "system", "backend", "file", "gpu", "card", "engine", "model", "target", "quant")  # fmt: skip
 #: What a request's speed can be read off, the most direct first; a row with none of them is no answer.
 SPEEDS = ("tpot_ms", "gaps", "decode_ms", "tps", "e2el_ms")
+#: The speeds of a run in one line, and those of either.
+RUN_SPEEDS = frozenset(("run_tps", "run_tpot_ms"))
+ALL_SPEEDS = RUN_SPEEDS.union(SPEEDS)
 #: Two figures of one answer that differ by more contradict each other.
 SLACK = 0.05
 #: Times per token that no model has, and numbers that count nothing.
@@ -100,14 +103,21 @@ def renamed(record: Mapping[str, Json]) -> Row:
         if known is None or value is None or value == "":
             continue
         name, factor = known
-        if factor != 1.0 and not isinstance(value, list):
-            number = to_number(value)
-            value = None if number is None else number * factor  # noqa: PLW2901 (in the unit that is kept)
-        elif factor != 1.0 and isinstance(value, list):
-            value = [None if (one := to_number(item)) is None else one * factor for item in value]  # noqa: PLW2901
-        if found.get(name) is None:
+        if found.get(name) is not None:
+            continue
+        if factor == 1.0:
             found[name] = value
+        elif isinstance(value, list):
+            found[name] = [scaled(item, factor) for item in value]
+        else:
+            found[name] = scaled(value, factor)
     return found
+
+
+def scaled(value: Json, factor: float) -> float | None:
+    """A number in another unit; None for what is no number."""
+    number = to_number(value)
+    return None if number is None else number * factor
 
 
 def number_in(value: object) -> float | None:
@@ -167,16 +177,20 @@ def answer_of(row: Row) -> Answer:
     key, prompt = _asked(row)
     drafted, accepted, acceptance = _drafting(row, notes)
     kind, text = str(row.get("kind") or ALL), row.get("text")
+    if not isinstance(text, str) or not text:
+        text = None
+    compared = text or row.get("hash")
+    timings = None
+    if drafted is not None:
+        timings = {"draft_n": drafted, "draft_n_accepted": accepted}
     request = {
         "kind": kind, "group": kind, "suite": "", "status": "ok", "tpot_ms": tpot_ms, "ttft_ms": times["ttft_ms"],
         "e2el_ms": times["e2el_ms"], "output_tokens": tokens, "input_tokens": _whole(row.get("input_tokens")),
         "max_tokens": _whole(row.get("max_tokens")), "temperature": to_number(row.get("temperature")),
-        "text": text if text and isinstance(text, str) else None, "reasoning_text": "",
-        "timings": None if drafted is None else {"draft_n": drafted, "draft_n_accepted": accepted},
+        "text": text, "reasoning_text": "", "timings": timings,
     }  # fmt: skip
-    told = request["text"] or row.get("hash")
     return Answer(
-        cast("Request", request), key, prompt, None if told is None else str(told), acceptance, clock,
+        cast("Request", request), key, prompt, None if compared is None else str(compared), acceptance, clock,
         _failure(row, tpot_ms), tuple(notes),
     )  # fmt: skip
 
@@ -188,17 +202,28 @@ def _time_per_token(
     decode, tps, whole, ttft = times["decode_ms"], times["tps"], times["e2el_ms"], times["ttft_ms"]
     found = [(times["tpot_ms"], "the time per token that the file gives")]
     if tokens:
-        waits = [1000.0 * (to_number(item) or 0.0) for item in gaps] if isinstance(gaps, list) else []
-        streamed = time_per_token(0.0, sum(waits), tokens, waits) if waits else None
-        found += [(streamed, "the times between the chunks"), ((decode or 0.0) / tokens, "tokens and decode time")]
-    found.append((1000.0 / tps if tps else None, "the tokens per second that the file gives"))
+        found.append((_streamed(gaps, tokens), "the times between the chunks"))
+        found.append(((decode or 0.0) / tokens, "tokens and decode time"))
+    if tps:
+        found.append((1000.0 / tps, "the tokens per second that the file gives"))
     if tokens and whole:
-        after = (whole - ttft) / (tokens - 1) if ttft and tokens > 1 else None
-        found.append((after, "tokens and time after the first one"))
+        if ttft and tokens > 1:
+            found.append(((whole - ttft) / (tokens - 1), "tokens and time after the first one"))
         found.append((whole / tokens, "tokens and time of the whole answer"))
     if tps and tokens:
         _contradictions(tps, tokens, decode, whole, notes)
-    return next(((value, clock) for value, clock in found if believable(value)), (None, ""))
+    for value, clock in found:
+        if believable(value):
+            return value, clock
+    return None, ""
+
+
+def _streamed(gaps: Json, tokens: int) -> float | None:
+    """The time per token in ms by the times between chunks (seconds); None without them."""
+    if not isinstance(gaps, list) or not gaps:
+        return None
+    waits = [1000.0 * (to_number(gap) or 0.0) for gap in gaps]
+    return time_per_token(0.0, sum(waits), tokens, waits)
 
 
 def _contradictions(tps: float, tokens: int, decode: float | None, whole: float | None, notes: list[str]) -> None:
@@ -227,16 +252,18 @@ def _drafting(row: Row, notes: list[str]) -> tuple[int | None, int | None, float
 
 def _asked(row: Row) -> tuple[str | None, str | None]:
     """The id of what was asked, and the hash of its text; a prompt without a space is a name."""
-    key, prompt = row.get("id"), row.get("prompt")
-    digest = str(row["prompt_hash"]) if row.get("prompt_hash") is not None else None
+    key, prompt, digest = row.get("id"), row.get("prompt"), row.get("prompt_hash")
+    if digest is not None:
+        digest = str(digest)
     if isinstance(prompt, str | int) and not isinstance(prompt, bool):
         text = str(prompt).strip()
         if any(letter.isspace() for letter in text):
             digest = digest or hash_of(text)
         elif key is None:
             key = text
-    name = None if key is None or isinstance(key, list | dict) else str(key)
-    return name, digest
+    if key is None or isinstance(key, list | dict):
+        return None, digest
+    return str(key), digest
 
 
 def _failure(row: Row, tpot_ms: float | None) -> str:
@@ -270,12 +297,20 @@ def believable(tpot_ms: float | None) -> float | None:
 
 def lists_of(record: Mapping[str, Json]) -> dict[str, Sequence[Json]]:
     """The lists of equal length that hold a value for each request (`ttfts`, `output_lens`); none for other records."""
-    found = {name: value for name, value in record.items() if isinstance(value, list) and our_name(str(name))}
-    lists = [value for name, value in found.items() if (our_name(name) or ("", 0))[0] in (*SPEEDS, "tokens", "ttft_ms")]
-    length = max((len(value) for value in lists), default=0)
+    lists: dict[str, Sequence[Json]] = {}
+    length = 0
+    for column, value in record.items():
+        if not isinstance(value, list):
+            continue
+        known = our_name(str(column))
+        if known is None:
+            continue
+        lists[column] = value
+        if known[0] in (*SPEEDS, "tokens", "ttft_ms"):
+            length = max(length, len(value))
     if not length:
         return {}
-    return {name: value for name, value in found.items() if len(value) == length}
+    return {column: values for column, values in lists.items() if len(values) == length}
 
 
 def expanded(record: Mapping[str, Json], lists: Mapping[str, Sequence[Json]]) -> Iterable[Row]:

@@ -20,7 +20,7 @@ from ...core.format import count
 from ..kept_shapes import checked_result
 from ..result_types import ArmResult, Request
 from .clients import Record, records_in
-from .columns import SPEEDS, Answer, answer_of, believable, our_name, to_number
+from .columns import ALL_SPEEDS, Answer, answer_of, believable, our_name, to_number
 
 #: Bytes of a file at most: a result with every request's texts may have some hundred MiB.
 MOST_BYTES = 512 * 1024 * 1024
@@ -61,8 +61,11 @@ class Run:
     @property
     def content(self) -> str:
         """A hash of what was measured: a file that is given twice is one run."""
-        names = ("tpot_ms", "e2el_ms", "output_tokens")
-        measured = [(answer.key, *(answer.request.get(name) for name in names)) for answer in self.answers]
+        measured = []
+        for answer in self.answers:
+            request = answer.request
+            numbers = request.get("tpot_ms"), request.get("e2el_ms"), request.get("output_tokens")
+            measured.append((answer.key, *numbers))
         return hashlib.sha256(repr((self.load, measured, self.whole)).encode()).hexdigest()
 
 
@@ -113,8 +116,8 @@ def _with_summary(path: Path, runs: list[Run], notes: list[str]) -> list[Run]:
         return runs
     if path == summary:
         return []
-    (told,) = _runs_of_file(summary, "", notes)
-    return [replace(run, load=told.load, unit=told.unit, figures=told.figures) for run in runs]
+    (summed_up,) = _runs_of_file(summary, "", notes)
+    return [replace(run, load=summed_up.load, unit=summed_up.unit, figures=summed_up.figures) for run in runs]
 
 
 def _place(word: str) -> tuple[Path, str]:
@@ -129,8 +132,10 @@ def _place(word: str) -> tuple[Path, str]:
 
 
 def _files_of(folder: Path) -> list[Path]:
-    found = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in _ENDINGS and path.is_file()]
-    found = [path for path in found if not path.name.startswith(".")]
+    found = []
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() in _ENDINGS and path.is_file() and not path.name.startswith("."):
+            found.append(path)
     if len(found) > MOST_FILES:
         needed = f"a folder of {MOST_FILES} result files at most"
         raise one_problem("file-malformed", f"{len(found)} files", needed, "name the files", str(folder))
@@ -197,7 +202,9 @@ def _json_lines(path: Path, text: str, notes: list[str]) -> list[Json]:
             broken.append(number)
     if broken:
         notes.append(f"{path.name}: {count(len(broken), 'line')} that is no JSON, left out (first: line {broken[0]})")
-    return found if all(isinstance(one, Mapping) for one in found) else []
+    if not all(isinstance(document, Mapping) for document in found):
+        return []
+    return found
 
 
 def _table(text: str, error: ValueError) -> list[Json]:
@@ -206,13 +213,16 @@ def _table(text: str, error: ValueError) -> list[Json]:
     heading = lines[0] if lines else ""
     mark = max(",;\t", key=heading.count)
     columns = next(csv.reader([heading], delimiter=mark), [])
-    known = {name[0] for column in columns if (name := our_name(column))}
-    if not known & {*SPEEDS, "run_tps", "run_tpot_ms"}:
+    names = filter(None, map(our_name, columns))
+    if ALL_SPEEDS.isdisjoint(name for name, _ in names):
         if heading[:1] in ("[", "{"):
             raise error
         raise BadDocument("neither JSON nor a table with a column that names a speed")
-    rows = csv.DictReader(io.StringIO("\n".join(lines)), delimiter=mark, restkey="_", restval="")
-    return [{name: value for name, value in row.items() if name != "_"} for row in rows]
+    rows: list[Json] = []
+    for row in csv.DictReader(io.StringIO("\n".join(lines)), delimiter=mark, restkey="_", restval=""):
+        row.pop("_", None)
+        rows.append(dict(row))
+    return rows
 
 
 # --- arms and runs ----------------------------------------------------------------------------------
@@ -223,17 +233,26 @@ def _of_one_arm(path: Path, records: Sequence[Record], chosen: str) -> list[Reco
     by_name = _arms(records)
     if not chosen and len(by_name) == 1:
         return list(records)
-    wanted = {part.strip().casefold() for part in chosen.split("/") if part.strip()}
-    matching = [name for name in by_name if chosen and name.casefold() == chosen.casefold()]
-    if wanted and not matching:
-        matching = [name for name in by_name if wanted <= set(name.casefold().split("/"))]
+    matching = _matching(chosen, by_name)
     if len(matching) == 1:
         return by_name[matching[0]]
-    names = matching or list(by_name)
-    shown = ", ".join(f"'{name}'" for name in names[:12]) + (", …" if len(names) > 12 else "")
+    names = [f"'{name}'" for name in matching or by_name]
+    shown = ", ".join(names[:12])
+    if len(names) > 12:
+        shown += ", …"
     do = f"write {path.name}#NAME with a name (or the parts of one that tell it from the others) of: {shown}"
     found = f"no arm '{chosen}'" if chosen and not matching else f"{len(names)} arms"
     raise one_problem("several-arms", found, "one arm", do, str(path))
+
+
+def _matching(chosen: str, names: Iterable[str]) -> list[str]:
+    """The arms of this name, or else those whose name has all of its parts."""
+    by_folded = {name: name.casefold() for name in names}
+    exact = [name for name, folded in by_folded.items() if chosen and folded == chosen.casefold()]
+    wanted = set(filter(None, map(str.strip, chosen.casefold().split("/"))))
+    if exact or not wanted:
+        return exact
+    return [name for name, folded in by_folded.items() if wanted <= set(folded.split("/"))]
 
 
 def _arms(records: Sequence[Record]) -> dict[str, list[Record]]:
@@ -244,7 +263,10 @@ def _arms(records: Sequence[Record]) -> dict[str, list[Record]]:
             values.setdefault(column, set()).add(value)
     found: dict[str, list[Record]] = {}
     for record in records:
-        parts = dict.fromkeys(value for column, value in record.arm.items() if value and len(values[column]) > 1)
+        parts: dict[str, None] = {}
+        for column, value in record.arm.items():
+            if value and len(values[column]) > 1:
+                parts[value] = None
         found.setdefault("/".join(parts), []).append(record)
     return found
 
@@ -252,11 +274,11 @@ def _arms(records: Sequence[Record]) -> dict[str, list[Record]]:
 def _grouped(path: Path, records: Iterable[Record]) -> list[Run]:
     """The runs of an arm's records: one for each load and each number of a run that they name."""
     runs: dict[tuple[float | None, str, str], Run] = {}
-    for record in sorted(records, key=lambda one: to_number(one.row.get("order")) or 0.0):
+    for record in sorted(records, key=lambda record: to_number(record.row.get("order")) or 0.0):
         load, unit = record.load
         key = load, unit, record.run
         if key not in runs:
-            label = f"{path.name}" + (f", run {record.run}" if record.run else "")
+            label = f"{path.name}, run {record.run}" if record.run else path.name
             runs[key] = Run(label, record.form, load, unit)
         run = runs[key]
         if record.whole:
@@ -277,7 +299,9 @@ def _add_whole(run: Run, record: Record) -> None:
     row = record.row
     tpot = to_number(row.get("run_tpot_ms")) or to_number(row.get("tpot_ms"))
     speed = to_number(row.get("run_tps")) or to_number(row.get("tps"))
-    value = believable(tpot or (1000.0 / speed if speed else None))
+    if not tpot and speed:
+        tpot = 1000.0 / speed
+    value = believable(tpot)
     if value:
         kind = " ".join(str(row[name]) for name in ("kind", "settings") if row.get(name))
         run.whole.setdefault(kind, []).append(value)
@@ -297,5 +321,7 @@ def _own_runs(path: Path, document: dict[str, Json]) -> list[Run]:
 
 
 def _own_answer(request: Request) -> Answer:
-    failed = "" if request.get("status") == "ok" else str(request.get("error") or request.get("status"))
+    failed = ""
+    if request.get("status") != "ok":
+        failed = str(request.get("error") or request.get("status"))
     return Answer(request, f"{request.get('group')} {request.get('prompt_id')}", failed=failed)

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...bench.client import Ask, Endpoint, Recording, closed_loop, open_loop, raw_request
 from ...bench.samples import time_per_token
-from ...bench.sse import read_answer, split_events
+from ...bench.sse import Answer, read_answer, split_events
 from ...prompts.load_levels import CLOSED
 from .stats import is_narrow, noise_interval
 
@@ -37,6 +37,8 @@ MOST_RUNNING = 1024
 PIECE = 4096
 _LOOK_RESAMPLES = 400
 _GAPS_AT_ONCE = 256
+# What ends an event of a stream.
+_BLANK_LINES = (b"\n\n", b"\r\n\r\n")
 
 NARROW, TIME, PROMPTS, DIED, FAILED_IN_A_ROW, OVERLOAD, STOPPED = (
     "narrow", "time", "prompts", "died", "failed", "overload", "stopped",
@@ -101,7 +103,7 @@ class LoadRun:
 
     def late_s(self) -> list[float]:
         """By how much each request of an open loop was sent later than it was due."""
-        return [one.sent_s - one.due_s for one in self.records if one.sent_s is not None and one.due_s is not None]
+        return [r.sent_s - r.due_s for r in self.records if r.sent_s is not None and r.due_s is not None]
 
     def requests(self) -> list[Request]:
         """What happened in each request."""
@@ -183,11 +185,13 @@ class LoadRun:
         known = {prompt: list(values) for prompt, values in self._tpots.items()}
         # In a thread: numpy lets the streams go on meanwhile.
         interval = await asyncio.to_thread(noise_interval, known, _LOOK_RESAMPLES)
-        self._narrow_looks = self._narrow_looks + 1 if is_narrow(interval, self._options.narrow) else 0
+        self._narrow_looks += 1
+        if not is_narrow(interval, self._options.narrow):
+            self._narrow_looks = 0
 
 
 def ended_well(record: Recording) -> bool:
-    """Tell whether an answer came to its end; what it says is read later."""
+    """Whether an answer came to its end; what it says is read later."""
     return record.http_status == 200 and record.whole
 
 
@@ -196,35 +200,47 @@ def quick_tpot(record: Recording) -> float | None:
 
     None where the ends do not tell it: such a request only does not count towards the end of the step.
     """
-    body = bytes(record.body) if len(record.body) <= 2 * PIECE else None
-    if body is not None:
-        head = tail = read_answer(split_events(body, record.times_s, record.ends))
+    long = len(record.body) > 2 * PIECE
+    if long:
+        head, tail = _both_ends(record)
     else:
-        first = _whole_events(bytes(record.body[:PIECE]))
-        head = read_answer(split_events(first, record.times_s, record.ends))
-        start = _after_blank_line(record.body, len(record.body) - PIECE)
-        place = bisect_right(record.ends, start)
-        ends = [end - start for end in itertools.islice(record.ends, place, None)]
-        tail = read_answer(split_events(bytes(record.body[start:]), record.times_s[place:], ends))
-    tokens = tail.output_tokens
+        head = tail = read_answer(split_events(bytes(record.body), record.times_s, record.ends))
     if not head.token_times_s or not tail.token_times_s:
         return None
     first_s, last_s = head.token_times_s[0], tail.token_times_s[-1]
-    # Of a long answer every read and not every chunk with tokens: what is between its ends is not parsed here.
-    times_s = tail.token_times_s if body is not None else [one for one in record.times_s if first_s <= one <= last_s]
+    times_s = tail.token_times_s
+    if long:
+        # Every read and not every chunk with tokens: what is between the ends is not parsed here.
+        times_s = [time_s for time_s in record.times_s if first_s <= time_s <= last_s]
     gaps_ms = [(after - before) * 1000 for before, after in itertools.pairwise(times_s)]
-    return time_per_token(first_s * 1000, last_s * 1000, tokens, gaps_ms)
+    return time_per_token(first_s * 1000, last_s * 1000, tail.output_tokens, gaps_ms)
+
+
+def _both_ends(record: Recording) -> tuple[Answer, Answer]:
+    """What the first and the last `PIECE` characters of an answer say."""
+    first = _whole_events(bytes(record.body[:PIECE]))
+    head = read_answer(split_events(first, record.times_s, record.ends))
+    start = _after_blank_line(record.body, len(record.body) - PIECE)
+    place = bisect_right(record.ends, start)
+    ends = [end - start for end in itertools.islice(record.ends, place, None)]
+    return head, read_answer(split_events(bytes(record.body[start:]), record.times_s[place:], ends))
 
 
 def _whole_events(piece: bytes) -> bytes:
     """The events of ``piece`` that are complete."""
-    end = max(piece.rfind(mark) + len(mark) if mark in piece else 0 for mark in (b"\n\n", b"\r\n\r\n"))
+    end = 0
+    for mark in _BLANK_LINES:
+        place = piece.rfind(mark)
+        if place >= 0:
+            end = max(end, place + len(mark))
     return piece[:end]
 
 
 def _after_blank_line(body: bytearray, start: int) -> int:
     """Where the first event begins that begins behind ``start``; the end of ``body`` where none does."""
-    places = [
-        found + len(mark) for mark in (b"\n\n", b"\r\n\r\n") if (found := body.find(mark, start)) >= 0
-    ]  # fmt: skip
-    return min(places, default=len(body))
+    first = len(body)
+    for mark in _BLANK_LINES:
+        place = body.find(mark, start)
+        if place >= 0:
+            first = min(first, place + len(mark))
+    return first

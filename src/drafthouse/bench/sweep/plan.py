@@ -66,7 +66,10 @@ def plan_of(
     timeout_s: float,
 ) -> LadderPlan:
     """The plan for the ladder of a resolved experiment; no kinds means all but those asked ``once``."""
-    every = [kind for suite in suites if suite["name"] not in once for kind in suite["kinds"] if kind not in once]
+    every = []
+    for suite in suites:
+        if suite["name"] not in once:
+            every += [kind for kind in suite["kinds"] if kind not in once]
     return LadderPlan(
         load=ladder["load"],
         levels=tuple(ladder["levels"]),
@@ -102,13 +105,13 @@ def heading(plan: LadderPlan, profile: str | None, key: str) -> Ladder:
 
 def rungs(plan: LadderPlan, arms: Sequence[str]) -> list[Rung]:
     """The steps in the order they are measured."""
-    return [
-        Rung(level, arm, number, kind)
-        for number in plan.rounds
-        for high, level in enumerate(plan.levels)
-        for place, kind in enumerate(plan.kinds)
-        for arm in (arms if (high + place + number) % 2 else arms[::-1])
-    ]
+    steps = []
+    for number in plan.rounds:
+        for high, level in enumerate(plan.levels):
+            for place, kind in enumerate(plan.kinds):
+                turn = arms if (high + place + number) % 2 else arms[::-1]
+                steps += [Rung(level, arm, number, kind) for arm in turn]
+    return steps
 
 
 def asks_by_kind(plan: LadderPlan, suites: Sequence[Suite]) -> dict[str, tuple[Ask, ...]]:
@@ -116,10 +119,10 @@ def asks_by_kind(plan: LadderPlan, suites: Sequence[Suite]) -> dict[str, tuple[A
 
     Raises DrafthouseError for a kind that no suite has.
     """
-    wanted: list[Suite] = [
-        {**suite, "kinds": {kind: suite["kinds"][kind] for kind in expand(suite) if kind in plan.kinds}}
-        for suite in suites
-    ]
+    wanted: list[Suite] = []
+    for suite in suites:
+        kinds = {kind: suite["kinds"][kind] for kind in expand(suite) if kind in plan.kinds}
+        wanted.append({**suite, "kinds": kinds})
     options = StepOptions(
         temperatures=(plan.temperature,), seed=plan.seed, ignore_eos=plan.ignore_eos, kinds=plan.kinds
     )

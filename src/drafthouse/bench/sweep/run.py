@@ -154,8 +154,8 @@ class _Ladder:
         trouble = await self.warm(session, endpoint, rung.level)
         before = await self.look(session, endpoint)
         besides = [make() for make in self.beside]
-        for one in besides:
-            await one.begin(session, endpoint)
+        for instrument in besides:
+            await instrument.begin(session, endpoint)
         started_unix_s = time.time()
         self.text = rung.name
         watching = asyncio.create_task(until_something_stands(lambda: engines_here([endpoint])))
@@ -164,13 +164,13 @@ class _Ladder:
                 await run.run(session)
             else:
                 run.ended_by = FAILED_IN_A_ROW
-            for one in besides:
-                await one.end(session, endpoint)
+            for instrument in besides:
+                await instrument.end(session, endpoint)
             step, requests = await asyncio.to_thread(self.measured, rung, run, started_unix_s)
             if trouble is not None:
                 step["notes"].append(f"no warm-up request was answered: {trouble}")
-            for one in besides:
-                lay_over(step, one.report(requests, run.unfinished))
+            for instrument in besides:
+                lay_over(step, instrument.report(requests, run.unfinished))
             if watching.done():
                 lay_over(step, {"notes": [f"{watching.result()} during this step"], "status": POLLUTED})
             step = self.laid_around(step, requests, before, await self.look(session, endpoint))
@@ -280,15 +280,21 @@ class _Ladder:
 
     async def see_to_death(self, step: LadderStep, rung: Rung, run: LoadRun) -> None:
         """Mark the step when its engine died while it ran."""
-        if not run.lost and run.ended_by != FAILED_IN_A_ROW:
+        if run.ended_by == FAILED_IN_A_ROW:
+            looks = ASK_AGAIN
+        elif run.lost:
+            looks = 1
+        else:
             return
-        for attempt in range(ASK_AGAIN if run.ended_by == FAILED_IN_A_ROW else 1):
+        for attempt in range(looks):
             if attempt:
                 await asyncio.sleep(ASK_AGAIN_S)
             if await self.watch.died(rung.arm):
                 step |= {"status": BROKEN, "ended_by": DIED}
-                why = await self.watch.why(rung.arm)
-                step["notes"].append("the engine died during this step" + (f": {why}" if why else ""))
+                note = "the engine died during this step"
+                if why := await self.watch.why(rung.arm):
+                    note += f": {why}"
+                step["notes"].append(note)
                 return
 
     async def bring_back(self, step: LadderStep, rung: Rung) -> None:
@@ -299,13 +305,13 @@ class _Ladder:
         self.restarted.add(rung.arm)
         self.show(f"{rung.name}: the engine died; waiting for its restart")
         try:
-            said = await self.watch.bring_back(rung.arm)
+            note = await self.watch.bring_back(rung.arm)
         except DrafthouseError as error:
             self.give_up(rung, f"it did not start again: {error.problems[0].found.splitlines()[0]}")
             return
         self.warmed = {warmed for warmed in self.warmed if warmed[0] != rung.arm}
         step["restarted"] = True
-        step["notes"].append(said)
+        step["notes"].append(note)
         self.keep(step)
 
     def give_up(self, rung: Rung, why: str) -> None:
@@ -319,19 +325,23 @@ class _Ladder:
 
     def show(self, text: str) -> None:
         self.text = text
+        if self.ended_well:
+            text += f": {self.ended_well} requests"
         self.on_progress(
             {
                 "done": self.done,
                 "total": len(self.wanted),
                 "phase": "ladder",
-                "text": f"{text}: {self.ended_well} requests" if self.ended_well else text,
+                "text": text,
                 "eta_s": self.left_s(),
             }
         )
 
     def left_s(self) -> float:
-        """The seconds that are left: of each step its time, or what the steps so far took."""
-        each = sum(self.took_s) / len(self.took_s) if self.took_s else self.plan.seconds
+        """The seconds that are left: of each step its time, or the mean of what the steps took."""
+        each = self.plan.seconds
+        if self.took_s:
+            each = sum(self.took_s) / len(self.took_s)
         going = max(0.0, each - (time.perf_counter() - self.began_s))
         return round(going + each * max(0, len(self.wanted) - self.done - 1), 1)
 

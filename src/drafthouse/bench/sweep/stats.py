@@ -7,8 +7,10 @@ lay inside that window; a request that reaches over its end counts for the share
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,28 +52,27 @@ def noise_interval(
     groups = [np.asarray(values, dtype=np.float64) for values in by_prompt.values() if len(values)]
     if not groups:
         return None
-    number = sum(group.size for group in groups)
-    freedom = sum(group.size - 1 for group in groups)
-    if freedom < LEAST_FREEDOM or min(group.min() for group in groups) <= 0:
-        plain = bootstrap_median(np.concatenate(groups).tolist(), resamples=resamples, seed=seed)
+    everything = np.concatenate(groups)
+    number = everything.size
+    freedom = number - len(groups)
+    if freedom < LEAST_FREEDOM or everything.min() <= 0:
+        plain = bootstrap_median(everything.tolist(), resamples=resamples, seed=seed)
         return {"median": plain.median, "low": plain.low, "high": plain.high, "n": number}
-    means = [float(np.mean(np.log(group))) for group in groups]
-    noise = np.concatenate(
-        [
-            (np.log(group) - mean) * math.sqrt(group.size / (group.size - 1))
-            for group, mean in zip(groups, means, strict=True)
-            if group.size > 1
-        ]
-    )
+    means, residuals = [], []
+    for group in groups:
+        logarithms = np.log(group)
+        mean = float(np.mean(logarithms))
+        means.append(mean)
+        if group.size > 1:
+            residuals.append((logarithms - mean) * math.sqrt(group.size / (group.size - 1)))
+    noise = np.concatenate(residuals)
     noise *= 1.0 + (_Z**2 + 1.0) / (4.0 * freedom)
     random = np.random.default_rng(seed)
-    drawn = np.stack(
-        [
-            mean + np.median(noise[random.integers(0, noise.size, size=(resamples, group.size))], axis=1)
-            for group, mean in zip(groups, means, strict=True)
-        ]
-    )
-    ratios = np.median(np.exp(drawn), axis=0) / float(np.median(np.exp(means)))
+    drawn = []
+    for group, mean in zip(groups, means, strict=True):
+        places = random.integers(0, noise.size, size=(resamples, group.size))
+        drawn.append(mean + np.median(noise[places], axis=1))
+    ratios = np.median(np.exp(np.stack(drawn)), axis=0) / float(np.median(np.exp(means)))
     middle = float(np.median([np.median(group) for group in groups]))
     tail = (1.0 - CONFIDENCE) / 2.0
     return {
@@ -94,11 +95,6 @@ def inside(start: float, end: float, window: tuple[float, float]) -> float:
     return max(0.0, min(end, window[1]) - max(start, window[0])) / (end - start)
 
 
-def tokens_inside(request: Request, window: tuple[float, float]) -> float:
-    """The share of a good request's tokens that came in ``window`` (seconds, as its ``started_s``)."""
-    return inside(request["started_s"] + (request["ttft_ms"] or 0.0) / 1000, _end_s(request), window)
-
-
 def _end_s(request: Request) -> float:
     return request["started_s"] + (request["e2el_ms"] or 0.0) / 1000
 
@@ -113,36 +109,29 @@ def step_numbers(
     taken all the same where nothing else is there. An answer without a TPOT (of one token, or in one chunk:
     `measured_tpot`) is in none of its numbers, and counted in ``without_tpot``. Goodput: requests a second that kept
     every limit, as `vllm bench serve --goodput` counts it; None without limits.
-
-    Where fewer requests than ``streams`` ended in the window, it was shorter than an answer, and most of it went by
-    before a token came: the window is then all the time until the last answer, and ``short`` is True.
     """
     good = [request for request in requests if request["status"] == OK]
-    ends = [_end_s(request) for request in good]
-    short = bool(good) and sum(end <= window[1] for end in ends) < streams
-    if short:
-        window = (window[0], max(window[1], *ends))
-    shares = [tokens_inside(request, window) for request in good]
-    steady = [request for request, share in zip(good, shares, strict=True) if share >= SHARE]
-    counted = steady or good
-    seconds = window[1] - window[0]
-    lives = [inside(one["started_s"], end, window) for one, end in zip(good, ends, strict=True)]
-    made = [request["output_tokens"] or 0 for request in good]
-    tokens = math.fsum(number * share for number, share in zip(made, shares, strict=True))
-    kept = math.fsum(life for request, life in zip(good, lives, strict=True) if keeps(request, limits))
+    window, short = _lengthened(window, good, streams)
+    under_load = _under_load(good, window, limits)
+    counted = under_load.steady or good
+    gaps: list[float] = []
+    for request in counted:
+        gaps += request["itls_ms"]
     by_prompt = _tpot_by_prompt(counted)
-    tpots = [tpot for values in by_prompt.values() for tpot in values]
+    tpots = list(itertools.chain.from_iterable(by_prompt.values()))
     median_tpot = percentile(tpots, 50)
-    output_throughput = request_throughput = goodput = None
-    if good and seconds > 0:
-        output_throughput = tokens / seconds
-        request_throughput = math.fsum(lives) / seconds
-        if limits:
-            goodput = kept / seconds
-    gaps = [gap for request in counted for gap in request["itls_ms"]]
     first_tokens = [request["ttft_ms"] or 0.0 for request in good]
     ended = [request["e2el_ms"] or 0.0 for request in counted]
     without_tpot = sum(measured_tpot(request) is None for request in good)
+    seconds = window[1] - window[0]
+    output_throughput = request_throughput = goodput = mean_output_tokens = None
+    if good:
+        mean_output_tokens = math.fsum(request["output_tokens"] or 0 for request in good) / len(good)
+    if good and seconds > 0:
+        output_throughput = under_load.output_tokens / seconds
+        request_throughput = under_load.requests / seconds
+        if limits:
+            goodput = under_load.good_requests / seconds
     return {
         "duration_s": seconds,
         "short": short,
@@ -151,7 +140,7 @@ def step_numbers(
         "failed": len(requests) - len(good),
         "tail": len(good) - len(counted),
         "without_tpot": without_tpot,
-        "mean_output_tokens": math.fsum(made) / len(good) if good else None,
+        "mean_output_tokens": mean_output_tokens,
         "output_throughput": output_throughput,
         "per_user_tok_s": 1000 / median_tpot if median_tpot else None,
         "request_throughput": request_throughput,
@@ -163,6 +152,47 @@ def step_numbers(
         "tpot_by_prompt": by_prompt,
         "tpot_interval": noise_interval(by_prompt),
     }
+
+
+def _lengthened(window: tuple[float, float], good: Sequence[Request], streams: int) -> tuple[tuple[float, float], bool]:
+    """The window of full load, and whether it was too short.
+
+    Where fewer requests than ``streams`` ended in the window, it was shorter than an answer, and most of it went by
+    before a token came: the window is then all the time until the last answer.
+    """
+    ends = [_end_s(request) for request in good]
+    short = bool(good) and sum(end <= window[1] for end in ends) < streams
+    if short:
+        return (window[0], max(window[1], *ends)), True
+    return window, False
+
+
+@dataclass(frozen=True)
+class _UnderLoad:
+    """What of the whole answers lay in the window of full load: tokens, requests, and those that kept every limit.
+
+    ``steady`` had half of their tokens or more in it.
+    """
+
+    output_tokens: float
+    requests: float
+    good_requests: float
+    steady: list[Request]
+
+
+def _under_load(good: Sequence[Request], window: tuple[float, float], limits: Mapping[str, float]) -> _UnderLoad:
+    tokens, lives, kept, steady = [], [], [], []
+    for request in good:
+        start_s, end_s = request["started_s"], _end_s(request)
+        share = inside(start_s + (request["ttft_ms"] or 0.0) / 1000, end_s, window)
+        tokens.append((request["output_tokens"] or 0) * share)
+        if share >= SHARE:
+            steady.append(request)
+        life = inside(start_s, end_s, window)
+        lives.append(life)
+        if keeps(request, limits):
+            kept.append(life)
+    return _UnderLoad(math.fsum(tokens), math.fsum(lives), math.fsum(kept), steady)
 
 
 def _tpot_by_prompt(requests: Sequence[Request]) -> dict[str, list[float]]:
@@ -182,5 +212,10 @@ def spread(values: Sequence[float]) -> Spread:
 
 def keeps(request: Request, limits: Mapping[str, float]) -> bool:
     """Whether a good request kept every limit (ms). An answer of one token has no TPOT to break one with."""
-    told = (request["ttft_ms"], limits.get("ttft_ms")), (request["tpot_ms"], limits.get("tpot_ms"))
-    return all(value is None or limit is None or value <= limit for value, limit in told)
+    for value, limit in (
+        (request["ttft_ms"], limits.get("ttft_ms")),
+        (request["tpot_ms"], limits.get("tpot_ms")),
+    ):
+        if value is not None and limit is not None and value > limit:
+            return False
+    return True

@@ -65,12 +65,12 @@ def lay_over(step: LadderStep, more: Laid) -> None:
         step["gpus"] = more["gpus"]
 
 
-def drafting(told: Acceptance) -> Drafting:
+def drafting(acceptance: Acceptance) -> Drafting:
     """The rate (percent), the mean length and where they are from."""
     return {
-        "spec_decode_acceptance_rate": told["spec_decode_acceptance_rate"],
-        "spec_decode_acceptance_length": told["spec_decode_acceptance_length"],
-        "spec_decode_draft_tokens": told["spec_decode_draft_tokens"],
-        "spec_decode_accepted_tokens": told["spec_decode_accepted_tokens"],
-        "spec_decode_source": told["spec_decode_source"],
+        "spec_decode_acceptance_rate": acceptance["spec_decode_acceptance_rate"],
+        "spec_decode_acceptance_length": acceptance["spec_decode_acceptance_length"],
+        "spec_decode_draft_tokens": acceptance["spec_decode_draft_tokens"],
+        "spec_decode_accepted_tokens": acceptance["spec_decode_accepted_tokens"],
+        "spec_decode_source": acceptance["spec_decode_source"],
     }

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...core.documents import read_json
-from ...core.errors import DrafthouseError, Problem, one_problem
+from ...core.errors import one_problem
 from ...core.format import shown_level
 from ...core.kept_file import write_whole
 from ..kept_shapes import checked_ladder
@@ -70,7 +70,7 @@ class LadderFile:
         rung = _rung(step)
         if requests is not None:
             self._keep_requests(rung, requests)
-        self.data["steps"] = [one for one in self.data["steps"] if not _same(one, rung)] + [step]
+        self.data["steps"] = [kept for kept in self.data["steps"] if not _same(kept, rung)] + [step]
         self.write()
 
     def note(self, text: str) -> None:
@@ -87,14 +87,15 @@ class LadderFile:
             self.write()
 
     def write(self) -> None:
-        """Write the ladder."""
-        write_ladder(self.path, self.data)
+        """Write the ladder so that a reader finds all of it or nothing. Raises DrafthouseError."""
+        write_whole(self.path, json.dumps(self.data, indent=1) + "\n")
 
     def _keep_requests(self, rung: Rung, requests: Sequence[Request]) -> None:
         path = requests_file(self.path, rung)
-        lines = (
-            json.dumps({name: value for name, value in one.items() if name not in _NOT_KEPT}) + "\n" for one in requests
-        )
+        lines = []
+        for request in requests:
+            kept = {name: value for name, value in request.items() if name not in _NOT_KEPT}
+            lines.append(json.dumps(kept) + "\n")
         write_whole(path, gzip.compress("".join(lines).encode(), compresslevel=3))
 
 
@@ -109,17 +110,8 @@ def read_ladder(path: Path) -> Ladder:
     """The ladder at ``path``. Raises DrafthouseError for a file that holds none."""
     data = read_json(path, *_NEEDED)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise DrafthouseError(_unreadable(path, "another kind of file"))
+        raise one_problem("file-malformed", "another kind of file", *_NEEDED, str(path))
     return checked_ladder(data, str(path))
-
-
-def write_ladder(path: Path, data: Ladder) -> None:
-    """Write a ladder so that a reader finds all of it or nothing. Raises DrafthouseError."""
-    write_whole(path, json.dumps(data, indent=1) + "\n")
-
-
-def _unreadable(path: Path, found: str) -> Problem:
-    return Problem("file-malformed", found, *_NEEDED, str(path))
 
 
 def _rung(step: StepPlace) -> Rung:
@@ -127,4 +119,4 @@ def _rung(step: StepPlace) -> Rung:
 
 
 def _same(step: StepPlace, rung: Rung) -> bool:
-    return (step["level"], step["arm"], step["round"], step["kind"]) == (rung.level, rung.arm, rung.round, rung.kind)
+    return _rung(step) == rung

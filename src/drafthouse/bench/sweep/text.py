@@ -54,14 +54,14 @@ def ladder_lines(ladder: Ladder) -> list[str]:
     """The whole ladder: the table, what its columns mean, and what a person must know of its steps."""
     if not ladder["steps"]:
         return ["No step was measured."]
-    steps = sorted(ladder["steps"], key=lambda one: (ladder["kinds"].index(one["kind"]), one["level"], one["round"]))
+    steps = sorted(
+        ladder["steps"], key=lambda step: (ladder["kinds"].index(step["kind"]), step["level"], step["round"])
+    )
     lines = [*_table(ladder, steps), "", *_legend(ladder)]
-    notes = [
-        f"{shown_level(step['level'])}, {printable(step['kind'])}, {printable(step['arm'])}: {printable(note)}"
-        for step in steps
-        for note in step["notes"]
-    ]
-    return lines + notes + [printable(note) for note in ladder["notes"]]
+    for step in steps:
+        place = f"{shown_level(step['level'])}, {printable(step['kind'])}, {printable(step['arm'])}"
+        lines += [f"{place}: {printable(note)}" for note in step["notes"]]
+    return lines + list(map(printable, ladder["notes"]))
 
 
 def live_lines(ladder: Ladder, event: Event, width: int, height: int) -> list[str]:
@@ -69,12 +69,16 @@ def live_lines(ladder: Ladder, event: Event, width: int, height: int) -> list[st
 
     Never more lines or wider ones than ``height`` and ``width``: what scrolled away could not be drawn over.
     """
-    table = _table(ladder, ladder["steps"]) if ladder["steps"] else []
+    lines = _table(ladder, ladder["steps"]) if ladder["steps"] else []
     room = max(0, height - 4)
-    if len(table) > room:
-        table = [table[0], *table[len(table) - room + 1 :]] if room else []
-    left = f", about {shown_time(event['eta_s'])} left" if event["eta_s"] is not None else ""
-    lines = [*table, f"{event['done']} of {event['total']} steps{left}", f"now: {printable(event['text'])}"]
+    if not room:
+        lines = []
+    elif len(lines) > room:
+        lines = [lines[0], *lines[len(lines) - room + 1 :]]
+    left = ""
+    if event["eta_s"] is not None:
+        left = f", about {shown_time(event['eta_s'])} left"
+    lines += [f"{event['done']} of {event['total']} steps{left}", f"now: {printable(event['text'])}"]
     return [line[: max(1, width - 1)] for line in lines]
 
 
@@ -93,8 +97,10 @@ def _table(ladder: Ladder, steps: Sequence[LadderStep]) -> list[str]:
             left_out.add(name)
     names = [name for name in rows[0] if name not in left_out]
     left = [place for place, name in enumerate(names) if name in ("kind", "arm", "ended")]
-    head = [name.strip() for name in names]
-    return aligned([head, *([row[name] for name in names] for row in rows)], left)
+    lines = [list(map(str.strip, names))]
+    for row in rows:
+        lines.append([row[name] for name in names])
+    return aligned(lines, left)
 
 
 def _cells(ladder: Ladder, step: LadderStep) -> dict[str, str]:
@@ -119,10 +125,12 @@ def _cells(ladder: Ladder, step: LadderStep) -> dict[str, str]:
 
 
 def _legend(ladder: Ladder) -> list[str]:
-    limits = ", ".join(
-        f"{name.removesuffix('_ms').upper()} {limit:g} ms" for name, limit in sorted(ladder["limits"].items())
-    )
-    good = f"; good/s: requests a second within {limits}" if limits else ""
+    good = ""
+    if ladder["limits"]:
+        limits = [
+            f"{name.removesuffix('_ms').upper()} {limit:g} ms" for name, limit in sorted(ladder["limits"].items())
+        ]
+        good = f"; good/s: requests a second within {', '.join(limits)}"
     return [
         f"tok/s of all {UNITS[ladder['load']]} together, and per user (1000 / TPOT).",
         f"TTFT and TPOT are medians, +- half the 95 % confidence interval{good}.",
@@ -131,9 +139,11 @@ def _legend(ladder: Ladder) -> list[str]:
 
 def _ended(step: LadderStep) -> str:
     words = ENDED.get(step["ended_by"], str(step["ended_by"]))
-    if step["status"] in (BROKEN, INCOMPLETE, OK):
-        return words + (", restarted" if step["restarted"] else "")
-    return f"{step['status']} ({words})"
+    if step["status"] not in (BROKEN, INCOMPLETE, OK):
+        return f"{step['status']} ({words})"
+    if step["restarted"]:
+        words += ", restarted"
+    return words
 
 
 def _give_or_take(interval: Interval | None) -> str:
@@ -143,7 +153,9 @@ def _give_or_take(interval: Interval | None) -> str:
 
 
 def _figure(value: float | None) -> str:
-    return _NOTHING if value is None else f"{value:.2f}" if value < 100 else f"{value:,.1f}"
+    if value is None:
+        return _NOTHING
+    return f"{value:.2f}" if value < 100 else f"{value:,.1f}"
 
 
 def _share(value: float | None) -> str:
