@@ -345,7 +345,7 @@ def _containers(settings: Settings, entries: Iterable[File]) -> list[Container]:
             }
         )
     if wished["grafana"]:
-        read_by_it = [file for file in entries if file["path"].startswith(f"{folder}/grafana/")]
+        read_by_it = [file["content"] for file in entries if file["path"].startswith(f"{folder}/grafana/")]
         found.append(
             {
                 "name": "drafthouse-grafana",
@@ -360,7 +360,7 @@ def _containers(settings: Settings, entries: Iterable[File]) -> list[Container]:
                 "read_only": True,
                 # It keeps nothing: what it shows is made of these files at each start.
                 "tmpfs": ["/var/lib/grafana", "/var/log/grafana", "/tmp"],  # noqa: S108
-                "labels": {MONITORING_LABEL: _hash(file["content"] for file in read_by_it)},
+                "labels": {MONITORING_LABEL: _hash(read_by_it)},
             }
         )
     return found
