@@ -192,9 +192,7 @@ def _needs_key(settings: Settings) -> bool:
 def _key_file(settings: Settings) -> str:
     """Where Prometheus reads the key: from a file, so that it stands in no configuration."""
     handed = f"/run/credentials/{UNIT}prometheus.service/api_key"
-    if settings.keeper == "systemd":
-        return handed
-    return settings.key_file
+    return handed if settings.keeper == "systemd" else settings.key_file
 
 
 def _written(settings: Settings, name: str, data: Json) -> File:

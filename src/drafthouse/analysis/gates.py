@@ -119,9 +119,7 @@ def _slots(resolved: ResolvedProfile) -> int | None:
     """The slots of a server; None where a result is judged without its profile, or nothing was fitted."""
     arm = (resolved.get("arms") or {}).get("baseline")
     fit = arm and arm.get("fit")
-    if not fit:
-        return None
-    return fit["sequences"]
+    return fit["sequences"] if fit else None
 
 
 def _named(name: str, rule: str, judged: JudgedArms) -> JudgedGate:
@@ -201,9 +199,7 @@ def _cannot_tell(
 
 
 def _field(name: str) -> str:
-    if name == JSON:
-        return TITLES[name]
-    return TITLES[name][0].lower() + TITLES[name][1:]
+    return TITLES[name] if name == JSON else TITLES[name][0].lower() + TITLES[name][1:]
 
 
 def _states(requests: Iterable[Request], name: str) -> dict[Prompt, tuple[str, str]]:

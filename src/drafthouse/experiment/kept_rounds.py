@@ -46,24 +46,18 @@ def note_file(resolved: Run) -> Path:
 def note_of(text: str) -> Note | None:
     """The decision that a file's text holds, None where it is none."""
     note = object_of(text)
-    if note.get("schema") != SCHEMA:
-        return None
-    return cast("Note", note)
+    return None if note.get("schema") != SCHEMA else cast("Note", note)
 
 
 def kept_note(resolved: Run) -> Note | None:
     """The decision that is kept on this box, None where there is none."""
     file = note_file(resolved)
-    if not file.exists():
-        return None
-    return note_of(file.read_text("utf-8"))
+    return note_of(file.read_text("utf-8")) if file.exists() else None
 
 
 def fresh_of(note: Note | None) -> list[int]:
     """The fresh prompts that further rounds were decided to ask."""
-    if note is None:
-        return []
-    return note.get("fresh", [])
+    return [] if note is None else note.get("fresh", [])
 
 
 def end_measuring(resolved: Run) -> str:

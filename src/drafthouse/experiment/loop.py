@@ -96,6 +96,10 @@ class _Arms:
             found[endpoint.arm] = asyncio.run(self.watch.bring_back(endpoint.arm))
         return found
 
+    def log_ends(self) -> dict[str, str]:
+        """Where the log of each arm ends now."""
+        return {endpoint.arm: self.runtime.mark(endpoint.arm) for endpoint in self.endpoints}
+
     def tell_again(self, why: str) -> None:
         """Tell that a step is measured again."""
         self.progress({"done": 0, "total": 1, "phase": "restart", "text": f"{why}: measured again", "eta_s": None})
@@ -245,7 +249,7 @@ def _measure_alive(arms: _Arms, suites: Sequence[Suite], options: StepOptions) -
     """
     notes: list[str] = []
     while True:
-        marks = {endpoint.arm: arms.runtime.mark(endpoint.arm) for endpoint in arms.endpoints}
+        marks = arms.log_ends()
         trouble: DrafthouseError | None = None
         measured: StepResult | None = None
         try:
