@@ -176,7 +176,7 @@ def _word_of(
     if nothing or (flawless and len(wrong) > LOST_TO_CHANCE) or sign_test(len(lost), won) < CHANCE:
         return FAILED, losses
     if why := _cannot_tell(len(lost), len(both), passed, kept, nothing_wrong=flawless):
-        if lost and not wrong:
+        if not wrong:
             why += "; they were cut off or undecided, which a higher output length limit may settle"
         return NOT_MEASURED, f"{losses}: {why}"
     return PASSED, f"{speculative['said']}; the baseline {baseline['said']}"
