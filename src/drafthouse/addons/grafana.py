@@ -32,10 +32,12 @@ def dashboard(templates: Path, recorded: Collection[str], title: str, file: str 
         if panel["type"] == "row":
             row = [panel]  # it comes with the first of its panels
             continue
-        asked = [target for target in panel["targets"] if target["expr"] in recorded]
-        if not asked:
+        targets: list[Any] = []
+        for target in panel["targets"]:
+            if target["expr"] in recorded:
+                targets.append({**target, "refId": chr(ord("A") + len(targets))})
+        if not targets:
             continue
-        targets = [{**target, "refId": chr(ord("A") + at)} for at, target in enumerate(asked)]
         for one in (*row, {**panel, "targets": targets}):
             width, height = one["gridPos"]["w"], one["gridPos"]["h"]
             if left + width > COLUMNS:

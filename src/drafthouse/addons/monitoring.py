@@ -192,9 +192,7 @@ def _needs_key(settings: Settings) -> bool:
 def _key_file(settings: Settings) -> str:
     """Where Prometheus reads the key: from a file, so that it stands in no configuration."""
     handed = f"/run/credentials/{UNIT}prometheus.service/api_key"
-    if settings.keeper == "systemd":
-        return handed
-    return settings.key_file
+    return handed if settings.keeper == "systemd" else settings.key_file
 
 
 def _written(settings: Settings, name: str, data: Json) -> File:
@@ -345,7 +343,7 @@ def _containers(settings: Settings, entries: Iterable[File]) -> list[Container]:
             }
         )
     if wished["grafana"]:
-        read_by_it = [file for file in entries if file["path"].startswith(f"{folder}/grafana/")]
+        read_by_it = [file["content"] for file in entries if file["path"].startswith(f"{folder}/grafana/")]
         found.append(
             {
                 "name": "drafthouse-grafana",
@@ -360,7 +358,7 @@ def _containers(settings: Settings, entries: Iterable[File]) -> list[Container]:
                 "read_only": True,
                 # It keeps nothing: what it shows is made of these files at each start.
                 "tmpfs": ["/var/lib/grafana", "/var/log/grafana", "/tmp"],  # noqa: S108
-                "labels": {MONITORING_LABEL: _hash(file["content"] for file in read_by_it)},
+                "labels": {MONITORING_LABEL: _hash(read_by_it)},
             }
         )
     return found

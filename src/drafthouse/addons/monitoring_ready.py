@@ -8,6 +8,7 @@ import time
 import urllib.error
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..core.errors import DrafthouseError, Problem
@@ -126,7 +127,7 @@ def _answer(prometheus: str, what: str, ask: Ask) -> Any:
 
 def _rules(data: _Rules, seen: Seen) -> list[Problem]:
     wrong = []
-    for rule in (rule for group in data["groups"] for rule in group["rules"]):
+    for rule in chain.from_iterable(group["rules"] for group in data["groups"]):
         seen.rules += 1
         if rule["health"] != "ok":
             # "unknown" until it was evaluated for the first time.
@@ -157,15 +158,11 @@ def _targets(data: _Targets, jobs: Sequence[str], seen: Seen) -> list[Problem]:
         target: _Target = health.get(job, {"health": "missing", "lastError": "no such target", "labels": {}})
         if target["health"] != "up":
             seen.down[job] = target.get("lastError") or "not read yet"
-    return [
-        Problem(
-            "prometheus-target-down",
-            f"nothing can be read from the {job}: {why}",
-            "a target that Prometheus reads",
-            _DO[job],
-        )
-        for job, why in seen.down.items()
-    ]
+    wrong = []
+    for job, why in seen.down.items():
+        found = f"nothing can be read from the {job}: {why}"
+        wrong.append(Problem("prometheus-target-down", found, "a target that Prometheus reads", _DO[job]))
+    return wrong
 
 
 def _grafana(url: str, ask: Ask) -> list[Problem]:

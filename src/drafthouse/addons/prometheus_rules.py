@@ -79,4 +79,9 @@ def rules_file(templates: Path, path: str, watched: Watched, pace: Pace, limits:
 
 def recorded(rules: str) -> list[str]:
     """The names of the series that rules record."""
-    return [rule["record"] for group in yaml_of(rules)["groups"] for rule in group["rules"] if "record" in rule]
+    names = []
+    for group in yaml_of(rules)["groups"]:
+        for rule in group["rules"]:
+            if "record" in rule:
+                names.append(rule["record"])
+    return names

@@ -17,6 +17,7 @@ import yaml
 from ..bench.result_types import ArmResult
 from ..core.format import count, listing
 from ..profiles.resolved_types import File, ResolvedArm, ResolvedProfile
+from .validity import first_names
 
 # The spellings by which an engine is told to speculate: vLLM (also before 0.8.3), llama.cpp (also before its
 # --spec-* names), SGLang. A flag that is missing here makes good arms look different; one too many hides a
@@ -96,11 +97,16 @@ def strip_speculation_argv(tokens: Sequence[str], names: Mapping[str, int] | Non
 def _strip_speculation_data(data: Any, names: Mapping[str, int] | None) -> Any:
     """Parsed YAML without speculation keys, argument lists in it without speculation flags."""
     if isinstance(data, Mapping):
-        kept = {str(key): value for key, value in data.items() if str(key) not in SPECULATION_KEYS}
-        return {key: _strip_speculation_data(value, names) for key, value in kept.items()}
-    if isinstance(data, list) and all(isinstance(item, str) for item in data):
+        found = {}
+        for key, value in data.items():
+            if str(key) not in SPECULATION_KEYS:
+                found[str(key)] = _strip_speculation_data(value, names)
+        return found
+    if not isinstance(data, list):
+        return data
+    if all(isinstance(item, str) for item in data):
         return strip_speculation_argv(data, names)
-    return [_strip_speculation_data(item, names) for item in data] if isinstance(data, list) else data
+    return [_strip_speculation_data(item, names) for item in data]
 
 
 def words_of_file(path: str, content: str, names: Mapping[str, int] | None = None) -> list[str]:
@@ -141,8 +147,13 @@ def _speculation_names(arms: Mapping[str, ResolvedArm]) -> dict[str, int] | None
 
     None where it does not say.
     """
-    lists = [arm["speculation_flags"] for arm in arms.values() if "speculation_flags" in arm]
-    return {str(words[0]): len(words) - 1 for flags in lists for words in flags} if lists else None
+    found: dict[str, int] | None = None
+    for arm in arms.values():
+        if "speculation_flags" in arm:
+            found = found or {}
+            for flag, *values in arm["speculation_flags"]:
+                found[str(flag)] = len(values)
+    return found
 
 
 def _environment(arm: ResolvedArm) -> dict[str, str]:
@@ -172,7 +183,8 @@ def file_differences(resolved: ResolvedProfile) -> list[str]:
             continue
         if one[path].get("mode") != two[path].get("mode"):
             found.append(_in_each(f"the mode of {path}", one[path].get("mode"), two[path].get("mode")))
-        before, after = (words_of_file(path, str(side[path].get("content", "")), names) for side in (one, two))
+        before = words_of_file(path, str(one[path].get("content", "")), names)
+        after = words_of_file(path, str(two[path].get("content", "")), names)
         for old, new in _changes(before, after):
             found.append(f"{DIFFER}: {path} has {old!r} in baseline and {new!r} in speculative")
     ours, theirs = _environment(arms["baseline"]), _environment(arms["speculative"])
@@ -228,7 +240,7 @@ def _unequal(
 def result_differences(baseline: ArmResult, speculative: ArmResult) -> list[str]:
     """What the two results were measured differently in, a sentence each."""
     engines = baseline.get("engine") or {}, speculative.get("engine") or {}
-    own, other = (engine.get("settings_answered") or {} for engine in engines)
+    own, other = engines[0].get("settings_answered") or {}, engines[1].get("settings_answered") or {}
     one, two = machine_identity(baseline.get("machine")), machine_identity(speculative.get("machine"))
     found = [
         *_unequal("", baseline, speculative, SAME_IN_BOTH),
@@ -262,10 +274,9 @@ def _differing_prompts(one: Mapping[Any, Any], two: Mapping[Any, Any]) -> list[s
     return sorted(str(key[-1]) for key in one.keys() & two.keys() if one[key] != two[key])
 
 
-def _some(prompts: Sequence[str], most: int = 3) -> str:
+def _some(prompts: Sequence[str]) -> str:
     """A count of prompts with its first names: ``4 prompts (a, b, c, …)``."""
-    shown = ", ".join(prompts[:most]) + (", …" if len(prompts) > most else "")
-    return f"{count(len(prompts), 'prompt')} ({shown})"
+    return f"{count(len(prompts), 'prompt')} ({first_names(prompts)})"
 
 
 def stale(result: ArmResult, resolved: ResolvedProfile, arm: str) -> list[str]:

@@ -72,7 +72,7 @@ def _compared(first: Request, other: Request, again: Again) -> tuple[str, str]:
     if again == STREAMS and not first.get("tool_calls") and not other.get("tool_calls"):
         return OPEN, f"no call in either answer: {short(first.get('text'))}"
     one, two = _said(first), _said(other)
-    if not one and not two:
+    if one == two == "":
         return OPEN, "reasoning but no answer"
     if one == two:
         return RIGHT, ""

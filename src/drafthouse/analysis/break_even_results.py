@@ -104,9 +104,7 @@ def _of_step(step: LadderStep, tokens: int) -> Counts | None:
 def _answered(step: LadderStep) -> float | None:
     """The tokens that the engine itself counted over the step, as it counted the drafts; else the answers'."""
     if pair := step.get("counters"):
-        before, after = (
-            (snapshot and snapshot.get("traffic")) or {} for snapshot in (pair.get("before"), pair.get("after"))
-        )
+        before, after = (pair.get("before") or {}).get("traffic") or {}, (pair.get("after") or {}).get("traffic") or {}
         if after.get("output_tokens"):
             return float(after["output_tokens"] - (before.get("output_tokens") or 0.0))
     mean = step.get("mean_output_tokens")
@@ -122,10 +120,12 @@ def _pooled(parts: Iterable[_Part]) -> list[Point]:
 
 def _point(level: float, parts: Sequence[_Part]) -> Point:
     weights, costs = [], []
+    drafted = 0.0
     for part in parts:
+        drafted += part.counts.drafted
         weights.append(part.counts.drafted**2 / part.counts.tokens)
         # The slower the answers came, the more a drafted token has cost.
         speeds = part.speedup["gain"], part.speedup["high"], part.speedup["low"]
         costs.append([cost_of(part.counts, speed) for speed in speeds])
     cost, low, high = np.average(np.array(costs), axis=0, weights=weights)
-    return Point(level, float(cost), float(low), float(high), sum(part.counts.drafted for part in parts))
+    return Point(level, float(cost), float(low), float(high), drafted)

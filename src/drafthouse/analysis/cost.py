@@ -294,7 +294,9 @@ def saving_of(table: Mapping[str, ArmCost], *, by_text: bool = False) -> Saving 
     same work needs so much less of the box. ``by_text``: the work is bytes of text, where the token counts are in
     doubt, and not tokens.
     """
-    one, two = (entry["money"] if (entry := table.get(arm)) else None for arm in ("baseline", "speculative"))
+    if "baseline" not in table or "speculative" not in table:
+        return None
+    one, two = table["baseline"]["money"], table["speculative"]["money"]
     if not one or not two:
         return None
     before, after = one["per_million_output_alone"], two["per_million_output_alone"]
@@ -320,12 +322,15 @@ def saving_of(table: Mapping[str, ArmCost], *, by_text: bool = False) -> Saving 
 
 def cost_rows(table: Mapping[str, ArmCost]) -> list[CostRow]:
     """The table as rows to print; rows that nobody fills are left out."""
-    moneys = [entry.get("money") for entry in table.values()]
-    currency = next((money["currency"] for money in moneys if money and money["currency"]), "money")
+    currency = "money"
+    for entry in reversed(list(table.values())):
+        money = entry.get("money")
+        if money and money["currency"]:
+            currency = money["currency"]
     rows: list[CostRow] = []
     for what, unit, place, factor, note in _ROWS:
         values = {arm: _at(entry, place, factor) for arm, entry in table.items()}
-        if any(value is not None for value in values.values()):
+        if set(values.values()) - {None}:
             one, two = values.get("baseline"), values.get("speculative")
             shown = unit.format(currency=currency)
             rows.append({"what": what, "unit": shown, "baseline": one, "speculative": two, "note": note})

@@ -83,10 +83,13 @@ def agreed(ladder: Ladder | None, verdict: Judgement) -> Ladder | None:
     known = fill(ladder)
     ladder = {**ladder, "crossover": known}
     kinds, level = verdict["scope"]["kinds"], verdict["scope"]["concurrency"]
-    one = known.get(kinds[0]) if len(kinds) == 1 else None
-    levels = [own["level"] for own in one.get("levels") or []] if one else []
-    speedup = verdict["speedup"] if verdict["word"] != INVALID and not verdict.get("wrong_output") else None
-    if not one or level is None or level not in levels or not speedup:
+    speedup = verdict["speedup"]
+    if len(kinds) != 1 or kinds[0] not in known or level is None or not speedup:
+        return ladder
+    if verdict["word"] == INVALID or verdict.get("wrong_output"):
+        return ladder
+    one = known[kinds[0]]
+    if all(own["level"] != level for own in one.get("levels") or []):
         return ladder
     if ladder.get("load", CLOSED) != CLOSED or (verdict["word"] == PAYS) == _covers(one, level):
         return ladder
@@ -236,7 +239,7 @@ def _crossing(levels: Sequence[LevelVerdict], resampled: Array) -> Crossing:
     # The resample is drawn over all of the levels: the same prompts as before, and none of them lost.
     drawn = crossings(places, resampled[:, :until_here])
     tail = (1.0 - CONFIDENCE) / 2.0
-    ends = np.quantile(drawn, tail, method="lower"), np.quantile(drawn, 1.0 - tail, method="higher")
+    low, high = np.quantile(drawn, tail, method="lower"), np.quantile(drawn, 1.0 - tail, method="higher")
     first: LevelChange | None = None
     last: LevelChange | None = None
     for one in levels[above[-1] + 1 :]:
@@ -247,7 +250,7 @@ def _crossing(levels: Sequence[LevelVerdict], resampled: Array) -> Crossing:
     return {
         "pays_until": None if reaches_top else until,
         "pays_from": _pays_from(places, medians[0], above[0]),
-        "interval": [_inside(float(end)) for end in ends],
+        "interval": [_inside(float(low)), _inside(float(high))],
         "reaches_top": reaches_top,
         # Levels in between that do not pay: the sentence must not step over them.
         "gaps": gaps,

@@ -31,7 +31,7 @@ def sentence(one: Crossover, unit: str = CLOSED_UNIT) -> str:
         told += f", from about {load(one['pays_from'])}"
     told += _until(one, unit, lowest, highest)
     if one["gaps"]:
-        told += f", but not at {listing([load(level) for level in one['gaps']])}{_cost_of_gaps(one)}"
+        told += f", but not at {listing(list(map(load, one['gaps'])))}{_cost_of_gaps(one)}"
     return f"{told}{_beyond(one)}{_of_the_ab(one, unit)}"
 
 
@@ -123,11 +123,10 @@ def _beyond(one: Crossover) -> str:
         places += f"; {_cost(last['change'])} at {shown_level(last['level'])}"
     told = f"; costs {_cost(first['change'])} beyond ({places})"
     # A gain above the bar whose interval is not: neither a gain to claim nor a level to pass over.
-    unsure = [
-        shown_level(level["level"])
-        for level in one["levels"]
-        if level["level"] > first["level"] and level["speedup"]["gain"] > one["threshold"]
-    ]
+    unsure = []
+    for level in one["levels"]:
+        if level["level"] > first["level"] and level["speedup"]["gain"] > one["threshold"]:
+            unsure.append(shown_level(level["level"]))
     return f"{told}; unclear again at {listing(unsure)}" if unsure else told
 
 

@@ -57,9 +57,7 @@ class Measured:
     @property
     def gain(self) -> Gain | None:
         """The speed-up as plain data: ratios; None for fewer than two prompts."""
-        if self.speedup is None:
-            return None
-        return self.speedup.as_dict()
+        return None if self.speedup is None else self.speedup.as_dict()
 
 
 @dataclass(frozen=True)
@@ -103,9 +101,7 @@ def rounds_needed(speedup: Speedup) -> int:
         return FIRST_LOOK
     if speedup.starts.apart[0] >= APART:
         return APART_ROUNDS
-    if speedup.speedup < math.log(LARGE):
-        return LEAST_ROUNDS
-    return FIRST_LOOK
+    return LEAST_ROUNDS if speedup.speedup < math.log(LARGE) else FIRST_LOOK
 
 
 def faster_in_sum(measured: Measured) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from statistics import median
 from typing import cast
 
@@ -17,7 +18,7 @@ from ..bench.external.read import Run
 from ..bench.result_types import ArmResult, Request
 from ..core.format import count, listing, times
 from .speedup import BASELINE, SPECULATIVE
-from .validity import RESULT_SCHEMA
+from .validity import RESULT_SCHEMA, first_names
 
 BY_ID, BY_HASH, BY_POSITION, BY_NOTHING = "id", "hash of the prompt", "position", "nothing"
 #: From this share on what is wrong with some answers says something of all.
@@ -55,7 +56,7 @@ def pair_runs(baseline: Sequence[Run], speculative: Sequence[Run]) -> Paired:
     keyed: dict[str, list[Keyed]] = {}
     clocks: dict[str, None] = {}
     for arm, runs in arms.items():
-        every = [answer for run in runs for answer in run.answers]
+        every = list(chain.from_iterable(run.answers for run in runs))
         _name_failed(arm, every, paired)
         _name_odd(arm, every, paired.notes)
         keyed[arm] = [_keyed(run.whole_answers, how) for run in runs]
@@ -116,9 +117,12 @@ def _method(baseline: Sequence[Run], speculative: Sequence[Run]) -> str:
     ids: list[set[str | None]] = []
     hashes: list[set[str | None]] = []
     for runs in (baseline, speculative):
-        answers = [answer for run in runs for answer in run.whole_answers]
-        ids.append({answer.key for answer in answers} - {None})
-        hashes.append({answer.prompt for answer in answers} - {None})
+        own_ids, own_hashes = set(), set()
+        for answer in chain.from_iterable(run.whole_answers for run in runs):
+            own_ids.add(answer.key)
+            own_hashes.add(answer.prompt)
+        ids.append(own_ids - {None})
+        hashes.append(own_hashes - {None})
     if ids[0] & ids[1]:
         return BY_ID
     if hashes[0] & hashes[1]:
@@ -145,14 +149,14 @@ def _drop_unpaired(keyed: Mapping[str, Sequence[Keyed]], notes: list[str]) -> No
     everywhere = [set().union(*runs) for runs in keyed.values()]
     for number in range(max(map(len, keyed.values()))):
         sides = {arm: runs[number] for arm, runs in keyed.items() if number < len(runs)}
-        asked = everywhere if len(sides) < 2 else [set(side) for side in sides.values()]
+        asked = everywhere if len(sides) < 2 else list(map(set, sides.values()))
         shared = asked[0] & asked[1]
         for arm, side in sides.items():
             alone = [key for key in side if key not in shared]
             for key in alone:
                 del side[key]
             if alone:
-                names = ", ".join(" ".join(key) for key in alone[:3]) + (", …" if len(alone) > 3 else "")
+                names = first_names(list(map(" ".join, alone)))
                 notes.append(f"{arm}, run {number + 1}: {count(len(alone), 'prompt')} without a partner ({names})")
 
 
@@ -233,9 +237,9 @@ def _compare(paired: Paired, keyed: Mapping[str, Sequence[Keyed]]) -> None:
     for one, two in zip(keyed[BASELINE], keyed[SPECULATIVE], strict=False):
         for key in one:
             first, second = one[key][0], two[key][0]
-            lengths = [answer.request.get("output_tokens") for answer in (first, second)]
-            if lengths[0] and lengths[1]:
-                longer.append(lengths[1] / lengths[0])
+            length, other_length = first.request.get("output_tokens"), second.request.get("output_tokens")
+            if length and other_length:
+                longer.append(other_length / length)
             if first.text and second.text:
                 texts += 1
                 equal += first.text == second.text

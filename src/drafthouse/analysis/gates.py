@@ -119,9 +119,7 @@ def _slots(resolved: ResolvedProfile) -> int | None:
     """The slots of a server; None where a result is judged without its profile, or nothing was fitted."""
     arm = (resolved.get("arms") or {}).get("baseline")
     fit = arm and arm.get("fit")
-    if not fit:
-        return None
-    return fit["sequences"]
+    return fit["sequences"] if fit else None
 
 
 def _named(name: str, rule: str, judged: JudgedArms) -> JudgedGate:
@@ -178,7 +176,7 @@ def _word_of(
     if nothing or (flawless and len(wrong) > LOST_TO_CHANCE) or sign_test(len(lost), won) < CHANCE:
         return FAILED, losses
     if why := _cannot_tell(len(lost), len(both), passed, kept, nothing_wrong=flawless):
-        if lost and not wrong:
+        if not wrong:
             why += "; they were cut off or undecided, which a higher output length limit may settle"
         return NOT_MEASURED, f"{losses}: {why}"
     return PASSED, f"{speculative['said']}; the baseline {baseline['said']}"
@@ -201,9 +199,7 @@ def _cannot_tell(
 
 
 def _field(name: str) -> str:
-    if name == JSON:
-        return TITLES[name]
-    return TITLES[name][0].lower() + TITLES[name][1:]
+    return TITLES[name] if name == JSON else TITLES[name][0].lower() + TITLES[name][1:]
 
 
 def _states(requests: Iterable[Request], name: str) -> dict[Prompt, tuple[str, str]]:

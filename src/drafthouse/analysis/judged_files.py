@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import fmean, median
 from typing import cast
 
@@ -37,6 +38,7 @@ from .words import CANNOT_SAY, THRESHOLD
 
 #: The runs of the baseline and of the speculative arm at one load.
 Sides = tuple[list[Run], list[Run]]
+_OF_ARM = {BASELINE: "of the baseline", SPECULATIVE: "of the speculative arm"}
 LADDER_SCHEMA = "drafthouse.ladder/1"
 
 
@@ -68,7 +70,7 @@ def judge_pairs(paired: Paired, kinds: Sequence[str]) -> Judged:
     evidence = _as_if_quiet(replace(evidence, figures={**evidence.figures, "control": control}), paired)
     decision = decide_word(evidence)
     judgement = explain(evidence, decision)
-    runs = f"one run {listing([f'of the {arm} arm' if arm == SPECULATIVE else f'of the {arm}' for arm in single])}"
+    runs = f"one run {listing([_OF_ARM[arm] for arm in single])}"
     follows = what_follows(evidence, decision).partition("; do: ")[0]
     more = ", and with more prompts" if decision.cause == Cause.TOO_FEW_PROMPTS else ""
     said = (
@@ -92,12 +94,11 @@ def drafting_said(evidence: Evidence) -> tuple[list[str], list[str]]:
 
     An arm that did not draft and is no faster does not pay all the same.
     """
-    told = {arm: drafting["drafted"] for arm, drafting in evidence.drafting.items()}
     problems = drafting_problems(evidence.drafting)
-    if told[BASELINE]:
+    if evidence.drafting[BASELINE]["drafted"]:
         return problems[:1], []
     speedup = evidence.measured.speedup
-    if told[SPECULATIVE] is not False:
+    if evidence.drafting[SPECULATIVE]["drafted"] is not False:
         return [], []
     faster = speedup is not None and speedup.low > math.log(THRESHOLD)
     return (problems, []) if faster else ([], problems)
@@ -117,8 +118,8 @@ def _as_if_quiet(evidence: Evidence, paired: Paired) -> Evidence:
         measured = measure(results, evidence.declared, together=False)
         by_speed = decide(measured)
         if rounds == first:
-            figures = {**evidence.figures, "speedup": measured.speedup.as_dict() if measured.speedup else None}
-            evidence = replace(evidence, measured=measured, figures=cast("Figures", figures))
+            figures = cast("Figures", {**evidence.figures, "speedup": measured.gain})
+            evidence = replace(evidence, measured=measured, figures=figures)
         evidence = replace(evidence, by_speed=by_speed)
         if by_speed.cause != Cause.MORE_ROUNDS:
             break
@@ -151,8 +152,8 @@ def judge_whole(baseline: Sequence[Run], speculative: Sequence[Run]) -> Judged:
     judgement = explain(evidence, decide_word(evidence))
     if found is None:
         return Judged(judgement, results)
-    repeated = [max(len(repeats) for repeats in by_kind.values()) for by_kind in values.values()]
-    counted = f"{count(repeated[0], 'run')} of the baseline and {repeated[1]} of the speculative arm"
+    ours, theirs = max(map(len, values[BASELINE].values())), max(map(len, values[SPECULATIVE].values()))
+    counted = f"{count(ours, 'run')} of the baseline and {theirs} of the speculative arm"
     spread = (
         f"{times_span(found)}, the interval of the spread between" if found["reach"] else f"{times(found['gain'])},"
     )
@@ -174,9 +175,11 @@ def _repeats(runs: Sequence[Run]) -> dict[str, list[float]]:
     """The times per token of each kind in ms, over all runs."""
     found: dict[str, list[float]] = {}
     for run in runs:
-        tpots = [tpot for answer in run.answers if (tpot := answer.request.get("tpot_ms"))]
-        told = run.whole or ({"": [median(tpots)]} if tpots else {})
-        for kind, values in told.items():
+        tpots = list(filter(None, (answer.request.get("tpot_ms") for answer in run.answers)))
+        by_kind = run.whole
+        if tpots and not by_kind:
+            by_kind = {"": [median(tpots)]}
+        for kind, values in by_kind.items():
             found.setdefault(kind, []).extend(values)
     return found
 
@@ -205,7 +208,7 @@ def ratio_of_repeats(
     for kind in kinds:
         means = []
         for own in (baseline[kind], speculative[kind]):
-            logs = [math.log(value) for value in own]
+            logs = list(map(math.log, own))
             means.append(fmean(logs))
             squares += sum((value - means[-1]) ** 2 for value in logs)
             freedom += len(logs) - 1
@@ -227,15 +230,18 @@ def ladder_of(pairs: Mapping[float, Paired], unit: str) -> Ladder | None:
     if len(pairs) < 2:
         return None
     steps = []
+    most_rounds = 0
     for level, paired in sorted(pairs.items()):
+        rounds = min(paired.runs.values())
+        most_rounds = max(most_rounds, rounds)
         for arm, result in paired.results.items():
-            for number in range(1, min(paired.runs.values()) + 1):
+            for number in range(1, rounds + 1):
                 steps.append(_step(level, arm, number, requests_of(result)))
     ladder = cast(
         "Ladder",
         {
             "schema": LADDER_SCHEMA, "load": "closed", "unit": unit, "levels": sorted(pairs), "steps": steps,
-            "kinds": [ALL], "rounds": max(min(paired.runs.values()) for paired in pairs.values()), "limits": {},
+            "kinds": [ALL], "rounds": most_rounds, "limits": {},
         },
     )  # fmt: skip
     ladder["crossover"] = fill(ladder)
@@ -248,7 +254,7 @@ def _step(level: float, arm: str, number: int, requests: Sequence[Request]) -> L
     for request in requests:
         if request["round"] == number and request["tpot_ms"]:
             by_prompt.setdefault(f"{request['kind']} {request['prompt_id']}", []).append(request["tpot_ms"])
-    tpots = sorted(value for values in by_prompt.values() for value in values)
+    tpots = sorted(chain.from_iterable(by_prompt.values()))
     per_user = 1000 / tpots[len(tpots) // 2] if tpots else None
     told = {"level": level, "arm": arm, "round": number, "kind": ALL, "status": "ok", "tpot_by_prompt": by_prompt}
     return cast("LadderStep", {**told, "completed": len(tpots), "per_user_tok_s": per_user, "num_prompts": len(tpots)})

@@ -108,11 +108,13 @@ def quantities_of(request: Request) -> Quantities:
 
 def columns_of(result: ArmResult) -> list[OldColumn]:
     """The columns for one result, times in seconds: median and interquartile range over the requests."""
-    answers = [quantities_of(request) for request in whole_answers(result)]
+    answers = list(map(quantities_of, whole_answers(result)))
     found: list[OldColumn] = []
     for column in _COLUMNS:
-        ratios = [_value(column, answer) for answer in answers]
-        values = [value for value in ratios if value is not None]
+        values = []
+        for answer in answers:
+            if (value := _value(column, answer)) is not None:
+                values.append(value)
         low, high = percentile(values, 25), percentile(values, 75)
         spread = {"median": percentile(values, 50), "iqr": None if low is None or high is None else high - low}
         found.append({"name": column.name, "unit": column.unit, "values": spread, "error": column.error})

@@ -60,7 +60,7 @@ def measure_level(good: Steps, low_tail: float) -> MeasuredLevel | None:
         speedup=speedup,
         claim_low=speedup.lower_bound(low_tail),
         total=total,
-        by_round=[fmean(gains) for gains in by_round.values()],
+        by_round=list(map(fmean, by_round.values())),
         control=cast("Control | None", control),
     )
 

@@ -166,6 +166,4 @@ def control_ratio(log_tpot: LogTimes[PromptKey], rounds: Sequence[int]) -> Contr
 
 def _number_or_list(rounds: Sequence[int]) -> int | list[int]:
     """The number of one round, or the list of several."""
-    if len(rounds) == 1:
-        return rounds[0]
-    return list(rounds)
+    return rounds[0] if len(rounds) == 1 else list(rounds)

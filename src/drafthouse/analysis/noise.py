@@ -141,9 +141,7 @@ def share_taken(between: Sequence[Between], name: Share) -> float:
         hidden = seconds and own_s is not None and own_s < ENGINE_SEEN * seconds
         if isinstance(share, int | float) and not hidden:
             shares.append(min(share / 100, 0.95))
-    if not shares:
-        return 0.0
-    return median(shares)
+    return median(shares) if shares else 0.0
 
 
 def _throttled(result: ArmResult, declared: Sequence[str]) -> float:
@@ -165,9 +163,7 @@ def _throttled(result: ArmResult, declared: Sequence[str]) -> float:
             of_gpus = [float(bool(gpu.get("throttled_by"))) for gpu in after.get("gpus") or []]
         if of_gpus:
             shares.append(max(of_gpus))
-    if not shares:
-        return 0.0
-    return fmean(shares)
+    return fmean(shares) if shares else 0.0
 
 
 # --- one step ---------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ FEWEST = 4
 PIECES_A_TOKEN = 0.9
 
 RULE = (
-    f"fails when within the first {listing([str(place) for place in EARLY])} tokens more prompts differ than numerics "
+    f"fails when within the first {listing(list(map(str, EARLY)))} tokens more prompts differ than numerics "
     f"explain that differ once per {TOLERATED_TOKENS} tokens, over all or of one kind (binomial test, {CHANCE:.0%} in "
     "all); or "
     "when so many answers end where the baseline's goes on, or so many prompts that the baseline answers get only "
@@ -125,7 +125,7 @@ def tokens_before(request: Request, character: int, characters: int) -> tuple[in
     is busy, and while it drafts), the place is taken in proportion to the characters.
     """
     tokens = int(request.get("output_tokens") or 0)
-    pieces = [int(size) for size in request.get("pieces") or []]
+    pieces = list(map(int, request.get("pieces") or []))
     if pieces and sum(pieces) == characters and len(pieces) >= PIECES_A_TOKEN * tokens:
         return sum(end <= character for end in accumulate(pieces)), max(tokens, len(pieces)), True
     if not characters:
@@ -161,9 +161,7 @@ def compare_outputs(one: Iterable[Request], two: Iterable[Request]) -> EqualOutp
 
 
 def _middle(places: Sequence[int]) -> float | None:
-    if not places:
-        return None
-    return median(places)
+    return median(places) if places else None
 
 
 # --- the gate -------------------------------------------------------------------------------------

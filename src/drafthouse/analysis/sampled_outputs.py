@@ -55,15 +55,18 @@ Repeats = Mapping[tuple[Prompt, int], Repeat]
 def judge_sampled(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
     """What the gate says of two arms, without its name and title: see `gates.judge_gates`."""
     ours, theirs = _lengths(baseline), _lengths(speculative)
-    shared = [prompt for prompt in ours if prompt in theirs]
-    before, after = sum(ours[prompt] for prompt in shared), sum(theirs[prompt] for prompt in shared)
+    changes = []
+    before = after = 0.0
+    for prompt in ours:
+        if prompt in theirs:
+            before, after = before + ours[prompt], after + theirs[prompt]
+            changes.append(theirs[prompt] - ours[prompt])
     if not before:
         return not_measured("no prompt was answered above temperature 0 in both arms")
-    if len(shared) < FEWEST:
-        return not_measured(f"{count(len(shared), 'prompt')} answered above temperature 0, and {FEWEST} are needed")
+    if len(changes) < FEWEST:
+        return not_measured(f"{count(len(changes), 'prompt')} answered above temperature 0, and {FEWEST} are needed")
     repeats = _repeats(baseline), _repeats(speculative)
-    sides = _side(before, len(shared), repeats[0]), _side(after, len(shared), repeats[1])
-    changes = [theirs[prompt] - ours[prompt] for prompt in shared]
+    sides = _side(before, len(changes), repeats[0]), _side(after, len(changes), repeats[1])
     answer: JudgedArms = {
         "word": "passed",
         "said": f"{sides[1]['said']}; the baseline: {sides[0]['said']}",

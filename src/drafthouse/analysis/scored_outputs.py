@@ -69,9 +69,7 @@ class Pair:
 
     def of(self, arm: Arm) -> list[ScoredAnswer]:
         """The scores of one arm's answers."""
-        if arm == "baseline":
-            return self.baseline
-        return self.speculative
+        return self.baseline if arm == "baseline" else self.speculative
 
 
 def _mean_logprob(answers: Sequence[ScoredAnswer]) -> float:
@@ -192,9 +190,7 @@ def _least_likely(pairs: Sequence[Pair], pair: Pair) -> float:
     That is, below the least of them by more than that is below their median: one prompt is always the hardest.
     """
     others = [one.ours for one in pairs if (one.group, one.prompt_id) != (pair.group, pair.prompt_id)]
-    if not others:
-        return -math.inf
-    return 2 * min(others) - median(others) - MARGIN
+    return 2 * min(others) - median(others) - MARGIN if others else -math.inf
 
 
 def _worst(rows: Sequence[ScoredAnswer]) -> float:

@@ -282,8 +282,11 @@ def _from_starts(
 
 def _satterthwaite(parts: Sequence[tuple[float, int]]) -> float:
     """The degrees of freedom of a sum of independent variances, each with its own (Satterthwaite 1946)."""
-    total = sum(part for part, _ in parts)
-    return total**2 / sum(part**2 / freedom for part, freedom in parts)
+    total = squares = 0.0
+    for variance, freedom in parts:
+        total += variance
+        squares += variance**2 / freedom
+    return total**2 / squares
 
 
 # --- the sum of seconds -----------------------------------------------------------------------------

@@ -37,9 +37,7 @@ def user_clock(results: Mapping[str, ArmResult], groups: Sequence[str]) -> UserC
 
     def end_to_end_ms(request: Request) -> float | None:
         seconds = end_to_end(request)
-        if seconds is None:
-            return None
-        return 1000 * seconds
+        return None if seconds is None else 1000 * seconds
 
     return {
         "output_tokens": median(lengths.values()) if lengths else None,
@@ -88,9 +86,7 @@ def _middle(requests: Sequence[Request], clock: Clock) -> float | None:
         value = clock(request)
         if value is not None:
             by_prompt.setdefault((*asked_of(request), str(request.get("group"))), []).append(float(value))
-    if not by_prompt:
-        return None
-    return float(median(map(median, by_prompt.values())))
+    return float(median(map(median, by_prompt.values()))) if by_prompt else None
 
 
 def _figure(value: float | None) -> str:

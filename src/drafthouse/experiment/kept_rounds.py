@@ -46,13 +46,18 @@ def note_file(resolved: Run) -> Path:
 def note_of(text: str) -> Note | None:
     """The decision that a file's text holds, None where it is none."""
     note = object_of(text)
-    return cast("Note", note) if note.get("schema") == SCHEMA else None
+    return None if note.get("schema") != SCHEMA else cast("Note", note)
 
 
 def kept_note(resolved: Run) -> Note | None:
     """The decision that is kept on this box, None where there is none."""
     file = note_file(resolved)
     return note_of(file.read_text("utf-8")) if file.exists() else None
+
+
+def fresh_of(note: Note | None) -> list[int]:
+    """The fresh prompts that further rounds were decided to ask."""
+    return [] if note is None else note.get("fresh", [])
 
 
 def end_measuring(resolved: Run) -> str:
@@ -71,7 +76,10 @@ def end_measuring(resolved: Run) -> str:
 
 def steps_until(resolved: Run, last: int, fresh: Sequence[int] = ()) -> list[PlannedStep]:
     """The steps of the rounds up to ``last``, in the order they are measured; ``fresh``: the prompts decided on."""
-    return [step for number in range(1, last + 1) for step in steps_of_round(resolved["experiment"], number, fresh)]
+    steps: list[PlannedStep] = []
+    for number in range(1, last + 1):
+        steps += steps_of_round(resolved["experiment"], number, fresh)
+    return steps
 
 
 def kept_files(resolved: Run) -> set[str]:
@@ -85,8 +93,7 @@ def missing_steps(resolved: Run, last: int, files: Container[str], note: Note | 
 
     ``note`` has the fresh prompts that further rounds were decided to ask.
     """
-    fresh = note.get("fresh", []) if note else []
-    return [step for step in steps_until(resolved, last, fresh) if step["file"] not in files]
+    return [step for step in steps_until(resolved, last, fresh_of(note)) if step["file"] not in files]
 
 
 def how_far(resolved: Run, files: Container[str], note: Note | None) -> Kept:
@@ -101,5 +108,9 @@ def how_far(resolved: Run, files: Container[str], note: Note | None) -> Kept:
     if note is not None:
         same = note.get("judged") and note.get("settings") == settings_of(resolved["experiment"])
         over = bool(there and same and note["next"] is None)
-        last = note["next"] if same and note["next"] else note["done"]
-    return {"over": over, "last": last, "steps": [] if over else missing_steps(resolved, last, files, note)}
+        last = note["done"]
+        if same and note["next"]:
+            last = note["next"]
+    if over:
+        return {"over": True, "last": last, "steps": []}
+    return {"over": False, "last": last, "steps": missing_steps(resolved, last, files, note)}

@@ -41,7 +41,7 @@ from ..serving.oom_killer import is_out_of_memory
 from ..serving.readiness import read_ready, ready_file, told_of_start
 from ..serving.runtimes import Runtime, runtime_of
 from .engine_answers import engine_seen
-from .kept_rounds import kept_files, kept_note, missing_steps, note_file, steps_until
+from .kept_rounds import fresh_of, kept_files, kept_note, missing_steps, note_file, steps_until
 from .more_rounds import SCHEMA, costs_by_round
 
 if TYPE_CHECKING:
@@ -95,6 +95,10 @@ class _Arms:
                 self.runtime.stop(endpoint.arm)
             found[endpoint.arm] = asyncio.run(self.watch.bring_back(endpoint.arm))
         return found
+
+    def log_ends(self) -> dict[str, str]:
+        """Where the log of each arm ends now."""
+        return {endpoint.arm: self.runtime.mark(endpoint.arm) for endpoint in self.endpoints}
 
     def tell_again(self, why: str) -> None:
         """Tell that a step is measured again."""
@@ -166,9 +170,10 @@ def _measure(resolved: Run, step: PlannedStep, arms: _Arms, request_timeout_s: f
         asking=asking_of(experiment, step),
     )
     suites = read_suites(resolved["suites_file"], step["suites"])
-    earlier = [_read_step(one) for one in step_file(resolved, step).parent.glob("[0-9][0-9].json")]
-    most_s = 0.0 if waited_in_vain(earlier) else wait_s
-    waited = wait_for_quiet(lambda state: own_pids(arms.endpoints, state), arms.progress, most_s)
+    earlier = list(map(_read_step, step_file(resolved, step).parent.glob("[0-9][0-9].json")))
+    if waited_in_vain(earlier):
+        wait_s = 0.0
+    waited = wait_for_quiet(lambda state: own_pids(arms.endpoints, state), arms.progress, wait_s)
     measured = _measure_quietly(arms, suites, options, repeat=not repeated_in_vain(earlier))
     for endpoint in arms.endpoints:
         own, printed = measured["arms"][endpoint.arm], arms.runtime.printed(endpoint.arm)
@@ -207,10 +212,13 @@ def _started_s(home: str, endpoints: Sequence[Endpoint], measured: StepResult) -
 
     That is what a round costs beside its measuring. Of a start that nothing waited for the time to readiness counts.
     """
-    starts = [read_ready(ready_file(home, endpoint.arm)) for endpoint in endpoints]
-    ready_s = sum(float(start.get("ready_s", 0.0)) for start in starts)
-    known = [seconds_apart(start.get("clock"), measured.get("clock")) for start in starts if start.get("seen")]
-    return max([ready_s, *(seconds for seconds in known if seconds is not None)])
+    ready_s, since_start_s = 0.0, 0.0
+    for endpoint in endpoints:
+        start = read_ready(ready_file(home, endpoint.arm))
+        ready_s += float(start.get("ready_s", 0.0))
+        if start.get("seen"):
+            since_start_s = max(since_start_s, seconds_apart(start.get("clock"), measured.get("clock")) or 0.0)
+    return max(ready_s, since_start_s)
 
 
 def _measure_quietly(arms: _Arms, suites: Sequence[Suite], options: StepOptions, *, repeat: bool) -> StepResult:
@@ -239,10 +247,9 @@ def _measure_alive(arms: _Arms, suites: Sequence[Suite], options: StepOptions) -
     Raises DrafthouseError when an engine dies or something stands still the second time, or an engine does not come
     back.
     """
-    names = [endpoint.arm for endpoint in arms.endpoints]
     notes: list[str] = []
     while True:
-        marks = {arm: arms.runtime.mark(arm) for arm in names}
+        marks = arms.log_ends()
         trouble: DrafthouseError | None = None
         measured: StepResult | None = None
         try:
@@ -250,40 +257,57 @@ def _measure_alive(arms: _Arms, suites: Sequence[Suite], options: StepOptions) -
         except DrafthouseError as error:
             trouble = error
         stood = trouble.problems[0].found if isinstance(trouble, StoodStill) else ""
-        # One that was stopped has not died, and may not answer who asks.
-        dead = [] if stood else [arm for arm in names if _died(arms.watch, arm, measured)]
+        # An arm that was stopped has not died, and may not answer who asks.
+        dead = [] if stood else [arm for arm in marks if _died(arms.watch, arm, measured)]
         if not dead and not stood:
             if measured is None:
                 assert trouble is not None
                 raise trouble
             for arm, mark in marks.items():
-                # What the engine's log says of drafting.
-                printed = arms.runtime.printed(arm, mark).splitlines(keepends=True)
-                measured["arms"][arm]["log"] = "".join(line for line in printed if "SpecDecoding metrics" in line)
+                measured["arms"][arm]["log"] = _drafting_lines(arms.runtime.printed(arm, mark))
             return measured | {"notes": notes}
         whys = {arm: asyncio.run(arms.watch.why(arm)) for arm in dead}
+        if notes and stood and trouble:
+            raise trouble
         if notes:
-            raise (
-                trouble if stood and trouble else DrafthouseError(_died_again(whys, arms.runtime, options.first_round))
-            )
+            raise DrafthouseError(_died_again(whys, arms.runtime, options.first_round))
         arms.tell_again(stood or f"{', '.join(dead)} died")
-        said = arms.restarted(dead)
-        what = [stood] if stood else [_ended(arm, whys, said[arm]) for arm in names]
-        notes += [f"round {options.first_round}: {one}; the step was measured again" for one in what]
+        for event in _events(stood, whys, arms.restarted(dead)):
+            notes.append(f"round {options.first_round}: {event}; the step was measured again")
+
+
+def _events(stood: str, whys: Mapping[str, str], restarts: Mapping[str, str]) -> list[str]:
+    """Why a step is measured again: what stood still, or what became of each arm."""
+    if stood:
+        return [stood]
+    return [_ended(arm, whys, restart) for arm, restart in restarts.items()]
+
+
+def _drafting_lines(log: str) -> str:
+    """The lines of an engine's log about drafting."""
+    return "".join(line for line in log.splitlines(keepends=True) if "SpecDecoding metrics" in line)
 
 
 def _ended(arm: str, whys: Mapping[str, str], said: str) -> str:
     """What became of an arm: of one that died why (``whys``), and of each how it came back."""
     if arm not in whys:
         return f"{arm}, next to one that died: {said}"
-    how = f" ({whys[arm]})" if whys[arm] else ""
-    return f"{arm} died{how}: {said}"
+    return f"{_with_reason(f'{arm} died', whys[arm])}: {said}"
+
+
+def _with_reason(text: str, why: str) -> str:
+    """A text with a reason in brackets, where there is one."""
+    if not why:
+        return text
+    return f"{text} ({why})"
 
 
 def _died_again(whys: Mapping[str, str], runtime: Runtime, number: int) -> Problem:
     """The problem of arms that died twice in a step; ``whys`` has the reason of each, '' for unknown."""
-    reasons = [f"{arm} ({why})" if why else arm for arm, why in whys.items()]
-    more = f"{OUT_OF_MEMORY_DO}; then " if any(map(is_out_of_memory, whys.values())) else ""
+    reasons = [_with_reason(arm, why) for arm, why in whys.items()]
+    more = ""
+    if any(map(is_out_of_memory, whys.values())):
+        more = f"{OUT_OF_MEMORY_DO}; then "
     return Problem(
         "engine-died",
         f"the engine died again after a restart: {', '.join(reasons)}",
@@ -295,9 +319,12 @@ def _died_again(whys: Mapping[str, str], runtime: Runtime, number: int) -> Probl
 
 def _died(watch: RuntimeWatch, arm: str, measured: StepResult | None) -> bool:
     """Whether an arm died while it was measured; where answers are missing it is asked for a moment."""
-    requests = measured["arms"][arm]["requests"] if measured else []
-    lost = not requests or any(one["http_status"] is None or one["status"] == CUT_OFF for one in requests)
-    for attempt in range(ASK_AGAIN if lost else 1):
+    attempts = ASK_AGAIN
+    if measured and measured["arms"][arm]["requests"]:
+        requests = measured["arms"][arm]["requests"]
+        if not any(one["http_status"] is None or one["status"] == CUT_OFF for one in requests):
+            attempts = 1
+    for attempt in range(attempts):
         if attempt:
             time.sleep(ASK_AGAIN_S)
         if asyncio.run(watch.died(arm)):
@@ -376,9 +403,11 @@ def put_together(resolved: Run, last: int) -> dict[int, float]:
 def keep_decision(resolved: Run, note: Note) -> Missing:
     """Keep what was decided, with the fresh prompts of every round; return what is to be measured now."""
     before = kept_note(resolved)
-    asked = fresh_planned(resolved["experiment"], note["done"], before.get("fresh", []) if before else [])
+    fresh = fresh_planned(resolved["experiment"], note["done"], fresh_of(before))
     more = note.get("asks")
-    note = {**note, "fresh": asked if more is None else [*asked, more]}
+    if more is not None:
+        fresh = [*fresh, more]
+    note = {**note, "fresh": fresh}
     write_json(note_file(resolved), note)
     if note["next"] is None:
         return {"last": note["done"], "steps": []}

@@ -94,8 +94,12 @@ def decide(
     asked = judgement["next_round"]
     wanted = asked["why"] if asked else None
     done, rounds = max(costs), experiment["rounds"]
-    first_s = sum(seconds for number, seconds in costs.items() if number <= rounds)
-    spent_s = sum(seconds for number, seconds in costs.items() if number > rounds)
+    first_s = spent_s = 0.0
+    for number, seconds in costs.items():
+        if number <= rounds:
+            first_s += seconds
+        else:
+            spent_s += seconds
     next_s, limit = costs[done], limit_s(experiment["budget"], first_s)
     against = _against(experiment, done, next_s, limit - spent_s, left_s)
     goes_on = wanted is not None and against is None
@@ -148,11 +152,15 @@ def interim_text(note: Decision, most: int, price_per_hour: float | None = None,
     """
     done = note["done"]
     if note["next"] is None:
-        return f"no more after {done} rounds ({note['why']}), although {note['wanted']}" if note["wanted"] else ""
+        if not note["wanted"]:
+            return ""
+        return f"no more after {done} rounds ({note['why']}), although {note['wanted']}"
 
     def cost(seconds: float) -> str:
         shown = f"about {shown_time(seconds)}"
-        return shown if price_per_hour is None else f"{shown} ({money(seconds, price_per_hour, currency)})"
+        if price_per_hour is None:
+            return shown
+        return f"{shown} ({money(seconds, price_per_hour, currency)})"
 
     left_s = note["limit_s"] - note["spent_s"]
     return "\n".join(

@@ -77,7 +77,9 @@ def _head(resolved: ResolvedProfile) -> str:
     lines += [f"note       {warning}" for warning in resolved["warnings"]]
     for issue in resolved["known_issues"]:
         first, *more = issue_lines(issue)
-        lines += [f"known      {first}", *(f"           {line}" for line in more)]
+        lines.append(f"known      {first}")
+        for line in more:
+            lines.append(f"           {line}")
     return "\n".join(lines)
 
 
@@ -110,9 +112,9 @@ def _rounds(resolved: ResolvedProfile) -> list[str]:
     ]
     if (price := site.get("price_per_hour")) is not None:
         clear_s, worst_s = 60 * (minutes["answers"] + minutes["starts"]), 60 * minutes["worst"]
-        hour, clear, worst = (
-            money(seconds, float(price), str(site.get("currency") or "")) for seconds in (3600, clear_s, worst_s)
-        )
+        currency = str(site.get("currency") or "")
+        hour, clear = money(3600, float(price), currency), money(clear_s, float(price), currency)
+        worst = money(worst_s, float(price), currency)
         lines.append(f"           at {hour} an hour: about {clear}, at worst {worst}")
     return lines
 
@@ -138,7 +140,9 @@ def _load(resolved: ResolvedProfile, ladder: PlannedLadder) -> list[str]:
 
 
 def _plugin(engine: ResolvedEngine) -> str:
-    return f" with its plugin {engine['plugin']}" if engine["plugin"] else ""
+    if not engine["plugin"]:
+        return ""
+    return f" with its plugin {engine['plugin']}"
 
 
 def _image(resolved: ResolvedProfile) -> list[str]:
@@ -146,9 +150,11 @@ def _image(resolved: ResolvedProfile) -> list[str]:
     name = image_of(resolved)
     if not name:
         return []
-    pinned = resolved.get("image_digest")
-    words = f"pinned: {pinned}" if pinned else "a tag; the first pull pins its digest (pins.json)"
-    return [f"image      {name}" + ("" if "@sha256:" in name else f", {words}")]
+    if "@sha256:" in name:
+        return [f"image      {name}"]
+    if pinned := resolved.get("image_digest"):
+        return [f"image      {name}, pinned: {pinned}"]
+    return [f"image      {name}, a tag; the first pull pins its digest (pins.json)"]
 
 
 def _derived(image: DerivedImage | None) -> list[str]:
@@ -179,12 +185,15 @@ def _memory(resolved: ResolvedProfile, columns: int) -> str:
 
 def _downloads(resolved: ResolvedProfile, columns: int) -> str:
     rows = []
-    total = 0
+    download = disk = 0
     for item in resolved["weights"]:
-        fetched = item["bytes"] if item["source"] in ("hub", "package") else 0
-        total += fetched
+        fetched = 0
+        if item["source"] in ("hub", "package"):
+            fetched = item["bytes"]
+        download += fetched
+        disk += item["bytes"]
         rows.append([item["name"], _where_from(item), _gb(fetched), _gb(item["bytes"])])
-    rows.append(["all", "", _gb(total), _gb(sum(item["bytes"] for item in resolved["weights"]))])
+    rows.append(["all", "", _gb(download), _gb(disk)])
     folders = f"\nbelow {resolved['site']['models_dir']}"
     return table(["weights", "from", "download GB", "disk GB"], rows, columns) + folders
 
@@ -228,11 +237,12 @@ def _speed(resolved: ResolvedProfile) -> str:
 def _commands(resolved: ResolvedProfile, arm: str) -> str:
     data = resolved["arms"][arm]
     words = [f"{name}={shell_words(value)}" for name, value in data["environment"].items()]
-    head = " ".join([*words, shell_words(data["command"])])
-    flags = list(data["flags"])
+    lines = ["  " + " ".join([*words, shell_words(data["command"])])]
+    for flag in data["flags"]:
+        lines.append(f"    {shell_words(flag)}")
     if config := data["config"]:
-        flags.append([config["flag"], config["file"]])
-    text = f"{arm} arm\n" + " \\\n".join(f"  {line}" for line in [head, *(f"  {shell_words(flag)}" for flag in flags)])
+        lines.append(f"    {shell_words([config['flag'], config['file']])}")
+    text = f"{arm} arm\n" + " \\\n".join(lines)
     if config:
         text += f"\n\n  {config['file']}\n" + textwrap.indent(yaml_block(config["data"]), "    ")
     return text

@@ -51,8 +51,9 @@ def kept_replicas(text: str) -> dict[str, Entry]:
     except BadDocument:
         return {}
     right = shape_of(Entry)
-    entries = kept.items() if isinstance(kept, dict) else ()
-    return {name: one for name, one in entries if check(one, right, Findings(KEPT))}
+    if not isinstance(kept, dict):
+        return {}
+    return {name: entry for name, entry in kept.items() if check(entry, right, Findings(KEPT))}
 
 
 def replicas_for(
@@ -62,7 +63,13 @@ def replicas_for(
 
     ``played`` are the boxes of this run, None for one that failed; ``kept`` what the front has.
     """
-    found = {name: entry for name in inventory if (entry := played[name] if name in played else kept.get(name))}
+    found: dict[str, Entry] = {}
+    for name in inventory:
+        entry = kept.get(name)
+        if name in played:
+            entry = played[name]
+        if entry:
+            found[name] = entry
     if not found:
         raise one_problem(
             "no-replica",

@@ -230,11 +230,16 @@ def _taken_in(rules: Rules, memory: Memory, window: Window) -> Memory:
 
 def _together(windows: Sequence[Window], tokens: int) -> tuple[Counts, float | None]:
     """What some windows counted, and the mean load of those in which something ran."""
-    drafted = math.fsum(window.drafted for window in windows)
-    accepted = math.fsum(window.accepted for window in windows)
+    drafted = accepted = 0.0
+    loads = []
+    for window in windows:
+        drafted += window.drafted
+        accepted += window.accepted
+        if window.load:
+            loads.append(window.load)
     drafts = _sum_if_all_known([window.drafts for window in windows])
     answered = _sum_if_all_known([window.tokens for window in windows])
-    loads = [window.load for window in windows if window.load]
+
     mean_load = None
     if loads:
         mean_load = math.fsum(loads) / len(loads)

@@ -36,5 +36,7 @@ def read_now(order: Order) -> Snapshot:
 
 def answered(before: Snapshot, after: Snapshot) -> int | None:
     """The tokens that were answered between two looks, None where the engine does not count them."""
-    ends = [(one.get("traffic") or {}).get("output_tokens") for one in (before, after)]
-    return None if ends[1] is None else int(max(0.0, ends[1] - (ends[0] or 0.0)))
+    end = (after.get("traffic") or {}).get("output_tokens")
+    if end is None:
+        return None
+    return int(max(0.0, end - ((before.get("traffic") or {}).get("output_tokens") or 0.0)))

@@ -371,9 +371,7 @@ class Watchdog:
 
 def _phase_of(serving: Serving) -> str:
     """Whether what serves drafts: ON or OFF."""
-    if serving["arm"] == SPECULATIVE:
-        return ON
-    return OFF
+    return ON if serving["arm"] == SPECULATIVE else OFF
 
 
 def watch(home: Path) -> None:
