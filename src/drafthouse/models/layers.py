@@ -71,17 +71,23 @@ def window_of(part: Config) -> int | None:
 
 
 def _words(value: object, part: Config, count: int) -> list[Keeps] | None:
-    return [_WORDS.get(str(word), Keeps.ALL) for word in value] if isinstance(value, list) and value else None
+    if not isinstance(value, list) or not value:
+        return None
+    return [_WORDS.get(str(word), Keeps.ALL) for word in value]
 
 
 def _repeated(value: object, part: Config, count: int) -> list[Keeps] | None:
     """RecurrentGemma: a few words that are repeated over all layers."""
     words = _words(value, part, count)
-    return [words[number % len(words)] for number in range(count)] if words else None
+    if not words:
+        return None
+    return [words[number % len(words)] for number in range(count)]
 
 
 def _letters(value: object, part: Config, count: int) -> list[Keeps] | None:
-    return [_LETTERS.get(letter, Keeps.NOTHING) for letter in value] if isinstance(value, str) and value else None
+    if not isinstance(value, str) or not value:
+        return None
+    return [_LETTERS.get(letter, Keeps.NOTHING) for letter in value]
 
 
 def _linear_layers(value: object, part: Config, count: int) -> list[Keeps] | None:

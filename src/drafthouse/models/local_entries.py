@@ -56,5 +56,8 @@ def shown(made: Made, path: Path, changed: bool) -> Sequence[str]:
     """What was written, as lines for a person."""
     entry = made.entry
     size = f"{entry['weight_bytes'] / 1e9:.1f} GB, {entry['parameters'] / 1e9:.2f} B parameters"
-    lines = [f"{made.id}: {entry['name']}, {entry['kind']}, {size}", *(f"  note: {note}" for note in made.notes)]
-    return [*lines, f"{'wrote' if changed else 'unchanged'}: {path}"]
+    lines = [f"{made.id}: {entry['name']}, {entry['kind']}, {size}"]
+    lines += [f"  note: {note}" for note in made.notes]
+    if changed:
+        return [*lines, f"wrote: {path}"]
+    return [*lines, f"unchanged: {path}"]
