@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-import yaml
-
 from ..core.errors import DrafthouseError, did_you_mean, one_problem
 from ..profiles.draft_compat import usual_tokens
 from ..profiles.expected_speed import expected_words
@@ -17,6 +15,7 @@ from ..profiles.heads import builtin_head, method_for_head
 from ..profiles.model_names import find_model
 from ..profiles.resolver import resolve
 from .fits import drafts_for, published, split_over
+from .local_entries import yaml_file
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import DraftKind, EngineEntry
@@ -51,9 +50,8 @@ class NewProfile:
 
     def text(self) -> str:
         """The profile's file."""
-        why = "".join(f"# {line}\n" for line in self.why)
-        body = yaml.safe_dump(dict(self.profile), sort_keys=False, allow_unicode=True, width=110)
-        return f"# By `drafthouse new`. Change what you like: a run measures it again.\n{why}---\n{body}"
+        by = "By `drafthouse new`. Change what you like: a run measures it again."
+        return yaml_file([by, *self.why], dict(self.profile))
 
 
 def new_profile(wish: Wish, house: House, site: Unchecked, suites: Mapping[str, Sequence[str]]) -> NewProfile:

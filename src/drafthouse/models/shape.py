@@ -118,12 +118,13 @@ def shape_of(config: Config, where: str) -> Shape:
 def _numbers(part: Config, where: str) -> dict[str, int]:
     """What `_NAMES` has, without what is not there; all but the KV heads must be. Raises NoShape."""
     numbers: dict[str, int] = {}
+    missing = []
     for name, keys in _NAMES.items():
-        if value := _first(part, keys):
+        value = _first(part, keys)
+        if value and (name != "layers" or value <= LAYERS):
             numbers[name] = value
-    if numbers.get("layers", 0) > LAYERS:
-        del numbers["layers"]
-    missing = [keys[0] for name, keys in _NAMES.items() if name not in numbers and name != "kv_heads"]
+        elif name != "kv_heads":
+            missing.append(keys[0])
     if missing:
         raise NoShape(
             Problem(
@@ -142,7 +143,8 @@ def _traits(config: Config, part: Config, kept: list[Keeps]) -> tuple[Trait, ...
     found: dict[Trait, bool] = {
         "hybrid": Keeps.STATE in kept or any(part.get(name) for name in _STATE_KEYS),
         "moe": _experts(part) is not None,
-        "multimodal": any(isinstance(config.get(name), Mapping) for name in ("vision_config", "audio_config")),
+        "multimodal": isinstance(config.get("vision_config"), Mapping)
+        or isinstance(config.get("audio_config"), Mapping),
         "sliding-window": Keeps.WINDOW in kept,
     }
     return tuple(trait for trait in found if found[trait])
@@ -234,11 +236,13 @@ def _bits(config: Config) -> int | None:
 
 def _groups(quantised: Mapping[str, Json]) -> list[Mapping[str, Json]]:
     """What each group of a quantisation does with its weights."""
-    groups, found = quantised.get("config_groups"), []
-    if isinstance(groups, Mapping):
-        for group in groups.values():
-            if isinstance(group, Mapping) and isinstance(group.get("weights"), Mapping):
-                found.append(group["weights"])
+    groups = quantised.get("config_groups")
+    if not isinstance(groups, Mapping):
+        return []
+    found = []
+    for group in groups.values():
+        if isinstance(group, Mapping) and isinstance(weights := group.get("weights"), Mapping):
+            found.append(weights)
     return found
 
 

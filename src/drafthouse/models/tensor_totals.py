@@ -52,11 +52,13 @@ def head_tensors(tensors: Mapping[str, TensorKind], shape: Shape) -> list[str]:
     """
     behind = re.compile(r"(?:^|\.)(?:layers|blk)\.(\d{1,6})\.")
     layer: dict[str, int] = {}
+    heads: set[int] = set()
     for name in tensors:
         place = behind.search(name)
         if place and int(place.group(1)) >= shape.layers:
             layer[name] = int(place.group(1))
-    heads = {number for name, number in layer.items() if re.search(r"eh_proj|enorm|nextn", name)}
+            if re.search(r"eh_proj|enorm|nextn", name):
+                heads.add(layer[name])
     return sorted(
         name for name in tensors if layer.get(name) in heads or re.search(r"(?:^|\.)(?:mtp|mtp_layers)\.", name)
     )
