@@ -69,9 +69,7 @@ def fitting(model: ModelEntry, engine: EngineEntry, key: str, hardware: Hardware
     bandwidth = hardware["bandwidth_gb_s"] * GB
     if not engine.get("layer_split"):
         bandwidth *= devices
-    limit = None
-    if bandwidth:
-        limit = decode_limit(read, bandwidth)
+
     smaller = []
     for name, bits in PRECISIONS.items():
         size = round(model["parameters"] * bits / 8)
@@ -86,7 +84,7 @@ def fitting(model: ModelEntry, engine: EngineEntry, key: str, hardware: Hardware
         memory=hardware["memory_mib"] * MIB * devices,
         sold=sold_as(hardware, devices),
         longest=longest,
-        limit=limit,
+        limit=decode_limit(read, bandwidth) if bandwidth else None,
         smaller=tuple(smaller),
     )
 
@@ -195,15 +193,13 @@ def expected_there(house: House, profile: Profile, hardware: Hardware) -> Expect
     speculation = profile["speculation"]
     assert target  # of a profile in whose file nothing is wrong
     draft, method = _model(house, speculation.get("draft", "")), engine["methods"][speculation["method"]]
-    builtin = None
-    if draft is None:
-        builtin = builtin_head(target, speculation["method"], method)
+
     sizes = Sizes(
         engine=engine,
         hardware=hardware,
         target=target,
         draft=draft,
-        builtin=builtin,
+        builtin=None if draft else builtin_head(target, speculation["method"], method),
         serve=_split(target, engine, hardware),
         method_options={},
         tokens=int(speculation["num_speculative_tokens"]),

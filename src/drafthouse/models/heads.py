@@ -91,9 +91,7 @@ def most_tokens(config: Config, method: str) -> int | None:
     block = config.get("block_size")
     if method not in ("dflash", "dspark") or type(block) is not int or block < 2:
         return None
-    drafts = block - 1
-    if config.get("sample_from_anchor") is True:
-        drafts = block
+    drafts = block if config.get("sample_from_anchor") is True else block - 1
     return max(drafts, _proposed(config) or 0)
 
 

@@ -180,7 +180,7 @@ def _method_for(engine: EngineEntry, draft: ModelEntry, kind: DraftKind) -> str 
 def _profile(wish: Wish, house: House, engine: EngineEntry, context: int, reason: str) -> NewProfile:
     target, hardware = house.models[wish.target], house.hardware[wish.hardware]
     method = engine["methods"][str(wish.method)]
-    speculation: dict[str, object] = {"method": wish.method}
+    speculation: dict[str, str | int] = {"method": str(wish.method)}
     drafted_by = str(wish.method)
     if wish.draft:
         speculation["draft"] = wish.draft
@@ -194,7 +194,7 @@ def _profile(wish: Wish, house: House, engine: EngineEntry, context: int, reason
     if option and hardware["devices"] > 1:
         serve[option] = split_over(target, engine, hardware)
     name = wish.name or _name(wish)
-    profile: dict[str, object] = {
+    profile = {
         "title": f"{target['name']} with {wish.method} in {engine['name']} on {hardware['name']}",
         "hardware": wish.hardware,
         "engine": wish.engine,

@@ -104,14 +104,11 @@ def _of_hub(name: Name, token: str | None, endpoint: str | None, tell: Tell, pat
     files = files_at_hub(snapshot.files, f"{name.repo} at {snapshot.commit}", limits, HEADERS_MOST)
     hashes = {file.path: file.key for file in snapshot.files}
     found = _read(name, files, tell)
-    branch = name.revision
-    if branch in (UNRESOLVED, snapshot.commit):
-        branch = ""
     return replace(
         found,
         repo=name.repo,
         commit=snapshot.commit,
-        branch=branch,
+        branch="" if name.revision in (UNRESOLVED, snapshot.commit) else name.revision,
         license=info.license,
         gated=info.gated,
         tokenizer_hash=found.tokenizer_hash or hashes.get(_tokenizer_among(hashes)),

@@ -68,9 +68,7 @@ def totals_of(tensors: Mapping[str, TensorKind], shape: Shape) -> Totals:
     """Add up the tensors of all files."""
     head = set(head_tensors(tensors, shape))
     tied = shape.tied or not any(_OUTPUT.search(name) for name in tensors)
-    share = 1.0
-    if shape.experts:
-        share = shape.experts[1] / shape.experts[0]
+    share = shape.experts[1] / shape.experts[0] if shape.experts else 1.0
     parameters, read, in_head = 0, 0.0, 0
     for name, tensor in tensors.items():
         if not _SCALES.search(name):

@@ -155,9 +155,7 @@ class _Join:
         self._look_up("hardware", house.hardware, profile["hardware"], house.broken_hardware)
         self._look_up("engine", house.engines, profile["engine"], house.broken_engines)
         target = self._look_up_model("target", profile["target"])
-        draft = None
-        if "draft" in spec:
-            draft = self._look_up_model("speculation.draft", spec["draft"])
+        draft = self._look_up_model("speculation.draft", spec["draft"]) if "draft" in spec else None
         self._stop_if_wrong()
         word, draft, served = head_as_target(target, draft, house.models)
         target = self._look_up_model("target", word)
@@ -216,9 +214,7 @@ class _Join:
         method, self.method_options = check_method(
             self.check, spec, self.engine, self.serve, self.target, self.draft, self.house.models
         )
-        self.builtin = None
-        if self.draft is None:
-            self.builtin = builtin_head(self.target, spec["method"], method)
+        self.builtin = None if self.draft else builtin_head(self.target, spec["method"], method)
         return method, flag_notes
 
     def _check_experiment(self) -> None:
