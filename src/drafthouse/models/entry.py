@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -68,30 +69,59 @@ def made_entry(found: Found, models: Mapping[str, ModelEntry], *, head_for: str 
             "use a repository that has them",
             found.repo,
         )
-    method = head_method(found.config, found.repo)
     notes: list[str] = []
-    if method:
-        shape = head_shape(found.config, method, found.repo)
-        target = target_of(found.config, shape, models, head_for, found.repo)
-        named = verifier_of(found.config)
-        if named and find_model(named, models) != target:
-            notes.append(f"its configuration names {named} as its target")
-        tokenizer = models[target]["tokenizer"]
+    if method := head_method(found.config, found.repo):
+        entry = _head_entry(found, method, models, head_for, notes)
     else:
-        shape = shape_of(found.config, found.repo)
-        target = None
-        tokenizer = _tokenizer(found, shape, models, notes)
+        entry = _model_entry(found, models, notes)
+    file = re.sub(r"(?:-\d{5}-of-\d{5})?\.gguf$", "", found.file)
+    # Names in them are a repository's own text: they go to a terminal and into a comment of the entry's file.
+    return Made(entry_id(file or found.repo), entry, tuple(map(printable, notes)))
+
+
+def _head_entry(
+    found: Found, method: str, models: Mapping[str, ModelEntry], head_for: str | None, notes: list[str]
+) -> ModelEntry:
+    """The entry of a head, whose vocabulary is its target's."""
+    shape = head_shape(found.config, method, found.repo)
+    target = target_of(found.config, shape, models, head_for, found.repo)
+    named = verifier_of(found.config)
+    if named and find_model(named, models) != target:
+        notes.append(f"its configuration names {named} as its target")
+    notes += shape.unsure
+    entry = _common_entry(found, shape, totals_of(found.tensors, shape), models[target]["tokenizer"])
+    entry["kind"] = "head"
+    entry["head_method"], entry["head_for"] = method, target
+    if most := most_tokens(found.config, method):
+        entry["max_speculative_tokens"] = most
+    if config := speculators_of(found.config):
+        entry["speculators"] = config
+    if isinstance(found.config.get("speculators_config"), Mapping):
+        entry["layout"] = "speculators"
+    return entry
+
+
+def _model_entry(found: Found, models: Mapping[str, ModelEntry], notes: list[str]) -> ModelEntry:
+    """The entry of a model that is served, or drafts as a whole model."""
+    shape = shape_of(found.config, found.repo)
+    tokenizer = _tokenizer(found, shape, models, notes)
     notes += shape.unsure
     totals = totals_of(found.tensors, shape)
-    weights = found.files if found.file else _weight_files(found.files)
+    entry = _common_entry(found, shape, totals, tokenizer)
+    _add_target_keys(entry, found, shape, totals, notes)
+    return entry
+
+
+def _common_entry(found: Found, shape: Shape, totals: Totals, tokenizer: str) -> ModelEntry:
+    """What the entries of models and heads both have."""
     entry: ModelEntry = {
         "name": found.repo,
-        "kind": "head" if method else "model",
-        "format": "gguf" if found.file else "safetensors",
+        "kind": "model",
+        "format": "safetensors",
         "folder": found.repo.strip("/").replace("/", "-"),
         "license": found.license,
         "source": _source(found),
-        "weight_bytes": sum(weights.values()),
+        "weight_bytes": _weight_bytes(found),
         "parameters": totals.parameters,
         "layers": shape.layers,
         "hidden": shape.hidden,
@@ -103,24 +133,12 @@ def made_entry(found: Found, models: Mapping[str, ModelEntry], *, head_for: str 
         "tokenizer": tokenizer,
     }
     if found.file:
-        entry["file"] = found.file
+        entry["format"], entry["file"] = "gguf", found.file
     if found.gated:
         entry["gated"] = True
     if shape.unsure:
         entry["bound"] = "at most"
-    if method and target:
-        entry["head_method"], entry["head_for"] = method, target
-        if most := most_tokens(found.config, method):
-            entry["max_speculative_tokens"] = most
-        if config := speculators_of(found.config):
-            entry["speculators"] = config
-        if isinstance(found.config.get("speculators_config"), Mapping):
-            entry["layout"] = "speculators"
-    else:
-        _add_target_keys(entry, found, shape, totals, notes)
-    file = re.sub(r"(?:-\d{5}-of-\d{5})?\.gguf$", "", found.file)
-    # Names in them are a repository's own text: they go to a terminal and into a comment of the entry's file.
-    return Made(entry_id(file or found.repo), entry, tuple(printable(note) for note in notes))
+    return entry
 
 
 def entry_id(repo: str) -> str:
@@ -191,7 +209,7 @@ def _globs(names: list[str]) -> list[str]:
 def _source(found: Found) -> ModelSource:
     if found.path:
         return {"path": found.path}
-    again = [pattern for pattern in _AGAIN if any(_fits(name, pattern) for name in found.files)]
+    again = [pattern for pattern in _AGAIN if fnmatch.filter(found.files, pattern)]
     source: ModelSource = {"hub": {"repo": found.repo, "revision": found.commit}}
     if found.branch:
         source["hub"]["branch"] = found.branch
@@ -202,14 +220,11 @@ def _source(found: Found) -> ModelSource:
     return source
 
 
-def _weight_files(files: Mapping[str, int]) -> dict[str, int]:
-    """The weight files that an engine loads, with their bytes: those at the top of the repository."""
-    return {name: size for name, size in files.items() if name.endswith(".safetensors") and "/" not in name}
-
-
-def _fits(name: str, pattern: str) -> bool:
-    folder, _, end = pattern.rpartition("*")
-    return name.startswith(folder) and name.endswith(end)
+def _weight_bytes(found: Found) -> int:
+    """The bytes of the weight files that an engine loads: of safetensors those at the top of the repository."""
+    if found.file:
+        return sum(found.files.values())
+    return sum(size for name, size in found.files.items() if name.endswith(".safetensors") and "/" not in name)
 
 
 # --- the vocabulary ---------------------------------------------------------------------------------------
@@ -220,9 +235,10 @@ def _tokenizer(found: Found, shape: Shape, models: Mapping[str, ModelEntry], not
 
     Equal words only let a pair through to the download; then the vocabularies themselves are compared.
     """
-    words = {
-        model["tokenizer"] for model in models.values() if model["kind"] == "model" and model["vocab"] == shape.vocab
-    }
+    words: set[str] = set()
+    for model in models.values():
+        if model["kind"] == "model" and model["vocab"] == shape.vocab:
+            words.add(model["tokenizer"])
     if len(words) == 1:
         word = words.pop()
         notes.append(
@@ -230,4 +246,6 @@ def _tokenizer(found: Found, shape: Shape, models: Mapping[str, ModelEntry], not
             " compared one by one once draft and target are there"
         )
         return word
-    return f"sha256-{found.tokenizer_hash[:16]}" if found.tokenizer_hash else entry_id(found.repo)
+    if found.tokenizer_hash:
+        return f"sha256-{found.tokenizer_hash[:16]}"
+    return entry_id(found.repo)

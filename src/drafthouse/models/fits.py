@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Container
@@ -57,7 +58,7 @@ def engine_for(house: House, model: ModelEntry, asked: str | None = None) -> Eng
             "--engine",
         )
     used = Counter(profile["engine"] for profile in _right(house))
-    return reads[asked or max(sorted(reads), key=lambda name: used[name])]
+    return reads[asked or max(sorted(reads), key=used.__getitem__)]
 
 
 def fitting(model: ModelEntry, engine: EngineEntry, key: str, hardware: HardwareEntry, context: int) -> Fitting:
@@ -65,12 +66,16 @@ def fitting(model: ModelEntry, engine: EngineEntry, key: str, hardware: Hardware
     devices = split_over(model, engine, hardware)
     longest = _longest(model, engine, key, hardware, context)
     read = read_for_a_token(model)
-    bandwidth = hardware["bandwidth_gb_s"] * GB * (1 if engine.get("layer_split") else devices)
+    bandwidth = hardware["bandwidth_gb_s"] * GB
+    if not engine.get("layer_split"):
+        bandwidth *= devices
+
     smaller = []
     for name, bits in PRECISIONS.items():
         size = round(model["parameters"] * bits / 8)
         other: ModelEntry = {**model, "weight_bytes": size}
-        if size < model["weight_bytes"] and _longest(other, engine, key, hardware, context) >= context:
+        fits = longest < context and size < model["weight_bytes"]
+        if fits and _longest(other, engine, key, hardware, context) >= context:
             smaller.append(name)
     return Fitting(
         hardware=key,
@@ -80,14 +85,16 @@ def fitting(model: ModelEntry, engine: EngineEntry, key: str, hardware: Hardware
         sold=sold_as(hardware, devices),
         longest=longest,
         limit=decode_limit(read, bandwidth) if bandwidth else None,
-        smaller=tuple(smaller) if longest < context else (),
+        smaller=tuple(smaller),
     )
 
 
 def sold_as(hardware: HardwareEntry, devices: int) -> str:
     """The memory of ``devices`` cards as they are sold: ``24 GB``, ``2 x 24 GB``."""
     card = f"{hardware.get('sold_gb') or round(hardware['memory_mib'] / 1024)} GB"
-    return card if devices == 1 else f"{devices} x {card}"
+    if devices == 1:
+        return card
+    return f"{devices} x {card}"
 
 
 def split_over(model: ModelEntry, engine: EngineEntry, hardware: HardwareEntry) -> int:
@@ -96,13 +103,15 @@ def split_over(model: ModelEntry, engine: EngineEntry, hardware: HardwareEntry) 
         return hardware["devices"]
     if "devices_option" not in engine:
         return 1
-    counts = [n for n in range(1, hardware["devices"] + 1) if hardware["devices"] % n == 0]
-    return max(n for n in counts if model["heads"] % n == 0)
+    # The largest common divisor divides both.
+    return math.gcd(hardware["devices"], model["heads"])
 
 
 def _split(model: ModelEntry, engine: EngineEntry, hardware: HardwareEntry) -> Options:
     """The option of the engine that splits a model over the devices; none where it has none."""
-    return {engine["devices_option"]: split_over(model, engine, hardware)} if "devices_option" in engine else {}
+    if "devices_option" not in engine:
+        return {}
+    return {engine["devices_option"]: split_over(model, engine, hardware)}
 
 
 def _longest(model: ModelEntry, engine: EngineEntry, key: str, hardware: HardwareEntry, context: int) -> int:
@@ -123,7 +132,9 @@ def _longest(model: ModelEntry, engine: EngineEntry, key: str, hardware: Hardwar
 def cards_in(word: str) -> tuple[int, str]:
     """How many cards, and of what: ``2x3090`` is two of ``3090``, ``24GB`` one of that memory."""
     found = re.fullmatch(r"([1-9]\d?) ?x ?(.+)", word)
-    return (int(found[1]), found[2]) if found else (1, word)
+    if found is None:
+        return 1, word
+    return int(found[1]), found[2]
 
 
 def hardware_named(word: str, hardware: Container[str]) -> str:
@@ -131,8 +142,13 @@ def hardware_named(word: str, hardware: Container[str]) -> str:
     if word in hardware:
         return word
     devices, card = cards_in(word.lower())
-    times = f"x{devices}" if devices > 1 else ""
-    return next((name for name in (f"{card}{times}", f"rtx{card}{times}") if name in hardware), word)
+    if devices > 1:
+        card += f"x{devices}"
+    if card in hardware:
+        return card
+    if f"rtx{card}" in hardware:
+        return f"rtx{card}"
+    return word
 
 
 def hardware_of_catalogue(word: str, house: House) -> str:
@@ -150,7 +166,11 @@ _AMOUNT = r"(\d{1,12}(?:\.\d{1,6})?)"
 def memory_of(text: str) -> int | None:
     """The MiB of a memory as people write it: ``24GB`` (10^9 bytes), ``24GiB``; None for anything else."""
     found = re.fullmatch(_AMOUNT + r" *(g|gb|gib)", text, re.IGNORECASE)
-    return round(float(found[1]) * (1024 if found[2].lower() == "gib" else GB / MIB)) if found else None
+    if found is None:
+        return None
+    if found[2].lower() == "gib":
+        return round(float(found[1]) * 1024)
+    return round(float(found[1]) * (GB / MIB))
 
 
 def kv_gb(model: ModelEntry, engine: EngineEntry, tokens: int) -> float:
@@ -160,8 +180,11 @@ def kv_gb(model: ModelEntry, engine: EngineEntry, tokens: int) -> float:
 
 def published(house: House, target: str) -> list[Profile]:
     """The profiles of a target that carry an acceptance somebody measured (their `expect`)."""
-    of_target = [one for one in _right(house) if find_model(one["target"], house.models) == target]
-    return [profile for profile in of_target if "expect" in profile]
+    found = []
+    for profile in _right(house):
+        if "expect" in profile and find_model(profile["target"], house.models) == target:
+            found.append(profile)
+    return found
 
 
 def expected_there(house: House, profile: Profile, hardware: Hardware) -> ExpectedSpeed:
@@ -170,6 +193,7 @@ def expected_there(house: House, profile: Profile, hardware: Hardware) -> Expect
     speculation = profile["speculation"]
     assert target  # of a profile in whose file nothing is wrong
     draft, method = _model(house, speculation.get("draft", "")), engine["methods"][speculation["method"]]
+
     sizes = Sizes(
         engine=engine,
         hardware=hardware,
@@ -220,8 +244,9 @@ def drafts_for(house: House, target: str) -> list[Draft]:
             others.append((1, ("head", key, f"its shapes fit; trained for {other.get('head_for')}")))
         elif may_draft(other, model):
             ratio = other["parameters"] / model["parameters"]
-            seldom = "; a third or more rarely pays" if ratio >= 1 / 3 else ""
-            why = f"same vocabulary, {ratio:.1%} of its parameters{seldom}"
+            why = f"same vocabulary, {ratio:.1%} of its parameters"
+            if ratio >= 1 / 3:
+                why += "; a third or more rarely pays"
             others.append((2 + other["parameters"], ("model", key, why)))
     return rows + [row for _, row in sorted(others)]
 

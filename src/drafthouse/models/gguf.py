@@ -26,6 +26,10 @@ _KEYS = {
 }
 
 
+#: A layer's kind in transformers' words, by whether it has KV heads.
+_ATTENTION = {True: "full_attention", False: "linear_attention"}
+
+
 def config_of_gguf(head: GgufHead) -> tuple[Config, str | None]:
     """The configuration, and the sha256 of the vocabulary (its texts in their order)."""
     keys = head.keys
@@ -34,8 +38,8 @@ def config_of_gguf(head: GgufHead) -> tuple[Config, str | None]:
     for name, end in _KEYS.items():
         value = keys.get(f"{family}.{end}")
         if isinstance(value, list):  # one for each layer; 0 where a layer has no attention
-            counts = [one for one in value if isinstance(one, int)]
-            config["layer_types"] = ["full_attention" if one else "linear_attention" for one in counts]
+            counts = [count for count in value if isinstance(count, int)]
+            config["layer_types"] = [_ATTENTION[bool(count)] for count in counts]
             value = max(counts, default=None)
         if value is not None:
             config[name] = value
@@ -57,4 +61,6 @@ def config_of_gguf(head: GgufHead) -> tuple[Config, str | None]:
 
 def _whole(value: object) -> int:
     """A key's whole number, 0 where it is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 0
+    return value

@@ -39,12 +39,17 @@ def head_method(config: Config, where: str) -> str | None:
     """The method that a head is for, None for a model of its own. Raises DrafthouseError for other heads."""
     algorithm = str(_speculators(config).get("algorithm") or "")
     names = config.get("architectures")
-    architectures = " ".join(map(str, names)) if isinstance(names, list) else ""
+    architectures = ""
+    if isinstance(names, list):
+        architectures = " ".join(map(str, names))
     if algorithm in _ALGORITHMS and "transformer_layer_config" in config:
         return _ALGORITHMS[algorithm]
     for end, method in _ARCHITECTURES.items():
-        if end in architectures:
-            return "peagle" if method == "eagle3" and config.get("parallel_drafting") is True else method
+        if end not in architectures:
+            continue
+        if method == "eagle3" and config.get("parallel_drafting") is True:
+            return "peagle"
+        return method
     if "medusa_num_heads" in config:
         reason = "Medusa in its authors' own format, which no engine here loads (vLLM needs architectures: MedusaModel)"
     elif (algorithm and algorithm not in _ALGORITHMS) or re.search(r"Hydra|Speculator", architectures):
@@ -59,19 +64,18 @@ def head_shape(config: Config, method: str, where: str) -> Shape:
     """A head's shape. Raises NoShape."""
     if plain := _PLAIN.get(method):
         # Arctic's configurations write some numbers as texts; a matrix shared by all layers is all that is cached.
-        numbers = {key: _number(config.get(key)) for key in (*plain, "vocab_size")}
+
         return shape_of(
             {
                 "model_type": config.get("model_type"),
-                "hidden_size": numbers[plain[0]],
+                "hidden_size": _number(config.get(plain[0])),
                 **{"num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 1},
-                "vocab_size": numbers["vocab_size"],
+                "vocab_size": _number(config.get("vocab_size")),
                 "max_position_embeddings": _NO_CONTEXT,
             },
             where,
         )
-    layer = config.get("transformer_layer_config")
-    merged = {**config, **(layer if isinstance(layer, Mapping) else {})}
+    merged = {**config, **_part(config, "transformer_layer_config")}
     if type(config.get("draft_vocab_size")) is int:
         merged["vocab_size"] = config["draft_vocab_size"]
     return shape_of(merged, where)
@@ -94,39 +98,42 @@ def most_tokens(config: Config, method: str) -> int | None:
 def speculators_of(config: Config) -> Speculators | None:
     """What an engine serves that is given the head's repository as its model; None without such a part."""
     target, tokens = verifier_of(config), _proposed(config)
-    return {"target": target, "tokens": tokens} if target and tokens else None
+    if not target or not tokens:
+        return None
+    return {"target": target, "tokens": tokens}
 
 
 def _proposed(config: Config) -> int | None:
     """How many tokens a head's own configuration has it draft."""
     proposed = _speculators(config).get("proposal_methods")
-    first = proposed[0] if isinstance(proposed, list) and proposed else None
-    tokens = first.get("speculative_tokens") if isinstance(first, Mapping) else None
-    return tokens if type(tokens) is int and tokens > 0 else None
+    if not isinstance(proposed, list) or not proposed or not isinstance(proposed[0], Mapping):
+        return None
+    tokens = proposed[0].get("speculative_tokens")
+    if type(tokens) is not int or tokens < 1:
+        return None
+    return tokens
 
 
 def verifier_of(config: Config) -> str | None:
     """The repository that a head's own configuration names as its target."""
-    verifier = _speculators(config).get("verifier")
-    named = verifier.get("name_or_path") if isinstance(verifier, Mapping) else None
-    return str(named) if named else None
+    named = _part(_speculators(config), "verifier").get("name_or_path")
+    if not named:
+        return None
+    return str(named)
 
 
 def target_of(config: Config, shape: Shape, models: Mapping[str, ModelEntry], head_for: str | None, where: str) -> str:
     """The catalogue's name of the model whose hidden states a head reads. Raises DrafthouseError."""
     asked = head_for or verifier_of(config)
-    target = find_model(asked, models) if asked else None
+    target = None
+    found, do = "a head that does not name its target", "add --for MODEL"
+    if asked:
+        target = find_model(asked, models)
+        found = f"a head for {asked}, which is not in the catalogue"
+        do = f"drafthouse model add {asked}, then run this again"
     if target is None:
-        do = f"drafthouse model add {asked}, then run this again" if asked else "add --for MODEL"
-        raise one_problem(
-            "draft-of-another-target",
-            f"a head for {asked}, which is not in the catalogue" if asked else "a head that does not name its target",
-            "the target's entry in the catalogue",
-            do,
-            where,
-        )
-    says = (_number(part.get(key)) for part in (text_part(config), config) for key in _READS)
-    hidden = next(filter(None, says), shape.hidden)
+        raise one_problem("draft-of-another-target", found, "the target's entry in the catalogue", do, where)
+    hidden = _hidden_read(config) or shape.hidden
     if head_for is None or hidden == models[target]["hidden"]:
         return target
     raise one_problem(
@@ -138,12 +145,30 @@ def target_of(config: Config, shape: Shape, models: Mapping[str, ModelEntry], he
     )
 
 
+def _hidden_read(config: Config) -> int | None:
+    """How many values a head says that it reads of each of its target's tokens; None where it says nothing."""
+    for part in (text_part(config), config):
+        for key in _READS:
+            if number := _number(part.get(key)):
+                return number
+    return None
+
+
 def _speculators(config: Config) -> Config:
-    part = config.get("speculators_config")
-    return part if isinstance(part, Mapping) else {}
+    return _part(config, "speculators_config")
+
+
+def _part(config: Config, key: str) -> Config:
+    """The object below a key; an empty one where there is none."""
+    part = config.get(key)
+    if isinstance(part, Mapping):
+        return part
+    return {}
 
 
 def _number(value: Json) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value)
-    return value if type(value) is int else None
+    if type(value) is not int:
+        return None
+    return value

@@ -24,6 +24,8 @@ class Keeps(Enum):
     NOTHING = "nothing"
 
 
+#: What reads a key's value: with its configuration and the number of layers, what each layer keeps; None: unreadable.
+Reader = Callable[[object, "Config", int], list[Keeps] | None]
 #: A layer by the word that `layer_types` and its older spellings have for it; any other word is full attention.
 _WORDS = {
     **dict.fromkeys(("sliding_attention", "chunked_attention", "local", "local_attention", "swa"), Keeps.WINDOW),
@@ -71,17 +73,23 @@ def window_of(part: Config) -> int | None:
 
 
 def _words(value: object, part: Config, count: int) -> list[Keeps] | None:
-    return [_WORDS.get(str(word), Keeps.ALL) for word in value] if isinstance(value, list) and value else None
+    if not isinstance(value, list) or not value:
+        return None
+    return [_WORDS.get(str(word), Keeps.ALL) for word in value]
 
 
 def _repeated(value: object, part: Config, count: int) -> list[Keeps] | None:
     """RecurrentGemma: a few words that are repeated over all layers."""
     words = _words(value, part, count)
-    return [words[number % len(words)] for number in range(count)] if words else None
+    if not words:
+        return None
+    return [words[number % len(words)] for number in range(count)]
 
 
 def _letters(value: object, part: Config, count: int) -> list[Keeps] | None:
-    return [_LETTERS.get(letter, Keeps.NOTHING) for letter in value] if isinstance(value, str) and value else None
+    if not isinstance(value, str) or not value:
+        return None
+    return [_LETTERS.get(letter, Keeps.NOTHING) for letter in value]
 
 
 def _linear_layers(value: object, part: Config, count: int) -> list[Keeps] | None:
@@ -96,22 +104,17 @@ def _linear_layers(value: object, part: Config, count: int) -> list[Keeps] | Non
     return _listed(full or [], count, Keeps.ALL, Keeps.STATE, first=1)
 
 
-def _windows_by_number(value: object, part: Config, count: int) -> list[Keeps] | None:
-    """MiMo: 1 is a window, 0 full attention."""
-    return _by_number(value, {1: Keeps.WINDOW})
+def _by_number(other: int, keeps: Keeps) -> Reader:
+    """A number a layer: ``other`` for layers that keep ``keeps``, any other number for full attention."""
+
+    def read(value: object, part: Config, count: int) -> list[Keeps] | None:
+        numbers = _numbers(value)
+        return _split(len(numbers), lambda layer: numbers[layer] == other, keeps, Keeps.ALL) if numbers else None
+
+    return read
 
 
-def _states_by_number(value: object, part: Config, count: int) -> list[Keeps] | None:
-    """MiniMax: 0 is lightning attention, 1 full attention."""
-    return _by_number(value, {0: Keeps.STATE})
-
-
-def _by_number(value: object, meaning: Mapping[int, Keeps]) -> list[Keeps] | None:
-    numbers = _numbers(value)
-    return [meaning.get(number, Keeps.ALL) for number in numbers] if numbers else None
-
-
-def _every(others: Keeps) -> Callable[[object, Config, int], list[Keeps] | None]:
+def _every(others: Keeps) -> Reader:
     """The last layer of each so many has full attention, the others keep ``others``."""
 
     def read(value: object, part: Config, count: int) -> list[Keeps] | None:
@@ -144,15 +147,15 @@ def _window_layers(value: object, part: Config, count: int) -> list[Keeps] | Non
 
 
 #: A key, and what reads its value; the first that can be read counts.
-_FORMS: tuple[tuple[str, Callable[[object, Config, int], list[Keeps] | None]], ...] = (
+_FORMS: tuple[tuple[str, Reader], ...] = (
     ("layer_types", _words),
     ("layers_block_type", _words),
     ("block_types", _repeated),
     ("_block_types", _repeated),
     ("hybrid_override_pattern", _letters),
     ("linear_attn_config", _linear_layers),
-    ("hybrid_layer_pattern", _windows_by_number),
-    ("attn_type_list", _states_by_number),
+    ("hybrid_layer_pattern", _by_number(1, Keeps.WINDOW)),  # MiMo
+    ("attn_type_list", _by_number(0, Keeps.STATE)),  # MiniMax, whose 0 is lightning attention
     ("full_attention_interval", _every(Keeps.STATE)),
     ("layer_group_size", _every(Keeps.STATE)),
     ("sliding_window_pattern", _every(Keeps.WINDOW)),
@@ -208,10 +211,10 @@ _HARMLESS = re.compile(
 
 def not_understood(part: Config) -> list[str]:
     """The keys that look as if cache or bytes depended on them, and that nothing here reads."""
-    read = {key for key, _ in _FORMS}
+    readers = dict(_FORMS)
     found = []
     for key, value in _with_parts(part):
-        plain = value in (None, False, 0, 1, "", [], {}) or key in read
+        plain = value in (None, False, 0, 1, "", [], {}) or key in readers
         if _LOOKS_LIKE_ONE.search(key) and not plain and not _HARMLESS.search(key):
             found.append(key)
     return found

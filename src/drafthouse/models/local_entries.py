@@ -19,10 +19,14 @@ from .entry import Made
 
 def entry_text(made: Made, command: str) -> str:
     """The file of an entry, with what was assumed in comments."""
-    notes = "".join(f"# {note}\n" for note in made.notes)
-    body = yaml.safe_dump({made.id: dict(made.entry)}, sort_keys=False, allow_unicode=True, width=110)
-    by = f"# By `{printable(command)}` from the repository's own files; every figure comes from them.\n"
-    return f"{by}{notes}---\n{body}"
+    by = f"By `{printable(command)}` from the repository's own files; every figure comes from them."
+    return yaml_file([by, *made.notes], {made.id: dict(made.entry)})
+
+
+def yaml_file(comments: Sequence[str], data: object) -> str:
+    """A YAML document with comments, a line each, above it."""
+    above = "".join(f"# {comment}\n" for comment in comments)
+    return f"{above}---\n{yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)}"
 
 
 def write_entry(made: Made, house: House, root: Path, command: str) -> tuple[Path, bool]:
@@ -56,5 +60,8 @@ def shown(made: Made, path: Path, changed: bool) -> Sequence[str]:
     """What was written, as lines for a person."""
     entry = made.entry
     size = f"{entry['weight_bytes'] / 1e9:.1f} GB, {entry['parameters'] / 1e9:.2f} B parameters"
-    lines = [f"{made.id}: {entry['name']}, {entry['kind']}, {size}", *(f"  note: {note}" for note in made.notes)]
-    return [*lines, f"{'wrote' if changed else 'unchanged'}: {path}"]
+    lines = [f"{made.id}: {entry['name']}, {entry['kind']}, {size}"]
+    lines += [f"  note: {note}" for note in made.notes]
+    if changed:
+        return [*lines, f"wrote: {path}"]
+    return [*lines, f"unchanged: {path}"]

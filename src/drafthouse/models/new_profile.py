@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-import yaml
-
 from ..core.errors import DrafthouseError, did_you_mean, one_problem
 from ..profiles.draft_compat import usual_tokens
 from ..profiles.expected_speed import expected_words
@@ -17,6 +15,7 @@ from ..profiles.heads import builtin_head, method_for_head
 from ..profiles.model_names import find_model
 from ..profiles.resolver import resolve
 from .fits import drafts_for, published, split_over
+from .local_entries import yaml_file
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import DraftKind, EngineEntry
@@ -51,9 +50,8 @@ class NewProfile:
 
     def text(self) -> str:
         """The profile's file."""
-        why = "".join(f"# {line}\n" for line in self.why)
-        body = yaml.safe_dump(dict(self.profile), sort_keys=False, allow_unicode=True, width=110)
-        return f"# By `drafthouse new`. Change what you like: a run measures it again.\n{why}---\n{body}"
+        by = "By `drafthouse new`. Change what you like: a run measures it again."
+        return yaml_file([by, *self.why], dict(self.profile))
 
 
 def new_profile(wish: Wish, house: House, site: Unchecked, suites: Mapping[str, Sequence[str]]) -> NewProfile:
@@ -151,14 +149,18 @@ def _choices(wish: Wish, house: House, engine: EngineEntry) -> Iterator[tuple[st
         if name is None or wish.method not in (None, name) or wish.draft not in (None, draft):
             continue
         found = True
-        yield name, None if kind == "builtin" else draft, why
+        if kind == "builtin":
+            yield name, None, why
+        else:
+            yield name, draft, why
     if wish.draft and not found:
         do = f"drafthouse drafts {wish.target} shows those that can"
         needed = f"a draft for '{wish.target}' that {engine['name']} can use"
         raise one_problem("draft-of-another-target", f"--draft {wish.draft}", needed, do)
     lookups = [key for key, one in methods.items() if one["draft"] == "lookup" and wish.method in (None, key)]
     if not wish.draft:
-        yield from ((name, None, "a lookup in the text: no draft is needed") for name in lookups)
+        for name in lookups:
+            yield name, None, "a lookup in the text: no draft is needed"
     if not (found or lookups):  # the plan says what it lacks
         yield wish.method or next(iter(methods)), None, "the catalogue has no draft for it"
 
@@ -169,38 +171,43 @@ def _method_for(engine: EngineEntry, draft: ModelEntry, kind: DraftKind) -> str 
         return method_for_head(engine, draft["builtin_head"]["kind"], kind)
     if kind == "head":
         return method_for_head(engine, str(draft.get("head_method")), kind)
-    return next((name for name, method in engine["methods"].items() if method["draft"] == kind), None)
+    for name, method in engine["methods"].items():
+        if method["draft"] == kind:
+            return name
+    return None
 
 
 def _profile(wish: Wish, house: House, engine: EngineEntry, context: int, reason: str) -> NewProfile:
     target, hardware = house.models[wish.target], house.hardware[wish.hardware]
     method = engine["methods"][str(wish.method)]
-    draft = house.models[wish.draft] if wish.draft else None
-    builtin = None if draft else builtin_head(target, str(wish.method), method)
-    tokens = usual_tokens(method, draft, builtin)
+    speculation: dict[str, str | int] = {"method": str(wish.method)}
+    drafted_by = str(wish.method)
+    if wish.draft:
+        speculation["draft"] = wish.draft
+        drafted_by += f" with {wish.draft}"
+        tokens = usual_tokens(method, house.models[wish.draft], None)
+    else:
+        tokens = usual_tokens(method, None, builtin_head(target, str(wish.method), method))
+    speculation["num_speculative_tokens"] = tokens
     serve = {engine["context_option"]: context}
     option = engine.get("devices_option")
     if option and hardware["devices"] > 1:
         serve[option] = split_over(target, engine, hardware)
     name = wish.name or _name(wish)
-    expect = _published_with(wish, house)
     profile = {
         "title": f"{target['name']} with {wish.method} in {engine['name']} on {hardware['name']}",
         "hardware": wish.hardware,
         "engine": wish.engine,
         "target": wish.target,
-        "speculation": {
-            "method": wish.method,
-            **({"draft": wish.draft} if wish.draft else {}),
-            "num_speculative_tokens": tokens,
-        },
+        "speculation": speculation,
         "serve": serve,
-        **({"expect": expect} if expect else {}),
-        "experiment": {"suites": ["mixed", "gates"], "kinds": ["chat", "code"], "once": ["gates"], "rounds": 2},
-        "verified": [],
     }
+    if expect := _published_with(wish, house):
+        profile["expect"] = expect
+    profile["experiment"] = {"suites": ["mixed", "gates"], "kinds": ["chat", "code"], "once": ["gates"], "rounds": 2}
+    profile["verified"] = []
     why = (
-        f"method: {wish.method}{f' with {wish.draft}' if wish.draft else ''}: {reason}",
+        f"method: {drafted_by}: {reason}",
         f"num_speculative_tokens: {tokens}; `make tune PROFILE={name}` finds the best number on your box",
         f"{engine['context_option']}: the longest of {', '.join(map(str, CONTEXTS))} that fits both arms",
     )

@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,7 +57,9 @@ class Name:
         """Take a word apart. Raises DrafthouseError where it is neither a repository's name nor a path."""
         if word.startswith(("/", "./", "../", "~")):
             path = Path(os.path.expanduser(word)).resolve()  # noqa: PTH111 (Path's own raises where nobody is called so)
-            return cls(str(path.parent), "", path.name) if path.suffix == ".gguf" else cls(str(path), "", "")
+            if path.suffix == ".gguf":
+                return cls(str(path.parent), "", path.name)
+            return cls(str(path), "", "")
         rest, _, file = word.partition(":")
         repo, _, revision = rest.partition("@")
         right = "/" in repo and REPO.fits(repo) and REVISION.fits(revision or UNRESOLVED)
@@ -96,14 +98,12 @@ def _of_hub(name: Name, token: str | None, endpoint: str | None, tell: Tell, pat
             name.repo, name.revision, token=token, endpoint=endpoint, patience=patience, deadline=deadline
         )
     except DrafthouseError as error:  # nobody wrote a source yet
-        named = [replace(one, do=re.sub(r"source\.hub(?:\.repo)?(?!\.)", "the name", one.do)) for one in error.problems]
-        raise DrafthouseError([replace(one, do=one.do.replace("source.hub.", "the ")) for one in named]) from error
+        raise DrafthouseError(list(map(_without_source, error.problems))) from error
     info = about(name.repo, token, endpoint, patience, deadline)
     limits = Limits(stall_s=READ_S, token=token, patience=patience, deadline=deadline)
     files = files_at_hub(snapshot.files, f"{name.repo} at {snapshot.commit}", limits, HEADERS_MOST)
     hashes = {file.path: file.key for file in snapshot.files}
     found = _read(name, files, tell)
-    tokenizer = next((hashes[one] for one in _TOKENIZERS if one in hashes), None)
     return replace(
         found,
         repo=name.repo,
@@ -111,8 +111,19 @@ def _of_hub(name: Name, token: str | None, endpoint: str | None, tell: Tell, pat
         branch="" if name.revision in (UNRESOLVED, snapshot.commit) else name.revision,
         license=info.license,
         gated=info.gated,
-        tokenizer_hash=found.tokenizer_hash or tokenizer,
+        tokenizer_hash=found.tokenizer_hash or hashes.get(_tokenizer_among(hashes)),
     )
+
+
+def _without_source(problem: Problem) -> Problem:
+    """A problem of a repository that no catalogue entry names yet: there is no `source.hub` to correct."""
+    do = re.sub(r"source\.hub(?:\.repo)?(?!\.)", "the name", problem.do)
+    return replace(problem, do=do.replace("source.hub.", "the "))
+
+
+def _tokenizer_among(names: Collection[str]) -> str:
+    """The file of the vocabulary among a model's files; '' where there is none."""
+    return next((name for name in _TOKENIZERS if name in names), "")
 
 
 def _of_folder(name: Name, tell: Tell) -> Found:
@@ -126,10 +137,10 @@ def _of_folder(name: Name, tell: Tell) -> Found:
     except OSError as error:
         raise DrafthouseError(_unreadable(str(error), name.repo)) from error
     found = _read(name, Files(name.repo, sizes, lambda one: (folder / one).open("rb")), tell)
-    tokenizer = next((folder / one for one in _TOKENIZERS if one in sizes), None)
+    tokenizer = _tokenizer_among(sizes)
     if tokenizer and not found.tokenizer_hash:
-        found = replace(found, tokenizer_hash=hashlib.sha256(tokenizer.read_bytes()).hexdigest())
-    return replace(found, repo=str(folder / name.file) if name.file else str(folder), path=str(folder / name.file))
+        found = replace(found, tokenizer_hash=hashlib.sha256((folder / tokenizer).read_bytes()).hexdigest())
+    return replace(found, repo=str(folder / name.file), path=str(folder / name.file))
 
 
 def _read(name: Name, files: Files, tell: Tell) -> Found:
@@ -165,8 +176,11 @@ def _gguf(name: Name, files: Files) -> Found:
             "no-weights", f"no file {name.file}", f"one of its GGUF files: {there}", "correct it", files.where
         )
     parts = split_names(name.file)
-    if name.file != parts[0] or (lacking := [part for part in parts if part not in files.sizes]):
-        found = f"a part of {len(parts)}" if name.file != parts[0] else f"no {', '.join(lacking[:3])}"
+    lacking = [part for part in parts if part not in files.sizes]
+    if name.file != parts[0] or lacking:
+        found = f"no {', '.join(lacking[:3])}"
+        if name.file != parts[0]:
+            found = f"a part of {len(parts)}"
         needed = "the first part of a split model, with all others next to it"
         do = f"name {parts[0]}, once they are there"
         raise one_problem("no-weights", found, needed, do, files.where)
@@ -174,16 +188,16 @@ def _gguf(name: Name, files: Files) -> Found:
     if (count := heads[0].keys.get("split.count", 1)) not in (0, len(parts)):
         raise DrafthouseError(_unreadable(f"one of the {count} parts of a split model, renamed", files.where))
     config, tokenizer = config_of_gguf(heads[0])
+    tensors: dict[str, TensorKind] = {}
+    for head in heads:
+        for key, (kind, shape, _) in head.tensors.items():
+            tensors[key] = TensorKind(type_name(kind), shape, tensor_bytes(kind, shape))
     return Found(
         name.repo,
         "",
         config,
         {part: files.sizes[part] for part in parts},
-        {
-            key: TensorKind(type_name(kind), shape, tensor_bytes(kind, shape))
-            for head in heads
-            for key, (kind, shape, _) in head.tensors.items()
-        },
+        tensors,
         tokenizer_hash=tokenizer,
         file=name.file,
         chats=bool(heads[0].keys.get("tokenizer.chat_template")),

@@ -117,11 +117,14 @@ def shape_of(config: Config, where: str) -> Shape:
 
 def _numbers(part: Config, where: str) -> dict[str, int]:
     """What `_NAMES` has, without what is not there; all but the KV heads must be. Raises NoShape."""
-    said = {name: _first(part, keys) for name, keys in _NAMES.items()}
-    numbers = {name: value for name, value in said.items() if value is not None}
-    if numbers.get("layers", 0) > LAYERS:
-        del numbers["layers"]
-    missing = [keys[0] for name, keys in _NAMES.items() if name not in numbers and name != "kv_heads"]
+    numbers: dict[str, int] = {}
+    missing = []
+    for name, keys in _NAMES.items():
+        value = _first(part, keys)
+        if value and (name != "layers" or value <= LAYERS):
+            numbers[name] = value
+        elif name != "kv_heads":
+            missing.append(keys[0])
     if missing:
         raise NoShape(
             Problem(
@@ -140,7 +143,8 @@ def _traits(config: Config, part: Config, kept: list[Keeps]) -> tuple[Trait, ...
     found: dict[Trait, bool] = {
         "hybrid": Keeps.STATE in kept or any(part.get(name) for name in _STATE_KEYS),
         "moe": _experts(part) is not None,
-        "multimodal": any(isinstance(config.get(name), Mapping) for name in ("vision_config", "audio_config")),
+        "multimodal": isinstance(config.get("vision_config"), Mapping)
+        or isinstance(config.get("audio_config"), Mapping),
         "sliding-window": Keeps.WINDOW in kept,
     }
     return tuple(trait for trait in found if found[trait])
@@ -193,7 +197,9 @@ def _window_bytes(part: Config, kept: list[Keeps] | None, kv_heads: int, head_di
 
 def _experts(part: Config) -> tuple[int, int] | None:
     count, used = _most(part, _EXPERTS), _most(part, _EXPERTS_USED)
-    return (count, used) if count and used and count > used else None
+    if not count or not used or count <= used:
+        return None
+    return count, used
 
 
 def _most(part: Config, names: Iterable[str]) -> int | None:
@@ -221,17 +227,21 @@ def _bits(config: Config) -> int | None:
     for name in ("bits", "w_bit", "num_bits"):
         if type(quantised.get(name)) is int:
             return int(str(quantised[name]))
-    found = [bits for weights in _groups(quantised) if (bits := _first(weights, ("num_bits",)))]
-    return min(found, default=8 if method.startswith("fp8") else None)
+    widths = [_first(weights, ("num_bits",)) for weights in _groups(quantised)]
+    fewest = min(filter(None, widths), default=None)
+    if fewest is None and method.startswith("fp8"):
+        return 8
+    return fewest
 
 
 def _groups(quantised: Mapping[str, Json]) -> list[Mapping[str, Json]]:
     """What each group of a quantisation does with its weights."""
     groups = quantised.get("config_groups")
+    if not isinstance(groups, Mapping):
+        return []
     found = []
-    for group in groups.values() if isinstance(groups, Mapping) else ():
-        weights = group.get("weights") if isinstance(group, Mapping) else None
-        if isinstance(weights, Mapping):
+    for group in groups.values():
+        if isinstance(group, Mapping) and isinstance(weights := group.get("weights"), Mapping):
             found.append(weights)
     return found
 
@@ -247,17 +257,20 @@ def _quantization(config: Config) -> str | None:
         return None
     method = str(quantised.get("quant_method") or quantised.get("quant_algo") or "").lower()
     algorithm = str(quantised.get("quant_algo") or "").lower()
-    kinds = [kind for weights in _groups(quantised) if (kind := _of_group(weights))]
+    kinds = filter(None, map(_of_group, _groups(quantised)))
     narrowest = min(kinds, key=_narrow, default=None)
+    name: str | None = method
     if method == "compressed-tensors":
         name = _FORMATS.get(str(quantised.get("format"))) or narrowest
     elif method == "modelopt":
         name = algorithm
         if algorithm == "mixed_precision" and narrowest:
             name = narrowest
-    else:
-        name = "fp8-block" if method == "fp8" and quantised.get("weight_block_size") else method
-    return re.sub(r"[^a-z0-9]+", "-", name).strip("-") or None if name else None
+    elif method == "fp8" and quantised.get("weight_block_size"):
+        name = "fp8-block"
+    if not name:
+        return None
+    return re.sub(r"[^a-z0-9]+", "-", name).strip("-") or None
 
 
 def _of_group(weights: Mapping[str, Json]) -> str | None:
@@ -267,7 +280,9 @@ def _of_group(weights: Mapping[str, Json]) -> str | None:
         return "nvfp4" if weights.get("group_size") == 16 else "mxfp4"
     if kind == "float" and bits == 8:
         return "fp8-block" if weights.get("strategy") == "block" else "fp8"
-    return f"{kind}{bits}" if kind and bits else None
+    if not kind or not bits:
+        return None
+    return f"{kind}{bits}"
 
 
 def _narrow(name: str) -> bool:

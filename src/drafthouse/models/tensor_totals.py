@@ -51,12 +51,14 @@ def head_tensors(tensors: Mapping[str, TensorKind], shape: Shape) -> list[str]:
     `eh_proj` or `nextn` tells them from an ordinary layer.
     """
     behind = re.compile(r"(?:^|\.)(?:layers|blk)\.(\d{1,6})\.")
-    layer = {
-        name: int(place.group(1))
-        for name in tensors
-        if (place := behind.search(name)) and int(place.group(1)) >= shape.layers
-    }
-    heads = {number for name, number in layer.items() if re.search(r"eh_proj|enorm|nextn", name)}
+    layer: dict[str, int] = {}
+    heads: set[int] = set()
+    for name in tensors:
+        place = behind.search(name)
+        if place and int(place.group(1)) >= shape.layers:
+            layer[name] = int(place.group(1))
+            if re.search(r"eh_proj|enorm|nextn", name):
+                heads.add(layer[name])
     return sorted(
         name for name in tensors if layer.get(name) in heads or re.search(r"(?:^|\.)(?:mtp|mtp_layers)\.", name)
     )
@@ -75,9 +77,10 @@ def totals_of(tensors: Mapping[str, TensorKind], shape: Shape) -> Totals:
             in_head += tensor.size
         elif _OTHER_SENSES.search(name) or (_EMBEDDING.search(name) and not tied):
             continue  # an image is no token; of the embedding a token reads one row
+        elif _EXPERT.search(name) and not _SHARED.search(name):
+            read += tensor.size * share
         else:
-            routed = _EXPERT.search(name) and not _SHARED.search(name)
-            read += tensor.size * (share if routed else 1.0)
+            read += tensor.size
     return Totals(parameters, round(read), in_head)
 
 

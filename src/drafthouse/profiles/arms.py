@@ -210,9 +210,7 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
     """The flags that all arms have, and those of speculation."""
     launch, engine = parts.engine["launch"], parts.engine
     path = parts.model_path(parts.target)
-    flags: list[Flag] = [[path]]
-    if "target" in launch:
-        flags = [[launch["target"], path]]
+    flags: list[Flag] = [[launch["target"], path] if "target" in launch else [path]]
     if "name" in launch:
         flags.append([launch["name"], parts.served_name])
     for key, value in parts.served(arm).items():

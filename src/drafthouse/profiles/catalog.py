@@ -189,15 +189,8 @@ def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
     """Read and check the entry of every engine: `profiles/catalog/engines/<name>.yml`."""
     paths = sorted((root / ENGINE_FOLDER).glob("*.yml"))
     if not paths:
-        return {}, [
-            Problem(
-                "catalogue-incomplete",
-                "no engine",
-                "a file for each",
-                "restore it: git checkout -- profiles",
-                ENGINE_FOLDER,
-            )
-        ]
+        do = "restore it: git checkout -- profiles"
+        return {}, [Problem("catalogue-incomplete", "no engine", "a file for each", do, ENGINE_FOLDER)]
     entries, found = {}, []
     for path in paths:
         data, problems = document(root, f"{ENGINE_FOLDER}/{path.name}")

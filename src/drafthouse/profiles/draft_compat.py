@@ -153,13 +153,8 @@ def check_schedule(findings: Findings, where: str, schedule: object, tokens: int
     """
     before = len(findings.problems)
     if not isinstance(schedule, list) or not schedule or not all(map(_is_schedule_entry, schedule)):
-        findings.add(
-            "draft-length-schedule",
-            where,
-            f"{schedule!r}",
-            "a list of [first batch size, last, K]",
-            "write it as [[1, 4, 3], [5, 64, 0]]",
-        )
+        needed, do = "a list of [first batch size, last, K]", "write it as [[1, 4, 3], [5, 64, 0]]"
+        findings.add("draft-length-schedule", where, f"{schedule!r}", needed, do)
         return False
     last = 0
     for number, (first, final, drafted) in enumerate(schedule):
@@ -168,13 +163,8 @@ def check_schedule(findings: Findings, where: str, schedule: object, tokens: int
             needed = f"a first batch size above {last}, and a last one"
             if number == 0:
                 needed = "1 as the first batch size"
-            findings.add(
-                "draft-length-schedule",
-                row,
-                f"{[first, final, drafted]}",
-                needed,
-                "make the rows consecutive, from 1 upwards",
-            )
+            found, do = f"{[first, final, drafted]}", "make the rows consecutive, from 1 upwards"
+            findings.add("draft-length-schedule", row, found, needed, do)
         if not 0 <= drafted <= tokens:
             findings.add(
                 "draft-length-schedule", row, f"K={drafted}", f"0 to {tokens} (num_speculative_tokens)", "correct K"

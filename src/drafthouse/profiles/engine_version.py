@@ -138,13 +138,8 @@ def _plugin(findings: Findings, profile: Profile, engine: EngineEntry, version: 
     plugin, wanted = engine.get("plugin"), profile.get("plugin_version")
     if plugin is None:
         if wanted is not None:
-            findings.add(
-                "plugin-version",
-                "plugin_version",
-                f"{wanted}",
-                f"nothing: {engine['name']} has no plugin",
-                "remove the key",
-            )
+            needed = f"nothing: {engine['name']} has no plugin"
+            findings.add("plugin-version", "plugin_version", f"{wanted}", needed, "remove the key")
         return None
     pair: str | None = plugin["versions"].get(version)
     if version and wanted is not None and str(wanted) != pair:
@@ -246,11 +241,7 @@ def _runtimes(
     stated = profile.get("runtimes", there)
     for number, name in enumerate(stated):
         if name not in there:
-            findings.add(
-                "runtime-unavailable",
-                f"runtimes[{number}]",
-                f"{name}, for {engine['name']} {version} on {kind}",
-                f"what the catalogue has for it: {', '.join(there)}",
-                "remove it",
-            )
+            found = f"{name}, for {engine['name']} {version} on {kind}"
+            needed = f"what the catalogue has for it: {', '.join(there)}"
+            findings.add("runtime-unavailable", f"runtimes[{number}]", found, needed, "remove it")
     return list(stated)

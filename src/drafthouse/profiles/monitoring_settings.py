@@ -53,9 +53,7 @@ def monitoring_of(
         opened.append("prometheus")
         if grafana:
             opened.append("grafana")
-    log = f"{site['home']}/logs/ARM.log"
-    if docker:
-        log = "docker logs drafthouse-ARM"
+    log = "docker logs drafthouse-ARM" if docker else f"{site['home']}/logs/ARM.log"
     return {
         "ports": ports,
         "listen": listen,

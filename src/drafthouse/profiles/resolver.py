@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from drafthouse.profiles.planned_types import PlannedExperiment
     from drafthouse.profiles.profile_types import Profile, Site, Unchecked
     from drafthouse.profiles.resolved_types import (
-        BuiltArm,
-        DerivedImage,
         Elsewhere,
         Fit,
         Gateway,
@@ -157,9 +155,7 @@ class _Join:
         self._look_up("hardware", house.hardware, profile["hardware"], house.broken_hardware)
         self._look_up("engine", house.engines, profile["engine"], house.broken_engines)
         target = self._look_up_model("target", profile["target"])
-        draft = None
-        if "draft" in spec:
-            draft = self._look_up_model("speculation.draft", spec["draft"])
+        draft = self._look_up_model("speculation.draft", spec["draft"]) if "draft" in spec else None
         self._stop_if_wrong()
         word, draft, served = head_as_target(target, draft, house.models)
         target = self._look_up_model("target", word)
@@ -218,9 +214,7 @@ class _Join:
         method, self.method_options = check_method(
             self.check, spec, self.engine, self.serve, self.target, self.draft, self.house.models
         )
-        self.builtin = None
-        if self.draft is None:
-            self.builtin = builtin_head(self.target, spec["method"], method)
+        self.builtin = None if self.draft else builtin_head(self.target, spec["method"], method)
         return method, flag_notes
 
     def _check_experiment(self) -> None:
@@ -381,12 +375,15 @@ class _Join:
         experiment = self._planned_experiment(fits)
         arms: dict[str, ResolvedArm] = {arm: {**self.built[arm], "fit": fits[arm], "files": []} for arm in self.arms}
         weights = self._weights()
+        ports = {port for turn in experiment["turns"] for port in turn.values()}
+        # Shown by `make render` where it is something of its own; measured when the profile asks for it.
+        stock = self.built[STOCK] if self.method.get("requires") else None
         return {
             "profile": self.name,
             "title": self.profile["title"],
             "article": self.profile.get("article"),
             "synthetic": " ".join(self._synthetic()) or None,
-            "unpinned": self._unpinned(),
+            "unpinned": engine["nightly"]["reason"] if self.version == NIGHTLY else None,
             "verified": self.profile.get("verified", []),
             "warnings": [*_overridden(self.house.files.get(self.name, [])), *self.warnings],
             "known_issues": matching(
@@ -401,7 +398,7 @@ class _Join:
             # Not below "engine", all of which decides whether a kept result is this profile's.
             "config_template": self._config_template(),
             # Its name is there.
-            "derived_image": self._derived_image(),
+            "derived_image": chosen.derived.as_dict() if chosen.derived else None,
             "target": {**self.target, "served_name": parts.served_name, "path": parts.model_path(self.target)},
             "draft": self._draft_there(),
             "method": self._resolved_method(),
@@ -423,10 +420,9 @@ class _Join:
             ),
             "experiment": experiment,
             "group_ports": several_hosts.group_ports(self.site),
-            "ports": sorted({port for turn in experiment["turns"] for port in turn.values()}),
+            "ports": sorted(ports),
             "arms": arms,
-            # Shown by `make render` where it is something of its own; measured when the profile asks for it.
-            "stock": self._stock(),
+            "stock": stock,
             "offline": self._offline(),
             # Not below "engine" either: another way to see that a file is the right one changes no result.
             "hashes": self._hashes(),
@@ -467,28 +463,10 @@ class _Join:
             "requires": self.method.get("requires"),
         }
 
-    def _unpinned(self) -> str | None:
-        """Why nothing pins the engine's version; None where a release is chosen."""
-        if self.version != NIGHTLY:
-            return None
-        return self.engine["nightly"]["reason"]
-
-    def _derived_image(self) -> DerivedImage | None:
-        """The image that the method's packages are added to; None where the pinned image is enough."""
-        if self.chosen.derived is None:
-            return None
-        return self.chosen.derived.as_dict()
-
     def _config_template(self) -> str | None:
         """The template of the engine's YAML; None for an engine that reads none."""
         config = self.engine["launch"].get("config")
         return config and config["template"]
-
-    def _stock(self) -> BuiltArm | None:
-        """The arm `stock`, where it is not the baseline: where the method requires something of the engine."""
-        if not self.method.get("requires"):
-            return None
-        return self.built[STOCK]
 
     def _hashes(self) -> dict[str, list[str]]:
         """The hashes of what the environment of the engine names without a lock, by ``name==version``."""

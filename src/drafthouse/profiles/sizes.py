@@ -192,7 +192,7 @@ class Sizes:
         )
 
     def _check_memory(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
-        """Add to the findings an arm whose weights and KV cache are larger than the memory: the larger arm first."""
+        """Add to the findings an arm that is larger than the memory: the speculative one, else the baseline."""
         short = "baseline"
         if fits["speculative"]["left"] < 0:
             short = "speculative"
@@ -284,9 +284,7 @@ class Sizes:
             drafting = int(self.draft.get("read_bytes") or self.draft["weight_bytes"])
         elif self.builtin:
             drafting = read_for_a_draft(self.target, self.builtin)
-        tokens_per_pass = 1
-        if one_pass:
-            tokens_per_pass = k
+        tokens_per_pass = k if one_pass else 1
         found: ExpectedSpeed = {
             "bandwidth_bytes_s": bandwidth,
             "bytes_per_token": read,

@@ -22,9 +22,7 @@ def settings_of(arm: BuiltArm) -> dict[str, str]:
     settings: dict[str, str] = {"command": shell_words(arm["command"])}
     for words in arm["flags"]:
         name, equals, value = str(words[0]).partition("=")
-        values = list(map(str, words[1:]))
-        if equals:
-            values = [value]
+        values = [value] if equals else list(map(str, words[1:]))
         if not name.startswith("-"):
             settings["model"] = str(words[0])
         elif (keys := _object(values)) is not None:
