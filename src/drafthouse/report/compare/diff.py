@@ -7,7 +7,9 @@ know: what the box itself moves by is in each A/A control.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Literal
 
 from ...analysis.crossover_text import load as about
 from ...analysis.gates import NOT_MEASURED, PASSED
@@ -15,12 +17,12 @@ from ...analysis.measured import paired
 from ...analysis.verdict_types import CostRow
 from ...analysis.words import CANNOT_SAY, DOES_NOT_PAY, EARLIER, PAYS, RULE
 from ...bench.result_types import Request
-from ...bench.samples import measured_tpot, requests_of
+from ...bench.samples import Prompt, measured_tpot, requests_of
 from ...bench.stats import CONFIDENCE, median
 from ...core.format import count, listing, percent, span
 from ...report.archive import Kept
 from ...report.report_types import ARMS, Arm, LoadKind, LoadRow
-from ..data.measures import Clock, by_prompt
+from ..data.measures import Clock, by_prompt, in_group
 from .compared_types import (
     ComparedCost,
     ComparedGate,
@@ -39,8 +41,8 @@ from .conditions import differences, subjects
 
 SCHEMA = "drafthouse.comparison/1"
 FASTER, SLOWER, SAME, TOO_FEW = "faster", "slower", "no clear difference", "too few prompts"
-# Name in the data, title, unit of the values that are shown.
-MEASURES: tuple[tuple[MeasureName, str, str], ...] = (("tpot_ms", "TPOT", "ms"), ("ttft_ms", "TTFT", "ms"))
+#: The measures that are compared, by their names in the data; all are in ms.
+TITLES: Mapping[MeasureName, str] = {"tpot_ms": "TPOT", "ttft_ms": "TTFT"}
 
 
 def compare(one: Kept, two: Kept, threshold: float | None = None) -> Comparison:
@@ -83,16 +85,24 @@ def _same_rule(one: Kept, two: Kept) -> bool:
     return all(kept.report["verdict"].get("rule") == RULE for kept in (one, two))
 
 
+def _sides(one: Kept, two: Kept) -> tuple[tuple[Literal["a"], Kept], tuple[Literal["b"], Kept]]:
+    """Both reports, each with the key of its values in a compared row."""
+    return ("a", one), ("b", two)
+
+
 def _identity(kept: Kept) -> Side:
     verdict = kept.report["verdict"]
     earlier = verdict.get("rule") != RULE
+    sentence = verdict.get("sentence")
+    if earlier:
+        sentence = f"({EARLIER}) {sentence}"
     return {
         "label": kept.label,
         "folder": str(kept.path),
         "date": kept.report.get("date"),
         "word": verdict.get("word"),
         "earlier_rule": earlier,
-        "sentence": f"({EARLIER}) {verdict.get('sentence')}" if earlier else verdict.get("sentence"),
+        "sentence": sentence,
         "speedup": verdict.get("speedup"),
         "control": verdict.get("control"),
     }
@@ -102,26 +112,27 @@ def _identity(kept: Kept) -> Side:
 
 
 def _ttft(request: Request) -> float | None:
+    """The time to the first token of a whole answer in ms; None for a time that is not above 0."""
     value = request.get("ttft_ms")
-    return value if request.get("status") == "ok" and value is not None and value > 0 else None
+    if request.get("status") != "ok" or value is None or value <= 0:
+        return None
+    return value
 
 
-_CLOCKS: dict[MeasureName, Clock] = {"tpot_ms": measured_tpot, "ttft_ms": _ttft}
+_CLOCKS: Mapping[MeasureName, Clock] = {"tpot_ms": measured_tpot, "ttft_ms": _ttft}
 
 
 def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
     """A row for each kind and measure of an arm, over the prompts that both reports have."""
-    requests = [requests_of(kept.results[arm]) for kept in (one, two)]
-    groups = list(dict.fromkeys(str(request.get("group")) for request in requests[0]))
+    all_a, all_b = requests_of(one.results[arm]), requests_of(two.results[arm])
     declared = {*_declared(one), *_declared(two)}
     rows: list[MeasureRow] = []
-    for group in groups:
-        own = [[request for request in side if str(request.get("group")) == group] for side in requests]
-        for name, _, unit in MEASURES:
-            clock = _CLOCKS[name]
-            sides = [by_prompt(side, clock) for side in own]
-            shared = [key for key in sides[0] if key in sides[1]]
-            change = paired(own[0], own[1], clock)
+    for group in dict.fromkeys(str(request.get("group")) for request in all_a):
+        asked_a, asked_b = in_group(all_a, group), in_group(all_b, group)
+        for name, clock in _CLOCKS.items():
+            times_a, times_b = by_prompt(asked_a, clock), by_prompt(asked_b, clock)
+            shared = times_a.keys() & times_b.keys()
+            change = paired(asked_a, asked_b, clock)
             if not shared or change is None:
                 continue
             rows.append(
@@ -130,9 +141,9 @@ def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
                     "kind": group,
                     "declared": group in declared,
                     "measure": name,
-                    "unit": unit,
-                    "a": median([median(sides[0][key]) for key in shared]),
-                    "b": median([median(sides[1][key]) for key in shared]),
+                    "unit": "ms",
+                    "a": _median_over(shared, times_a),
+                    "b": _median_over(shared, times_b),
                     "change": change,
                     "word": _word(change["low"], change["high"], change["reach"]),
                 }
@@ -140,16 +151,27 @@ def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
     return rows
 
 
+def _median_over(prompts: Collection[Prompt], times: Mapping[Prompt, Sequence[float]]) -> float:
+    """The median over prompts, of which each has the median of its rounds."""
+    return median([median(times[prompt]) for prompt in prompts])
+
+
 def _declared(kept: Kept) -> list[str]:
     """The groups that the verdict of a report is about."""
     scope = kept.report["verdict"].get("scope")
-    return (scope.get("groups") if scope else None) or []
+    if not scope:
+        return []
+    return scope.get("groups") or []
 
 
 def _word(low: float, high: float, reach: float) -> str:
     if reach < CONFIDENCE:
         return TOO_FEW
-    return FASTER if low > 1.0 else SLOWER if high < 1.0 else SAME
+    if low > 1.0:
+        return FASTER
+    if high < 1.0:
+        return SLOWER
+    return SAME
 
 
 def _name(row: MeasureRow) -> str:
@@ -157,7 +179,7 @@ def _name(row: MeasureRow) -> str:
 
 
 def _place(arm: Arm, kind: str, measure: MeasureName) -> str:
-    return f"{arm}, {kind}: {next(title for name, title, _ in MEASURES if name == measure)}"
+    return f"{arm}, {kind}: {TITLES[measure]}"
 
 
 # --- the rest of a report -----------------------------------------------------------------------------
@@ -165,9 +187,13 @@ def _place(arm: Arm, kind: str, measure: MeasureName) -> str:
 
 def _speedups(one: Kept, two: Kept) -> list[SpeedupRow]:
     """What speculation gained in each report, by kind."""
-    sides = [{row["group"]: row["speedup"] for row in kept.report.get("kinds") or []} for kept in (one, two)]
-    names = [*sides[0], *(name for name in sides[1] if name not in sides[0])]
-    return [{"kind": name, "a": sides[0].get(name), "b": sides[1].get(name)} for name in names]
+    rows: dict[str, SpeedupRow] = {}
+    for side, kept in _sides(one, two):
+        for kind in kept.report.get("kinds") or []:
+            group = kind["group"]
+            row = rows.setdefault(group, {"kind": group, "a": None, "b": None})
+            row[side] = kind["speedup"]
+    return list(rows.values())
 
 
 def _acceptance(kept: Kept) -> float | None:
@@ -177,58 +203,60 @@ def _acceptance(kept: Kept) -> float | None:
 
 
 def _load(one: Kept, two: Kept) -> ComparedLoad | None:
-    """Return until which load speculation pays in both, and the server's speed at the levels that both have."""
-    loads = [load for kept in (one, two) if (load := kept.report.get("load"))]
-    if len(loads) < 2:
+    """Until which load speculation pays in both, and the server's speed at the levels of both."""
+    load_a, load_b = one.report.get("load"), two.report.get("load")
+    if not load_a or not load_b:
         return None
-    kinds = [{kind["kind"]: kind for kind in load["kinds"]} for load in loads]
-    levels = [{(row["kind"], row["level"]): row for row in load["rows"]} for load in loads]
-    both = [key for key in levels[0] if key in levels[1]]
-    # Those of which both can say whether speculation pays there.
-    told = [key for key in both if all(side[key].get("speedup") for side in levels)]
-    common: list[ComparedKind] = []
-    for name, kind in kinds[0].items():
-        if name in kinds[1]:
-            own = [level for of, level in told if of == name]
-            common.append({"kind": name, "a": kind, "b": kinds[1][name], "levels": own})
+    rows_b = {(row["kind"], row["level"]): row for row in load_b["rows"]}
     rows: list[ComparedLevel] = []
-    for name, level in both:
-        a, b = levels[0][name, level], levels[1][name, level]
+    # Levels of a kind at which both can say whether speculation pays.
+    judged: dict[str, list[float]] = defaultdict(list)
+    for a in load_a["rows"]:
+        kind, level = a["kind"], a["level"]
+        b = rows_b.get((kind, level))
+        if b is None:
+            continue
         baseline, speculative = _speeds(a, b, "baseline"), _speeds(a, b, "speculative")
-        rows.append({"kind": name, "level": level, "baseline": baseline, "speculative": speculative})
-    return {"unit": loads[0]["unit"], "kinds": common, "rows": rows}
+        rows.append({"kind": kind, "level": level, "baseline": baseline, "speculative": speculative})
+        if a.get("speedup") and b.get("speedup"):
+            judged[kind].append(level)
+    kinds_b = {kind["kind"]: kind for kind in load_b["kinds"]}
+    kinds: list[ComparedKind] = []
+    for load_kind in load_a["kinds"]:
+        name = load_kind["kind"]
+        if name in kinds_b:
+            kinds.append({"kind": name, "a": load_kind, "b": kinds_b[name], "levels": judged[name]})
+    return {"unit": load_a["unit"], "kinds": kinds, "rows": rows}
 
 
-def _speeds(one: LoadRow, two: LoadRow, arm: Arm) -> Numbers:
-    a, b = one.get(arm), two.get(arm)
-    return {"a": a.get("output_throughput") if a else None, "b": b.get("output_throughput") if b else None}
+def _speeds(a: LoadRow, b: LoadRow, arm: Arm) -> Numbers:
+    return {"a": _server_speed(a, arm), "b": _server_speed(b, arm)}
+
+
+def _server_speed(row: LoadRow, arm: Arm) -> float | None:
+    """Output tokens/s of all requests of an arm together."""
+    measured = row.get(arm)
+    return measured.get("output_throughput") if measured else None
 
 
 def _gates(one: Kept, two: Kept) -> list[ComparedGate]:
-    sides = [{gate["name"]: gate for gate in kept.report.get("gates") or []} for kept in (one, two)]
-    rows: list[ComparedGate] = []
-    for name in dict.fromkeys([*sides[0], *sides[1]]):
-        a, b = (side.get(name) for side in sides)
-        titled = a or b
-        assert titled is not None
-        rows.append(
-            {
-                "name": name,
-                "title": titled["title"],
-                "a": a.get("word") if a else None,
-                "b": b.get("word") if b else None,
-            }
-        )
-    return rows
+    """The words of each gate; the title is that of A where A has the gate."""
+    rows: dict[str, ComparedGate] = {}
+    for side, kept in _sides(one, two):
+        for gate in kept.report.get("gates") or []:
+            name = gate["name"]
+            row = rows.setdefault(name, {"name": name, "title": gate["title"], "a": None, "b": None})
+            row[side] = gate.get("word")
+    return list(rows.values())
 
 
 def _cost(one: Kept, two: Kept) -> list[ComparedCost]:
     """The rows of cost that both reports have, for the speculative arm and its baseline."""
-    sides = [_cost_rows(kept) for kept in (one, two)]
+    rows_b = _known_costs(two)
     rows: list[ComparedCost] = []
-    for name, a in sides[0].items():
-        b = sides[1].get(name)
-        if b is None or not all(isinstance(row[arm], int | float) for row in (a, b) for arm in ARMS):
+    for name, a in _known_costs(one).items():
+        b = rows_b.get(name)
+        if b is None:
             continue
         rows.append(
             {
@@ -241,9 +269,16 @@ def _cost(one: Kept, two: Kept) -> list[ComparedCost]:
     return rows
 
 
-def _cost_rows(kept: Kept) -> dict[str, CostRow]:
+def _known_costs(kept: Kept) -> dict[str, CostRow]:
+    """The rows of cost with a number for each arm, by what they are about."""
     cost = kept.report.get("cost")
-    return {row["what"]: row for row in (cost.get("rows") if cost else None) or []}
+    if not cost:
+        return {}
+    rows: dict[str, CostRow] = {}
+    for row in cost.get("rows") or []:
+        if all(isinstance(row[arm], int | float) for arm in ARMS):
+            rows[row["what"]] = row
+    return rows
 
 
 # --- regressions ----------------------------------------------------------------------------------------
@@ -251,23 +286,23 @@ def _cost_rows(kept: Kept) -> dict[str, CostRow]:
 
 def _regressions(found: Facts, judged: Sequence[MeasureRow], one: Kept, two: Kept, threshold: float) -> list[str]:
     """What is worse in B by more than ``threshold``, where the interval leaves no doubt that it is."""
-    worse = [
-        f"{_name(row)} is {percent(1 / row['change']['gain'] - 1)} longer "
-        f"({span(row['change'])} of A's speed, over {row['change']['n']} prompts)"
-        for row in judged
+    worse = []
+    for row in judged:
+        change = row["change"]
         # The change is A's time over B's: B longer by a quarter is 0.8 and not 0.75.
-        if row["word"] == SLOWER and row["change"]["gain"] < 1.0 / (1.0 + threshold)
-    ]
+        if row["word"] == SLOWER and change["gain"] < 1.0 / (1.0 + threshold):
+            longer = percent(1 / change["gain"] - 1)
+            worse.append(f"{_name(row)} is {longer} longer ({span(change)} of A's speed, over {change['n']} prompts)")
     same_rule = _same_rule(one, two)
     if same_rule and found["a"]["word"] == PAYS and found["b"]["word"] not in (PAYS, CANNOT_SAY):
         worse.append(f"the verdict was “pays” and is now “{found['b']['word']}”")
-    worse += [
-        f"the gate {gate['title']} passed and is now {gate['b']}"
-        for gate in found["gates"]
-        if gate["a"] == PASSED and gate["b"] not in (PASSED, None, NOT_MEASURED)
-    ]
-    if same_rule and (load := found["load"]):
-        worse += [line for kind in load["kinds"] for line in _earlier(kind, load["unit"])]
+    for gate in found["gates"]:
+        if gate["a"] == PASSED and gate["b"] not in (PASSED, None, NOT_MEASURED):
+            worse.append(f"the gate {gate['title']} passed and is now {gate['b']}")
+    load = found["load"]
+    if same_rule and load:
+        for kind in load["kinds"]:
+            worse += _earlier(kind, load["unit"])
     return worse
 
 
@@ -294,14 +329,16 @@ def _ends(kind: LoadKind, levels: Sequence[float]) -> tuple[float, float] | None
         return None
     if kind.get("word") == DOES_NOT_PAY:
         return 0.0, 0.0
-    low, high = kind.get("interval") or (None, None)
+    interval = kind.get("interval")
+    low, high = interval or (None, None)
+    surely = 0.0 if low is None else float(low)
     if kind.get("reaches_top"):
         # Only as far as the other report looked, and as this one is sure of.
         top = float(max(levels))
-        return (top if low is None else min(top, float(low))), float("inf")
-    if kind.get("pays_until") is None or not kind.get("interval"):
+        return (top if low is None else min(top, surely)), float("inf")
+    if kind.get("pays_until") is None or not interval:
         return None
-    return (0.0 if low is None else float(low), float("inf") if high is None else float(high))
+    return surely, float("inf") if high is None else float(high)
 
 
 # --- what cannot be judged ------------------------------------------------------------------------------
@@ -312,7 +349,8 @@ def _unjudged(found: Facts, judged: Sequence[MeasureRow], one: Kept, two: Kept) 
     missing = []
     for row in judged:
         if row["word"] == TOO_FEW:
-            missing.append(f"{_name(row)}: too few prompts or rounds in both ({count(row['change']['n'], 'prompt')})")
+            prompts = count(row["change"]["n"], "prompt")
+            missing.append(f"{_name(row)}: too few prompts or rounds in both ({prompts})")
     same_rule = _same_rule(one, two)
     if same_rule and found["a"]["word"] == PAYS and found["b"]["word"] == CANNOT_SAY:
         missing.append("the verdict was “pays”, but B could not give one")
@@ -331,22 +369,26 @@ def _no_longer(judged: Sequence[MeasureRow], one: Kept, two: Kept) -> Iterator[s
     rows = {(row["arm"], row["kind"], row["measure"]) for row in judged}
     for arm in ARMS:
         for group in _declared(one):
-            own = [r for r in requests_of(one.results[arm]) if str(r.get("group")) == group]
-            there = any(str(r.get("group")) == group for r in requests_of(two.results[arm]))
-            for name, _, _ in MEASURES:
-                if (arm, group, name) not in rows and by_prompt(own, _CLOCKS[name]):
-                    why = "no prompt in common with A" if there else "not in B"
+            asked_a = in_group(requests_of(one.results[arm]), group)
+            asked_b = in_group(requests_of(two.results[arm]), group)
+            why = "no prompt in common with A" if asked_b else "not in B"
+            for name, clock in _CLOCKS.items():
+                if (arm, group, name) not in rows and by_prompt(asked_a, clock):
                     yield f"{_place(arm, group, name)}: {why}"
 
 
 def _untold_loads(found: Facts, one: Kept, two: Kept) -> Iterator[str]:
     """Yield the kinds that pay under load in A, and of which B's ladder does not tell it."""
     before, load = one.report.get("load"), found["load"]
-    paid = [kind for kind in (before.get("kinds") if before else None) or [] if kind.get("word") == PAYS]
-    if paid and not two.report.get("load"):
+    if not before:
+        return
+    paid = [kind for kind in before.get("kinds") or [] if kind.get("word") == PAYS]
+    if not paid:
+        return
+    if not load:
         yield f"{listing([kind['kind'] for kind in paid])} under load: it pays in A, and B has no load ladder"
         return
-    both = {kind["kind"]: kind for kind in (load["kinds"] if load else [])}
+    both = {kind["kind"]: kind for kind in load["kinds"]}
     for kind in paid:
         name = kind["kind"]
         if name not in both:
