@@ -208,8 +208,10 @@ def _edited(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
         # The key is a hash of the prompts too: two reports of one key sent the same.
         if key_a and key_a == key_b:
             return [], []
-        if kept_a or kept_b:
-            lacking = f"{'B' if kept_a else 'A'} keeps"
+        if kept_a:
+            lacking = "B keeps"
+        elif kept_b:
+            lacking = "A keeps"
         else:
             lacking = "A and B keep"
         return [], [f"{lacking} no hashes of the prompts: an edit in between would not be noticed"]
