@@ -45,23 +45,21 @@ def gates_of(verdict: Judgement) -> list[GateRow]:
 
 def gates_not_measured(verdict: Judgement) -> list[str]:
     """A sentence for each gate that was not tried; all of them for a result without gates."""
-    gates = verdict.get("gates") or []
-    tried = {gate["name"]: gate["word"] for gate in gates}
-    # One whose prompts were sent, and whose answers tell nothing, says why itself.
-    asked = {gate["name"]: f"{gate['title']}: {gate['said']}." for gate in gates if gate["speculative"]["total"]}
-    # Those of prompts that are asked again are there only where an experiment asks for them.
-    others = [
-        f"{gate['title']}: {gate['said']}."
-        for gate in gates
-        if gate["name"] not in NOT_TRIED and gate["word"] == NOT_MEASURED
-    ]
-    return others + [
-        asked.get(name, sentence)
-        for name, sentence in NOT_TRIED.items()
-        if tried.get(name, NOT_MEASURED) == NOT_MEASURED
-        # Old results have no gates, and their texts were compared all the same.
-        and not (name == "outputs" and verdict["outputs"]["speculative"])
-    ]
+    others, sentences = [], dict(NOT_TRIED)
+    for gate in verdict.get("gates") or []:
+        name, sentence = gate["name"], f"{gate['title']}: {gate['said']}."
+        if gate["word"] != NOT_MEASURED:
+            sentences.pop(name, None)
+        # Those of prompts that are asked again are there only where an experiment asks for them.
+        elif name not in NOT_TRIED:
+            others.append(sentence)
+        # One whose prompts were sent, and whose answers tell nothing, says why itself.
+        elif gate["speculative"]["total"]:
+            sentences[name] = sentence
+    # Old results have no gates, and their texts were compared all the same.
+    if verdict["outputs"]["speculative"]:
+        sentences.pop("outputs", None)
+    return [*others, *sentences.values()]
 
 
 def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | None:
@@ -73,44 +71,50 @@ def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | N
     """
     arms = cost_table(results, resolved)
     rows = cost_rows(arms)
-    why = list(dict.fromkeys(reason for arm in ARMS for reason in arms[arm]["why"]))
-    known = any(row[arm] is not None for row in rows for arm in ARMS)
+    why = list(dict.fromkeys([*arms["baseline"]["why"], *arms["speculative"]["why"]]))
+    known = any(row["baseline"] is not None or row["speculative"] is not None for row in rows)
     if not known and not why:
         return None
-    groups = list(dict.fromkeys(str(r.get("group")) for result in results.values() for r in requests_of(result)))
+    requests = [*requests_of(results["baseline"]), *requests_of(results["speculative"])]
+    groups = list(dict.fromkeys(str(request.get("group")) for request in requests))
     in_doubt = bool(contradictions(results, groups) or usage_against_text(results, groups))
     return {"arms": arms, "rows": rows, "why": why, "saving": saving_of(arms, by_text=in_doubt)}
 
 
 def cost_not_measured(cost: Cost | None) -> list[str]:
     """What of the cost is not known, and why where that was told."""
-    arms = list(cost["arms"].values()) if cost else []
-    lacking = []
-    if not any(arm["energy"] for arm in arms):
-        lacking.append("energy per token")
-    if not any(arm["money"] for arm in arms):
-        lacking.append("money per token")
-    if not lacking:
+    if not cost:
+        return ["Energy per token and money per token."]
+    arms = cost["arms"].values()
+    energy, money = any(arm["energy"] for arm in arms), any(arm["money"] for arm in arms)
+    if energy and money:
         return []
-    why = "; ".join(cost["why"] if cost else [])
-    text = " and ".join(lacking)
-    return [f"{text[0].upper()}{text[1:]}{': ' + why if why else ''}."]
+    if money:
+        text = "Energy per token"
+    elif energy:
+        text = "Money per token"
+    else:
+        text = "Energy per token and money per token"
+    if cost["why"]:
+        text += f": {'; '.join(cost['why'])}"
+    return [f"{text}."]
 
 
 def other_tools(results: Mapping[str, ArmResult]) -> OtherTools | None:
     """The columns of an older tool, computed from our requests as it computes them, in its units; None without any."""
     rows: list[OtherToolRow] = []
-    for one, two in zip(*(columns_of(results[arm]) for arm in ARMS), strict=True):
+    columns = zip(columns_of(results["baseline"]), columns_of(results["speculative"]), strict=True)
+    for baseline, speculative in columns:
         rows.append(
             {
                 "tool": TOOL,
-                "name": one["name"],
-                "unit": one["unit"],
+                "name": baseline["name"],
+                "unit": baseline["unit"],
                 "of": "median",
-                "baseline": one["values"]["median"],
-                "speculative": two["values"]["median"],
-                "error": one["error"],
+                "baseline": baseline["values"]["median"],
+                "speculative": speculative["values"]["median"],
+                "error": baseline["error"],
             }
         )
-    known = any(row[arm] for row in rows for arm in ARMS)
+    known = any(row["baseline"] or row["speculative"] for row in rows)
     return {"note": TOKENS_NOTE, "rows": rows} if known else None

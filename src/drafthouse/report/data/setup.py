@@ -70,26 +70,37 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
 
 def _host_of(managed: bool | None, kind: object) -> str:
     """Whose the host is to manage; in older results, what kind of box it was."""
-    return str(kind or "") if managed is None else "host managed" if managed else "host not managed"
+    if managed is None:
+        return str(kind or "")
+    return "host managed" if managed else "host not managed"
 
 
 def _image(resolved: KeptProfile) -> str:
     """The image that the engine ran in, with the digest that was pinned; '' without one, or in old results."""
-    name = image_of(resolved) if resolved.get("site") and resolved.get("engine") else None
-    digest = resolved.get("image_digest")
-    return f"{name}, {digest}" if name and digest else name or ""
+    if not resolved.get("site") or not resolved.get("engine"):
+        return ""
+    name, digest = image_of(resolved), resolved.get("image_digest")
+    if name and digest:
+        return f"{name}, {digest}"
+    return name or ""
 
 
 def _weights(resolved: KeptProfile) -> list[str]:
     """Repository and commit of the weights that came from the hub."""
-    items = [item for item in resolved.get("weights") or [] if item.get("source") == "hub"]
-    return [f"{item['details']['repo']} at {commit_words(item)}" for item in items]
+    commits = []
+    for item in resolved.get("weights") or []:
+        if item.get("source") == "hub":
+            commits.append(f"{item['details']['repo']} at {commit_words(item)}")
+    return commits
 
 
 def _remote_code(resolved: KeptProfile) -> list[str]:
     """Whose code the engine ran (trust_remote_code)."""
-    rows = resolved.get("remote_code") or []
-    return [f"{row['repo']} at {row['commit']}" if row["commit"] else row["repo"] for row in rows]
+    sources = []
+    for code in resolved.get("remote_code") or []:
+        commit = f" at {code['commit']}" if code["commit"] else ""
+        sources.append(f"{code['repo']}{commit}")
+    return sources
 
 
 def _hardware(resolved: KeptProfile) -> str:
@@ -109,47 +120,51 @@ def _named(entry: object) -> str:
 
 def commands(resolved: KeptProfile) -> Commands:
     """The rendered files of both arms and their difference, as ``diff -u`` shows it."""
-    files = {arm: _files(resolved, arm) for arm in ARMS}
-    texts = {arm: {f["path"]: f["content"] for f in files[arm]} for arm in ARMS}
+    baseline, speculative = _files(resolved, "baseline"), _files(resolved, "speculative")
+    before = {file["path"]: file["content"].splitlines() for file in baseline}
+    after = {file["path"]: file["content"].splitlines() for file in speculative}
     diff: list[str] = []
-    for path in sorted(texts["baseline"].keys() | texts["speculative"].keys()):
-        one, two = (texts[arm].get(path, "").splitlines() for arm in ARMS)
-        diff += difflib.unified_diff(one, two, f"baseline/{path}", f"speculative/{path}", lineterm="")
-    return {"baseline": files["baseline"], "speculative": files["speculative"], "diff": "\n".join(diff)}
+    for path in sorted(before.keys() | after.keys()):
+        lines, changed = before.get(path, []), after.get(path, [])
+        diff += difflib.unified_diff(lines, changed, f"baseline/{path}", f"speculative/{path}", lineterm="")
+    return {"baseline": baseline, "speculative": speculative, "diff": "\n".join(diff)}
 
 
 def _files(resolved: KeptProfile, arm: str) -> list[CommandFile]:
-    found = (resolved.get("arms") or {}).get(arm)
-    files = (found.get("files") if found else None) or []
-    return [{"path": str(f.get("path")), "content": f.get("content") or ""} for f in files]
+    rendered = (resolved.get("arms") or {}).get(arm)
+    if not rendered:
+        return []
+    return [{"path": str(f.get("path")), "content": f.get("content") or ""} for f in rendered.get("files") or []]
 
 
 def flatten(data: object, path: str = "") -> dict[str, Leaf]:
     """Nested data as ``{"cpu.model": …, "gpus[0].name": …}``: a leaf for each row of a table."""
-    if isinstance(data, Mapping):
-        parts = [(f"{path}.{key}" if path else str(key), value) for key, value in data.items()]
-    elif isinstance(data, list) and any(isinstance(item, Mapping | list) for item in data):
-        parts = [(f"{path}[{position}]", value) for position, value in enumerate(data)]
-    elif isinstance(data, list):
-        return {path: ", ".join(str(item) for item in data)} if data else {}
-    else:
-        return {path: data if isinstance(data, str | int | float | None) else str(data)}
     found: dict[str, Leaf] = {}
-    for where, value in parts:
-        found |= flatten(value, where)
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            found |= flatten(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(data, list) and any(isinstance(item, Mapping | list) for item in data):
+        for position, value in enumerate(data):
+            found |= flatten(value, f"{path}[{position}]")
+    elif isinstance(data, list):
+        if data:
+            found[path] = ", ".join(map(str, data))
+    else:
+        found[path] = data if isinstance(data, str | int | float | None) else str(data)
     return found
 
 
-def _side_by_side(one: object, two: object) -> list[SideBySide]:
-    flat = [flatten(side or {}) for side in (one, two)]
-    names = list(flat[0]) + [name for name in flat[1] if name not in flat[0]]
-    return [{"what": name, "baseline": flat[0].get(name), "speculative": flat[1].get(name)} for name in names]
+def _engines(results: Mapping[str, ArmResult]) -> list[SideBySide]:
+    """What the engine of each arm says of itself, side by side."""
+    baseline = flatten(results["baseline"].get("engine") or {})
+    speculative = flatten(results["speculative"].get("engine") or {})
+    names = list(baseline | speculative)
+    return [{"what": name, "baseline": baseline.get(name), "speculative": speculative.get(name)} for name in names]
 
 
 def versions(results: Mapping[str, ArmResult]) -> list[SideBySide]:
     """What the engine says of itself and what made this report, side by side for the two arms."""
-    sides = [{"engine": results[arm].get("engine")} if results[arm].get("engine") else {} for arm in ARMS]
-    rows = _side_by_side(*sides)
+    rows: list[SideBySide] = [{**row, "what": f"engine.{row['what']}"} for row in _engines(results)]
     for name in MADE_WITH:
         try:
             found: str | None = metadata.version(name)
@@ -165,8 +180,11 @@ NEVER_EQUAL = ("ready_s", "ready_at_most")
 
 def engine_changes(results: Mapping[str, ArmResult]) -> list[SideBySide]:
     """What the engine itself set differently in the two arms, as far as it says (model runner, …)."""
-    rows = _side_by_side(*(results[arm].get("engine") for arm in ARMS))
-    return [row for row in rows if row["baseline"] != row["speculative"] and row["what"] not in NEVER_EQUAL]
+    changes = []
+    for row in _engines(results):
+        if row["baseline"] != row["speculative"] and row["what"] not in NEVER_EQUAL:
+            changes.append(row)
+    return changes
 
 
 def machine_table(results: Mapping[str, ArmResult]) -> list[MachineRow]:
@@ -191,16 +209,23 @@ def machine_table(results: Mapping[str, ArmResult]) -> list[MachineRow]:
 
 def _gpus(result: ArmResult) -> dict[str, Leaf]:
     """What the GPUs did while an arm answered, over all of its groups."""
-    named = {f"GPU {gpu['index']}": {**gpu} for gpu in over_groups(result.get("gpus") or [])}
-    return {f"while measuring: {path}": value for path, value in flatten(named).items() if value is not None}
+    found: dict[str, Leaf] = {}
+    for gpu in over_groups(result.get("gpus") or []):
+        for path, value in flatten(gpu, f"while measuring: GPU {gpu['index']}").items():
+            if value is not None:
+                found[path] = value
+    return found
 
 
 def _while_measuring(machine: StepMachine) -> dict[str, Leaf]:
     """What the machine did while the groups of an arm ran: medians, and who else was busy."""
-    between = [group.get("between") or {} for group in machine.get("groups") or []]
     found: dict[str, Leaf] = {}
     for name in BUSY:
-        values = [value for one in between if isinstance(value := one.get(name), int | float)]
+        values = []
+        for group in machine.get("groups") or []:
+            value = (group.get("between") or {}).get(name)
+            if isinstance(value, int | float):
+                values.append(value)
         if values:
             found[f"while measuring: {name}, median"] = median(values)
             found[f"while measuring: {name}, highest"] = max(values)
