@@ -95,7 +95,7 @@ def build_report(
     cost = cost_of(results, resolved)
     accepted = acceptance(speculative)
     beside = published_beside(resolved, accepted)
-    asked = {arm: requests_of(results[arm]) for arm in ARMS}
+    beside_warnings = published_warnings(beside, usual_causes(resolved, temperatures_of(speculative)))
     return {
         "schema": SCHEMA,
         "profile": resolved.get("profile") or speculative.get("profile") or "",
@@ -114,8 +114,8 @@ def build_report(
         "acceptance": {**accepted, "published": beside},
         "stock": against_stock(stock, results, verdict["scope"]["groups"]) if stock else None,
         "distributions": {
-            "tpot_ms": {arm: sorted(values_of(asked[arm], measured_tpot)) for arm in ARMS},
-            "ttft_ms": {arm: sorted(values_of(asked[arm], field("ttft_ms"))) for arm in ARMS},
+            "tpot_ms": _distribution(results, measured_tpot),
+            "ttft_ms": _distribution(results, field("ttft_ms")),
         },
         "gates": gates_of(verdict),
         "cost": cost,
@@ -126,11 +126,7 @@ def build_report(
         "versions": versions(results),
         "engine_changes": engine_changes(results),
         "machine": machine_table(results),
-        "warnings": [
-            *verdict["warnings"],
-            *published_warnings(beside, usual_causes(resolved, temperatures_of(speculative))),
-            *load_warnings(ladder, resolved),
-        ],
+        "warnings": [*verdict["warnings"], *beside_warnings, *load_warnings(ladder, resolved)],
         "not_measured": not_measured(results, verdict, resolved, load, cost),
     }
 
@@ -209,6 +205,11 @@ def _failed(request: Request) -> FailedRequest:
 
 
 # --- tables -----------------------------------------------------------------------------------------
+
+
+def _distribution(results: Mapping[str, ArmResult], measure: Clock) -> dict[Arm, list[float]]:
+    """Every request's value in order, by arm."""
+    return {arm: sorted(values_of(requests_of(results[arm]), measure)) for arm in ARMS}
 
 
 def _kind_row(
