@@ -18,7 +18,7 @@ from ..core.places import ROOT
 from ..profiles.workspace import trimmed
 from ..prompts.loader import load_suite
 from ..prompts.suites import expand, prompt_hashes
-from .data.measures import MEASURES
+from .data.measures import MEASURES, values_of
 from .report_types import ARMS, Arm, KeptProfile
 
 SHARES = (50, 95, 99)
@@ -76,10 +76,11 @@ def shown_of(results: Mapping[Arm, ArmResult], resolved: KeptProfile) -> Shown:
 def _tails(asked: Mapping[Arm, Sequence[Request]]) -> list[Tail]:
     found = []
     for name, title, unit, _, measure in MEASURES:
-        values = {arm: [value for request in asked[arm] if (value := measure(request)) is not None] for arm in ARMS}
-        if unit == "ms" and name != "tpot_ms" and all(values.values()):
-            at = {arm: [percentile(values[arm], share) or 0.0 for share in SHARES] for arm in ARMS}
-            found.append(Tail(title, at, {arm: len(values[arm]) for arm in ARMS}))
+        values = {arm: values_of(asked[arm], measure) for arm in ARMS}
+        if unit != "ms" or name == "tpot_ms" or not all(values.values()):
+            continue
+        at_shares = {arm: [percentile(values[arm], share) or 0.0 for share in SHARES] for arm in ARMS}
+        found.append(Tail(title, at_shares, {arm: len(values[arm]) for arm in ARMS}))
     return found
 
 
@@ -89,33 +90,45 @@ def _answers(asked: Mapping[Arm, Sequence[Request]], resolved: KeptProfile) -> l
     chosen: dict[str, OutputPair] = {}
     for pair in sorted(pairs, key=lambda pair: (pair.equal, pair.round or 0, pair.character)):
         chosen.setdefault(pair.group, pair)
+    if not chosen:
+        return []
     few = sorted(chosen.values(), key=lambda pair: pair.equal)[:_MOST_PAIRS]
-    texts = {arm: {_key(request): whole_text(request) for request in asked[arm]} for arm in ARMS}
-    prompts = _prompts(resolved) if few else {}
-    return [_pair(pair, {arm: texts[arm][_pair_key(pair)] for arm in ARMS}, prompts) for pair in few]
+    baseline, speculative = _texts(asked["baseline"]), _texts(asked["speculative"])
+    prompts = _prompts(resolved)
+    answers = []
+    for pair in few:
+        key = pair.group, pair.prompt_id, pair.round
+        texts: dict[Arm, str] = {"baseline": baseline[key], "speculative": speculative[key]}
+        answers.append(_pair(pair, texts, prompts))
+    return answers
 
 
-def _key(request: Request) -> tuple[str, str, int | None]:
-    return str(request.get("group")), str(request.get("prompt_id")), request.get("round")
-
-
-def _pair_key(pair: OutputPair) -> tuple[str, str, int | None]:
-    return pair.group, pair.prompt_id, pair.round
+def _texts(requests: Iterable[Request]) -> dict[tuple[str, str, int | None], str]:
+    """The whole text of each answer by group, prompt and round."""
+    texts: dict[tuple[str, str, int | None], str] = {}
+    for request in requests:
+        key = str(request.get("group")), str(request.get("prompt_id")), request.get("round")
+        texts[key] = whole_text(request)
+    return texts
 
 
 def _pair(pair: OutputPair, texts: Mapping[Arm, str], prompts: Mapping[str, str]) -> AnswerPair:
     at = pair.character
     if pair.equal:
-        same, cut = _cut(texts["baseline"], _BEFORE + _AFTER), {arm: Side("", "") for arm in ARMS}
+        same, sides = _cut(texts["baseline"], _BEFORE + _AFTER), {arm: Side("", "") for arm in ARMS}
     else:
-        same = ("…" if at > _BEFORE else "") + texts["baseline"][max(0, at - _BEFORE) : at]
-        cut = {arm: Side(texts[arm][at : at + 1], _cut(texts[arm][at + 1 :], _AFTER)) for arm in ARMS}
+        same = texts["baseline"][max(0, at - _BEFORE) : at]
+        if at > _BEFORE:
+            same = f"…{same}"
+        sides = {arm: Side(texts[arm][at : at + 1], _cut(texts[arm][at + 1 :], _AFTER)) for arm in ARMS}
     prompt = prompts.get(pair.prompt_id)
-    return AnswerPair(pair.prompt_id, pair.group, pair.round, prompt, pair.equal, at, pair.characters, same, cut)
+    return AnswerPair(pair.prompt_id, pair.group, pair.round, prompt, pair.equal, at, pair.characters, same, sides)
 
 
 def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[:most] + "…"
+    if len(text) <= most:
+        return text
+    return text[:most] + "…"
 
 
 def _prompts(resolved: KeptProfile) -> dict[str, str]:
@@ -123,10 +136,13 @@ def _prompts(resolved: KeptProfile) -> dict[str, str]:
 
     A report keeps a hash of each. A suite that is gone or was changed gives nothing.
     """
-    kept = resolved.get("prompts") or {}
-    hashes = {prompt: digest for kind in kept.values() for prompt, digest in kind.items()}
+    hashes: dict[str, str] = {}
+    for kept in (resolved.get("prompts") or {}).values():
+        hashes |= kept
     found: dict[str, str] = {}
-    for name in _suites(resolved) if hashes else ():
+    if not hashes:
+        return found
+    for name in (resolved.get("experiment") or {}).get("suites") or []:
         try:
             suite = trimmed(load_suite(name, ROOT / "benchmarks"), resolved)
         except (DrafthouseError, KeyError):
@@ -138,7 +154,3 @@ def _prompts(resolved: KeptProfile) -> dict[str, str]:
                 if isinstance(said, str) and now[kind][prompt.id] == hashes.get(prompt.id):
                     found[prompt.id] = _cut(said, _PROMPT)
     return found
-
-
-def _suites(resolved: KeptProfile) -> Iterable[str]:
-    return (resolved.get("experiment") or {}).get("suites") or []

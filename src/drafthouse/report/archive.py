@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -42,7 +42,7 @@ class Kept:
     def label(self) -> str:
         """Profile, host and time, as a person tells one report from another."""
         parts = (self.report.get("profile"), self.report.get("host"), clock(self.report.get("date") or ""))
-        return " · ".join(part for part in parts if part)
+        return " · ".join(filter(None, parts))
 
     @property
     def resolved(self) -> KeptProfile:
@@ -73,8 +73,9 @@ def find(reports: Path, what: str, where: str = "") -> Path:
     if (path / "report.json").is_file():
         return path
     name, _, start = what.partition("/")
-    name, tilde, back = name.partition("~")
-    steps = back or ("1" if tilde else "0")
+    name, tilde, steps = name.partition("~")
+    if not steps:
+        steps = "1" if tilde else "0"
     kept = folders(reports, name) if name else []
     if not kept or not steps.isdigit():
         known = sorted({folder.parent.name for folder in folders(reports)})
@@ -82,15 +83,8 @@ def find(reports: Path, what: str, where: str = "") -> Path:
         raise one_problem("no-such-report", f"no report '{what}' in {reports}", HOW, advice, where)
     chosen = [folder for folder in kept if folder.name.startswith(start)]
     if start and len(chosen) != 1:
-        names = [folder.name for folder in (chosen or kept)]
-        shown = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
-        raise one_problem(
-            "ambiguous-report",
-            f"{len(chosen)} reports of {name} begin with '{start}'",
-            "one",
-            f"write one of: {shown}",
-            where,
-        )
+        found = f"{len(chosen)} reports of {name} begin with '{start}'"
+        raise one_problem("ambiguous-report", found, "one", f"write one of: {_names(chosen or kept)}", where)
     if int(steps) >= len(chosen):
         raise one_problem(
             "no-such-report",
@@ -100,6 +94,14 @@ def find(reports: Path, what: str, where: str = "") -> Path:
             where,
         )
     return chosen[int(steps)]
+
+
+def _names(folders: Sequence[Path]) -> str:
+    """The names of the first folders; an ellipsis says that there are more."""
+    shown = ", ".join(folder.name for folder in folders[:MOST_SHOWN])
+    if len(folders) > MOST_SHOWN:
+        shown += ", …"
+    return shown
 
 
 def newest_of_all(reports: Path) -> Path:
@@ -144,7 +146,10 @@ def read_kept(folder: Path) -> Kept:
             "make the report again: drafthouse report --again FOLDER",
             str(folder / "report.json"),
         )
-    results = {arm: checked_result(_read(path), str(path)) for arm in ARMS for path in [folder / f"{arm}.json"]}
+    results: dict[Arm, ArmResult] = {}
+    for arm in ARMS:
+        path = folder / f"{arm}.json"
+        results[arm] = checked_result(_read(path), str(path))
     # The oldest reports keep no profile.
     whole = cast("Report", {"resolved": {}, **checked(report, REPORT, str(folder / "report.json"))})
     return Kept(folder, whole, results)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import cast
@@ -38,7 +38,7 @@ def report_on(files: Mapping[str, ArmFiles], kinds: Sequence[str], names: tuple[
     for own in files.values():
         warnings += own.notes
     warnings += _other_models(runs)
-    lowest = min(loads, key=lambda load: -1.0 if load is None else load)
+    lowest = _lowest(loads)
     paired: Paired | None = None
     ladder: Ladder | None = None
     if _answered(loads[lowest]):
@@ -89,7 +89,8 @@ def _pairs(loads: Mapping[float | None, Sides], kinds: Sequence[str]) -> dict[fl
     there: set[str] = set()
     for paired in pairs.values():
         for result in paired.results.values():
-            there.update(str(request["kind"]) for request in requests_of(result))
+            for request in requests_of(result):
+                there.add(str(request["kind"]))
     for kind in kinds:
         if kind not in there:
             do = did_you_mean(kind, there)
@@ -100,7 +101,9 @@ def _pairs(loads: Mapping[float | None, Sides], kinds: Sequence[str]) -> dict[fl
 def _places(runs: Sequence[Run]) -> list[str]:
     """Where the runs stand; of many the first and the last."""
     places = [run.where for run in runs]
-    return places if len(places) <= MOST_PLACES else [places[0], f"… {len(places)} runs …", places[-1]]
+    if len(places) <= MOST_PLACES:
+        return places
+    return [places[0], f"… {len(places)} runs …", places[-1]]
 
 
 def _answered(sides: Sides) -> bool:
@@ -116,39 +119,47 @@ def _loads(runs: Mapping[str, Sequence[Run]]) -> tuple[dict[float | None, Sides]
     both = {load: sides for load, sides in by_load.items() if all(sides)}
     if not both:
         # One load each, or one arm does not say its own: `result_differences` names what differs.
-        lowest = []
-        for place in range(2):
-            own = [load for load, sides in by_load.items() if sides[place]]
-            lowest.append(min(own, key=lambda load: -1.0 if load is None else load))
-        return {lowest[0]: (by_load[lowest[0]][0], by_load[lowest[1]][1])}, []
+        baseline = _lowest(load for load, sides in by_load.items() if sides[0])
+        speculative = _lowest(load for load, sides in by_load.items() if sides[1])
+        return {baseline: (by_load[baseline][0], by_load[speculative][1])}, []
     alone: dict[str, list[str]] = {}
     for load, sides in by_load.items():
         if load not in both:
             arm = BASELINE if sides[0] else SPECULATIVE
             alone.setdefault(arm, []).append("an unknown load" if load is None else shown_level(load))
-    return both, [f"only {arm} was measured at {listing(own)}" for arm, own in alone.items()]
+    return both, [f"only {arm} was measured at {listing(levels)}" for arm, levels in alone.items()]
+
+
+def _lowest(loads: Iterable[float | None]) -> float | None:
+    """The lowest of some loads; one that is not known comes before all others."""
+    return min(loads, key=lambda load: -1.0 if load is None else load)
 
 
 def _other_models(runs: Mapping[str, Sequence[Run]]) -> list[str]:
-    named = [sorted({model for run in runs[arm] for model in run.models}) for arm in (BASELINE, SPECULATIVE)]
-    if not all(named) or named[0] == named[1]:
+    baseline, speculative = _models(runs[BASELINE]), _models(runs[SPECULATIVE])
+    if not baseline or not speculative or baseline == speculative:
         return []
-    return [f"the files name other models or builds: {listing(named[0])} and {listing(named[1])}"]
+    return [f"the files name other models or builds: {listing(baseline)} and {listing(speculative)}"]
+
+
+def _models(runs: Sequence[Run]) -> list[str]:
+    return sorted({model for run in runs for model in run.models})
 
 
 def _author(baseline: Sequence[Run], speculative: Sequence[Run]) -> list[str]:
     """The numbers that the files' own author gives, of both arms, with their ratio: above 1 is better."""
-    before, after = _mean_figures(baseline), _mean_figures(speculative)
-    found = []
-    for name, two in after.items():
+    before, found = _mean_figures(baseline), []
+    for name, after in _mean_figures(speculative).items():
         if name not in before:
-            found.append(f"{name}: {number(two)}")
+            found.append(f"{name}: {number(after)}")
             continue
-        one, ratio = before[name], ""
-        if one > 0 and two > 0 and not name.startswith(("spec_decode", "accept")):
-            better = one / two if any(part in name for part in _TIMES) else two / one
-            ratio = f" ({times(better)})"
-        found.append(f"{name}: {number(one)} and {number(two)}{ratio}")
+        sentence = f"{name}: {number(before[name])} and {number(after)}"
+        if before[name] > 0 and after > 0 and not name.startswith(("spec_decode", "accept")):
+            ratio = after / before[name]
+            if any(part in name for part in _TIMES):
+                ratio = before[name] / after
+            sentence += f" ({times(ratio)})"
+        found.append(sentence)
     return found[:MOST_FIGURES]
 
 
@@ -170,8 +181,10 @@ def not_known(judged: Judged, paired: Paired | None, load: float | None) -> list
         found.append("The control, the baseline against itself: this needs two runs of it.")
     if verdict["outputs"]["speculative"] is None:
         equal, texts = paired.equal_texts if paired else (0, 0)
-        same = f"{equal} of {count(texts, 'pair')} have the same text, at a temperature that is not known"
-        found.append(f"Outputs, whether they are right: {same if texts else 'the files have no texts'}.")
+        outputs = "the files have no texts"
+        if texts:
+            outputs = f"{equal} of {count(texts, 'pair')} have the same text, at a temperature that is not known"
+        found.append(f"Outputs, whether they are right: {outputs}.")
     found.append("Gates: JSON by schema, tool calls, a needle in a long text.")
     if verdict["drafting"][SPECULATIVE]["drafted"] is None and not spec.get("spec_decode_acceptance_rate"):
         found.append("Whether the speculative arm drafted at all, and how much was accepted.")

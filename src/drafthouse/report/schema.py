@@ -107,15 +107,23 @@ def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
             return _schema(parts[1], definitions)
         return _schema(parts[0], definitions) | dict(parts[1:])
     if origin is Literal:
-        return {"const": parts[0]} if len(parts) == 1 else {"enum": list(parts)}
+        return _literal(parts)
     if origin in (Union, types.UnionType):
         return _any_of([_schema(part, definitions) for part in parts])
     if origin in (list, Sequence):
         return {"type": "array", "items": _schema(parts[0], definitions)}
     if origin in (dict, Mapping):
-        names: Schema = {"required": list(get_args(parts[0]))} if get_origin(parts[0]) is Literal else {}
-        return {"type": "object", **names, "additionalProperties": _schema(parts[1], definitions)}
+        found: Schema = {"type": "object", "additionalProperties": _schema(parts[1], definitions)}
+        if get_origin(parts[0]) is Literal:
+            found = {"type": "object", "required": list(get_args(parts[0])), **found}
+        return found
     raise TypeError(f"no word of JSON Schema for {kind}")
+
+
+def _literal(values: Sequence[Json]) -> Schema:
+    if len(values) == 1:
+        return {"const": values[0]}
+    return {"enum": list(values)}
 
 
 def _any_of(choices: list[Schema]) -> Schema:
@@ -124,8 +132,11 @@ def _any_of(choices: list[Schema]) -> Schema:
         return {"type": [choice["type"] for choice in choices]}
     one, *others = choices
     if others == [{"type": "null"}] and "type" in one:
+        nullable: Schema = one | {"type": [one["type"], "null"]}
         words = one.get("enum")
-        return one | {"type": [one["type"], "null"]} | ({"enum": [*words, None]} if isinstance(words, tuple) else {})
+        if isinstance(words, tuple):
+            nullable["enum"] = [*words, None]
+        return nullable
     return {"anyOf": [*choices]}
 
 
@@ -145,7 +156,9 @@ def _object(kind: Any, definitions: dict[str, Schema]) -> Schema:
     found["properties"] = {
         key: _schema(hint, definitions) | LIMITS.get(f"{name}.{key}", {}) for key, hint in hints.items()
     }
-    return found | ({"additionalProperties": False} if name in CLOSED else {})
+    if name in CLOSED:
+        found["additionalProperties"] = False
+    return found
 
 
 def _text(value: object, indent: str = "", before: int = 0) -> str:

@@ -62,12 +62,14 @@ def _hardware(result: ArmResult) -> dict[str, str | None]:
     machine = result.get("machine")
     facts = (machine.get("before") if machine else None) or {}
     cpu = facts.get("cpu")
-    names, drivers = [], set()
+    names: list[str] = []
+    drivers: set[str] = set()
     for gpu in facts.get("gpus") or []:
-        if gpu.get("name"):
-            names.append(gpu["name"])
-        if gpu.get("driver_version"):
-            drivers.add(gpu["driver_version"])
+        name, driver = gpu.get("name"), gpu.get("driver_version")
+        if name:
+            names.append(name)
+        if driver:
+            drivers.add(driver)
     return {
         "CPU": cpu.get("model") if cpu else None,
         "GPU": listing(names) or None,
