@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from ..core.plain_text import printable
 from ..profiles.profile_types import Site
 from ..profiles.resolved_types import ResolvedArm, ResolvedProfile
 from ..report.archive import Kept, find, folders, read_kept
-from ..report.report_types import ARMS, Arm, Load
+from ..report.report_types import ARMS, Arm, Load, LoadRow
 
 _WINNER: Mapping[str, Arm] = {PAYS: "speculative", DOES_NOT_PAY: "baseline"}
 _COSTS = "costs"
@@ -80,9 +80,10 @@ def _same(kept: Kept, profile: ResolvedProfile) -> bool:
     if version != profile["engine"]["version"] or set(arms) != set(profile["arms"]):
         return False
     host = _host(profile)
-    return all(
-        _plain(arms[arm], was.get("site"), host) == _plain(profile["arms"][arm], profile["site"], host) for arm in arms
-    )
+    for name, arm in arms.items():
+        if _plain(arm, was.get("site"), host) != _plain(profile["arms"][name], profile["site"], host):
+            return False
+    return True
 
 
 def _host(profile: ResolvedProfile) -> str:
@@ -93,16 +94,20 @@ def _host(profile: ResolvedProfile) -> str:
 
 def _plain(arm: ResolvedArm, site: Site | None, host: str) -> list[list[str]]:
     """A command without what belongs to a site: its folders, its address and its port."""
-    flags = arm["flags"]
-    place = next((n for n, flag in enumerate(flags) if flag[0] == host), len(flags))
-    places = ((site.get("models_dir"), "MODELS"), (site.get("home"), "HOME")) if site else ()
-    said: list[list[str]] = [list(arm.get("command") or ())]
-    for flag in [*flags[:place], *flags[place + 2 :]]:
+    flags = list(arm["flags"])
+    for place, flag in enumerate(flags):
+        if flag[0] == host:
+            del flags[place : place + 2]
+            break
+    folders = ((site.get("models_dir"), "MODELS"), (site.get("home"), "HOME")) if site else ()
+    plain: list[list[str]] = [list(arm.get("command") or ())]
+    for flag in flags:
         words = list(flag)
-        for folder, name in places:
-            words = [word.replace(f"{folder}/", f"{name}/") for word in words] if folder else words
-        said.append(words)
-    return said
+        for folder, name in folders:
+            if folder:
+                words = [word.replace(f"{folder}/", f"{name}/") for word in words]
+        plain.append(words)
+    return plain
 
 
 def _evidence(kept: Kept, own: Path) -> Evidence:
@@ -115,7 +120,8 @@ def _evidence(kept: Kept, own: Path) -> Evidence:
         f"Proof: report of {clock(report['date'])}, measured on {was['hardware']['name']} in the runtime"
         f" {was['engine']['runtime']}: {verdict['word']}{earlier}. {verdict['sentence']} (report.json sha256 {sha256})."
     )
-    if marks := [f"{word}: {why}" for word, why in report["marks"].items()]:
+    marks = [f"{word}: {why}" for word, why in report["marks"].items()]
+    if marks:
         told += f" Marked {'; '.join(marks)}."
     digest = was.get("image_digest")
     return Evidence(
@@ -133,10 +139,24 @@ def _rates(load: Load | None) -> dict[str, float]:
     """The requests/s of each arm at the highest load that pays, of the slowest declared kind."""
     if load is None:
         return {}
-    most: dict[Arm, list[float]] = {}
-    for kind in [one["kind"] for one in load["kinds"] if one["declared"]]:
-        for arm in ARMS:
-            rows = [row for row in load["rows"] if row["kind"] == kind and (arm == "baseline" or row["word"] != _COSTS)]
-            rates = [found["request_throughput"] or 0 for row in rows if (found := row[arm])]
-            most.setdefault(arm, []).append(max(rates, default=0))
-    return {arm: round(min(rates), 3) for arm, rates in most.items() if min(rates) > 0}
+    declared = [kind["kind"] for kind in load["kinds"] if kind["declared"]]
+    if not declared:
+        return {}
+    rates: dict[str, float] = {}
+    for arm in ARMS:
+        slowest = min(_most_requests(load["rows"], kind, arm) for kind in declared)
+        if slowest > 0:
+            rates[arm] = round(slowest, 3)
+    return rates
+
+
+def _most_requests(rows: Sequence[LoadRow], kind: str, arm: Arm) -> float:
+    """The most requests/s of an arm on a kind: of the speculative arm, where it costs nothing."""
+    most = 0.0
+    for row in rows:
+        if row["kind"] != kind or (arm == "speculative" and row["word"] == _COSTS):
+            continue
+        measured = row[arm]
+        if measured:
+            most = max(most, measured["request_throughput"] or 0)
+    return most

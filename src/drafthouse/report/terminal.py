@@ -208,18 +208,10 @@ def _load_lines(load: Load | None, width: int) -> list[str]:
     rows = []
     for row in load["rows"]:
         baseline, speculative = row["baseline"], row["speculative"]
-        rows.append(
-            [
-                row["kind"],
-                shown_level(row["level"]),
-                _of_arm(baseline, "output_throughput"),
-                _of_arm(speculative, "output_throughput"),
-                _of_arm(baseline, "per_user_tok_s"),
-                _of_arm(speculative, "per_user_tok_s"),
-                times(_gain(row["speedup"])),
-                row["word"] or NOTHING,
-            ]
-        )
+        server = _of_arm(baseline, "output_throughput"), _of_arm(speculative, "output_throughput")
+        user = _of_arm(baseline, "per_user_tok_s"), _of_arm(speculative, "per_user_tok_s")
+        gain = times(_gain(row["speedup"]))
+        rows.append([row["kind"], shown_level(row["level"]), *server, *user, gain, row["word"] or NOTHING])
     lines = ["", *_table(head, rows, width - 60)]
     legend = f"at: {load['unit']}; tok/s of the whole server and per user, without and with speculation"
     lines += textwrap.wrap(printable(legend), width)

@@ -62,17 +62,12 @@ def _hardware(result: ArmResult) -> dict[str, str | None]:
     machine = result.get("machine")
     facts = (machine.get("before") if machine else None) or {}
     cpu = facts.get("cpu")
-    names: list[str] = []
-    drivers: set[str] = set()
-    for gpu in facts.get("gpus") or []:
-        name, driver = gpu.get("name"), gpu.get("driver_version")
-        if name:
-            names.append(name)
-        if driver:
-            drivers.add(driver)
+    gpus = facts.get("gpus") or []
+    names = filter(None, [gpu.get("name") for gpu in gpus])
+    drivers = filter(None, {gpu.get("driver_version") for gpu in gpus})
     return {
         "CPU": cpu.get("model") if cpu else None,
-        "GPU": listing(names) or None,
+        "GPU": listing(list(names)) or None,
         "GPU driver": listing(sorted(drivers)) or None,
     }
 

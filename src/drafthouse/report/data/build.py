@@ -133,13 +133,8 @@ def build_report(
 
 def _marks(resolved: KeptProfile) -> dict[str, str]:
     """What a reader must know before the verdict's word, each with its reason."""
-    marks: dict[str, str] = {}
-    synthetic, unpinned = resolved.get("synthetic"), resolved.get("unpinned")
-    if synthetic:
-        marks["synthetic"] = synthetic
-    if unpinned:
-        marks["unpinned"] = unpinned
-    return marks
+    marks = {"synthetic": resolved.get("synthetic"), "unpinned": resolved.get("unpinned")}
+    return {mark: why for mark, why in marks.items() if why}
 
 
 def exit_code_of(report: Report) -> int:
