@@ -140,11 +140,9 @@ def _rates(load: Load | None) -> dict[str, float]:
     if load is None:
         return {}
     declared = [kind["kind"] for kind in load["kinds"] if kind["declared"]]
-    if not declared:
-        return {}
     rates: dict[str, float] = {}
     for arm in ARMS:
-        slowest = min(_most_requests(load["rows"], kind, arm) for kind in declared)
+        slowest = min((_most_requests(load["rows"], kind, arm) for kind in declared), default=0.0)
         if slowest > 0:
             rates[arm] = round(slowest, 3)
     return rates

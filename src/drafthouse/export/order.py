@@ -164,13 +164,16 @@ def _name(profile: str, arm: str) -> str:
 def _labels(profile: ResolvedProfile, arm: str, evidence: Evidence | None) -> dict[str, str]:
     """What the file says of itself, for programs."""
     engine = profile["engine"]
-    return {
+    labels = {
         "drafthouse.profile": profile["profile"],
         "drafthouse.arm": arm,
         "drafthouse.engine": f"{engine['id']} {engine['version']}",
-        "drafthouse.verdict": evidence.word if evidence else "not measured",
-        "drafthouse.report": f"sha256:{evidence.sha256}" if evidence else "none",
+        "drafthouse.verdict": "not measured",
+        "drafthouse.report": "none",
     }
+    if evidence:
+        labels |= {"drafthouse.verdict": evidence.word, "drafthouse.report": f"sha256:{evidence.sha256}"}
+    return labels
 
 
 def _image(catalogued: str, pinned: str | None, evidence: Evidence | None, given: str | None) -> tuple[str, str]:

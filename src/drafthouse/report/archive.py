@@ -86,13 +86,8 @@ def find(reports: Path, what: str, where: str = "") -> Path:
         found = f"{len(chosen)} reports of {name} begin with '{start}'"
         raise one_problem("ambiguous-report", found, "one", f"write one of: {_names(chosen or kept)}", where)
     if int(steps) >= len(chosen):
-        raise one_problem(
-            "no-such-report",
-            f"{count(len(chosen), 'report')} of {name}",
-            f"at least {int(steps) + 1} for '{what}'",
-            "measure it again",
-            where,
-        )
+        found, needed = f"{count(len(chosen), 'report')} of {name}", f"at least {int(steps) + 1} for '{what}'"
+        raise one_problem("no-such-report", found, needed, "measure it again", where)
     return chosen[int(steps)]
 
 
@@ -139,13 +134,8 @@ def read_kept(folder: Path) -> Kept:
     """The report in a folder with its results; DrafthouseError says which file is missing or wrong."""
     report = _read(folder / "report.json")
     if report.get("schema") != REPORT_SCHEMA:
-        raise one_problem(
-            "unknown-schema",
-            f"the schema {report.get('schema')!r}",
-            f"{REPORT_SCHEMA!r}",
-            "make the report again: drafthouse report --again FOLDER",
-            str(folder / "report.json"),
-        )
+        found, do = f"the schema {report.get('schema')!r}", "make the report again: drafthouse report --again FOLDER"
+        raise one_problem("unknown-schema", found, repr(REPORT_SCHEMA), do, str(folder / "report.json"))
     results: dict[Arm, ArmResult] = {}
     for arm in ARMS:
         path = folder / f"{arm}.json"
