@@ -201,7 +201,9 @@ def _command(built: ResolvedArm, key_file: str, keyed: bool, by_file: bool) -> t
     container = built["container"]
     assert container
     host: Flag = container["command"]
-    flags = [host if flag[0] == host[0] else flag for flag in built["flags"]]
+    flags: list[Flag] = []
+    for flag in built["flags"]:
+        flags.append(host if flag[0] == host[0] else flag)
     if by_file and not any(key_file in flag for flag in flags):
         scripts = {file["path"]: file["content"] for file in built["files"]}
         return ["/bin/bash", "-c", scripts["serve.sh"], "serve.sh"], [host]
