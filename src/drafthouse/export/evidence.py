@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from ..core.plain_text import printable
 from ..profiles.profile_types import Site
 from ..profiles.resolved_types import ResolvedArm, ResolvedProfile
 from ..report.archive import Kept, find, folders, read_kept
-from ..report.report_types import ARMS, Arm, Load
+from ..report.report_types import ARMS, Arm, Load, LoadRow
 
 _WINNER: Mapping[str, Arm] = {PAYS: "speculative", DOES_NOT_PAY: "baseline"}
 _COSTS = "costs"
@@ -80,8 +80,8 @@ def _same(kept: Kept, profile: ResolvedProfile) -> bool:
     if version != profile["engine"]["version"] or set(arms) != set(profile["arms"]):
         return False
     host = _host(profile)
-    for name, arm in profile["arms"].items():
-        if _plain(arms[name], was.get("site"), host) != _plain(arm, profile["site"], host):
+    for name, arm in arms.items():
+        if _plain(arm, was.get("site"), host) != _plain(profile["arms"][name], profile["site"], host):
             return False
     return True
 
@@ -94,23 +94,20 @@ def _host(profile: ResolvedProfile) -> str:
 
 def _plain(arm: ResolvedArm, site: Site | None, host: str) -> list[list[str]]:
     """A command without what belongs to a site: its folders, its address and its port."""
-    names = [flag[0] for flag in arm["flags"]]
     flags = list(arm["flags"])
-    if host in names:
-        # The port stands behind the address.
-        place = names.index(host)
-        del flags[place : place + 2]
-    folders_of_site: dict[str, str] = {}
-    if site:
-        folders_of_site = {"MODELS": site.get("models_dir") or "", "HOME": site.get("home") or ""}
-    command: list[list[str]] = [list(arm.get("command") or ())]
+    for place, flag in enumerate(flags):
+        if flag[0] == host:
+            del flags[place : place + 2]
+            break
+    folders = ((site.get("models_dir"), "MODELS"), (site.get("home"), "HOME")) if site else ()
+    plain: list[list[str]] = [list(arm.get("command") or ())]
     for flag in flags:
         words = list(flag)
-        for name, folder in folders_of_site.items():
+        for folder, name in folders:
             if folder:
                 words = [word.replace(f"{folder}/", f"{name}/") for word in words]
-        command.append(words)
-    return command
+        plain.append(words)
+    return plain
 
 
 def _evidence(kept: Kept, own: Path) -> Evidence:
@@ -118,13 +115,13 @@ def _evidence(kept: Kept, own: Path) -> Evidence:
     sha256 = hashlib.sha256((folder / "report.json").read_bytes()).hexdigest()
     verdict, was = report["verdict"], kept.resolved
     name = f"{folder.parent.name}/{folder.name[:15]}"
-    word = verdict["word"] if verdict.get("rule") == RULE else f"{verdict['word']} ({EARLIER})"
+    earlier = "" if verdict.get("rule") == RULE else f" ({EARLIER})"
     told = (
         f"Proof: report of {clock(report['date'])}, measured on {was['hardware']['name']} in the runtime"
-        f" {was['engine']['runtime']}: {word}. {verdict['sentence']} (report.json sha256 {sha256})."
+        f" {was['engine']['runtime']}: {verdict['word']}{earlier}. {verdict['sentence']} (report.json sha256 {sha256})."
     )
-    if report["marks"]:
-        marks = [f"{mark}: {why}" for mark, why in report["marks"].items()]
+    marks = [f"{word}: {why}" for word, why in report["marks"].items()]
+    if marks:
         told += f" Marked {'; '.join(marks)}."
     digest = was.get("image_digest")
     return Evidence(
@@ -143,15 +140,21 @@ def _rates(load: Load | None) -> dict[str, float]:
     if load is None:
         return {}
     declared = [kind["kind"] for kind in load["kinds"] if kind["declared"]]
-    slowest: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for arm in ARMS:
-        highest = dict.fromkeys(declared, 0.0)
-        for row in load["rows"]:
-            measured, kind = row[arm], row["kind"]
-            costs = arm == "speculative" and row["word"] == _COSTS
-            if measured and kind in highest and not costs:
-                highest[kind] = max(highest[kind], measured["request_throughput"] or 0.0)
-        rate = min(highest.values(), default=0.0)
-        if rate > 0:
-            slowest[arm] = round(rate, 3)
-    return slowest
+        slowest = min((_most_requests(load["rows"], kind, arm) for kind in declared), default=0.0)
+        if slowest > 0:
+            rates[arm] = round(slowest, 3)
+    return rates
+
+
+def _most_requests(rows: Sequence[LoadRow], kind: str, arm: Arm) -> float:
+    """The most requests/s of an arm on a kind: of the speculative arm, where it costs nothing."""
+    most = 0.0
+    for row in rows:
+        if row["kind"] != kind or (arm == "speculative" and row["word"] == _COSTS):
+            continue
+        measured = row[arm]
+        if measured:
+            most = max(most, measured["request_throughput"] or 0)
+    return most

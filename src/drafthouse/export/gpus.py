@@ -39,7 +39,8 @@ GPUS = {
 def spelled(hardware: Hardware, tool: str) -> str:
     """A profile's GPU as ``tool`` (a field of `Spelled`) spells it. Raises DrafthouseError without a name."""
     for name in hardware.get("gpu_names", ()):
-        if (known := GPUS.get(name)) and (word := str(getattr(known, tool))):
+        word = str(getattr(GPUS[name], tool)) if name in GPUS else ""
+        if word:
             return word
     raise one_problem(
         "export-gpu",
@@ -52,4 +53,4 @@ def spelled(hardware: Hardware, tool: str) -> str:
 
 def names(tool: str) -> set[str]:
     """Every name of a tool that is known here."""
-    return {word for one in GPUS.values() if (word := str(getattr(one, tool)))}
+    return {str(getattr(gpu, tool)) for gpu in GPUS.values()} - {""}

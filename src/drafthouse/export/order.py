@@ -65,7 +65,10 @@ class Order:
     @property
     def argv(self) -> list[str]:
         """The whole command."""
-        return [*self.command, *(word for flag in self.flags for word in flag)]
+        words = list(self.command)
+        for flag in self.flags:
+            words += flag
+        return words
 
 
 def order_of(
@@ -91,6 +94,9 @@ def order_of(
     # JSON in ASCII, as long in bytes as in characters, and without a `$` of a tool's variable.
     completion = {"model": profile["target"]["served_name"], "prompt": "1, 2, 3,", "max_tokens": 1, "temperature": 0}
     rate = evidence.rates.get(arm, 0.0) if evidence else 0.0
+    open_paths = ""
+    if unguarded:
+        open_paths = f"Answers without the key: {told(unguarded)}. Expose only /v1 to others."
     environment = {**built["environment"], **container["environment"]}
     for key in environment:
         variable(key)  # or it is refused
@@ -99,7 +105,7 @@ def order_of(
         profile=profile,
         name=_name(profile["profile"], arm),
         header=_header(profile, arm, evidence, needs, note),
-        open_paths=f"Answers without the key: {told(unguarded)}. Expose only /v1 to others." if unguarded else "",
+        open_paths=open_paths,
         image=name,
         image_note=note,
         command=command,
@@ -139,8 +145,9 @@ def _check(profile: ResolvedProfile, built: ResolvedArm, keyed: bool, image: str
     if built["config"]:
         found = f"{engine['name']} reads its settings from a file beside its script"
         lacks(found, "arguments only", "serve it with make")
-    if remote := [item["name"] for item in profile["weights"] if item["source"] != "hub"]:
-        found = f"{', '.join(remote)}: not from the Hub"
+    local = [item["name"] for item in profile["weights"] if item["source"] != "hub"]
+    if local:
+        found = f"{', '.join(local)}: not from the Hub"
         lacks(found, "weights that a container can fetch", "upload them, and add a model")
     if problems:
         raise DrafthouseError(problems)
@@ -149,25 +156,32 @@ def _check(profile: ResolvedProfile, built: ResolvedArm, keyed: bool, image: str
 def _name(profile: str, arm: str) -> str:
     """A name that every tool takes: `rtx6000-qwen-eagle3-spec`."""
     name = re.sub(r"[^a-z0-9]+", "-", profile.lower()).strip("-")
-    return f"{name if name[:1].isalpha() else f'llm-{name}'}"[: _LONGEST_NAME - 5].rstrip("-") + f"-{arm[:4]}"
+    if not name[:1].isalpha():
+        name = f"llm-{name}"
+    return f"{name[: _LONGEST_NAME - 5].rstrip('-')}-{arm[:4]}"
 
 
 def _labels(profile: ResolvedProfile, arm: str, evidence: Evidence | None) -> dict[str, str]:
     """What the file says of itself, for programs."""
     engine = profile["engine"]
-    return {
+    labels = {
         "drafthouse.profile": profile["profile"],
         "drafthouse.arm": arm,
         "drafthouse.engine": f"{engine['id']} {engine['version']}",
-        "drafthouse.verdict": evidence.word if evidence else "not measured",
-        "drafthouse.report": f"sha256:{evidence.sha256}" if evidence else "none",
+        "drafthouse.verdict": "not measured",
+        "drafthouse.report": "none",
     }
+    if evidence:
+        labels |= {"drafthouse.verdict": evidence.word, "drafthouse.report": f"sha256:{evidence.sha256}"}
+    return labels
 
 
 def _image(catalogued: str, pinned: str | None, evidence: Evidence | None, given: str | None) -> tuple[str, str]:
     """The image's name, and where it comes from. Raises DrafthouseError for another text."""
     if given:
-        name, note = given, "named with --image" if "@" in given else "named with --image, by a tag, which can move"
+        name, note = given, "named with --image"
+        if "@" not in given:
+            note += ", by a tag, which can move"
     elif pinned:
         name, note = f"{catalogued}@{pinned}", "by the digest in pins.json"
     elif evidence and evidence.digest and evidence.own:
@@ -187,11 +201,15 @@ def _command(built: ResolvedArm, key_file: str, keyed: bool, by_file: bool) -> t
     container = built["container"]
     assert container
     host: Flag = container["command"]
-    flags = [host if flag[0] == host[0] else flag for flag in built["flags"]]
+    flags: list[Flag] = []
+    for flag in built["flags"]:
+        flags.append(host if flag[0] == host[0] else flag)
     if by_file and not any(key_file in flag for flag in flags):
-        (script,) = (file["content"] for file in built["files"] if file["path"] == "serve.sh")
-        return ["/bin/bash", "-c", script, "serve.sh"], [host]
-    return built["command"], flags if keyed else [flag for flag in flags if key_file not in flag]
+        scripts = {file["path"]: file["content"] for file in built["files"]}
+        return ["/bin/bash", "-c", scripts["serve.sh"], "serve.sh"], [host]
+    if not keyed:
+        flags = [flag for flag in flags if key_file not in flag]
+    return built["command"], flags
 
 
 def _header(profile: ResolvedProfile, arm: str, evidence: Evidence | None, needs: int, image_note: str) -> list[str]:
@@ -202,18 +220,21 @@ def _header(profile: ResolvedProfile, arm: str, evidence: Evidence | None, needs
         profile["hardware"],
         profile["arms"][arm]["fit"],
     )
+    unproven = "Proof: none. No kept report has these commands; measure them first."
     moving = [item["name"] for item in profile["weights"] if not is_commit(_revision(item))]
-    return [
+    sentences = [
         f"Exported by Drafthouse from the profile {name}, {arm} arm: {profile['title']}.",
         f"Arguments: resolved for {engine['name']} {engine['version']} from the profile and the catalogue;"
         f" drafthouse render {name} shows both arms.",
-        evidence.told if evidence else "Proof: none. No kept report has these commands; measure them first.",
+        evidence.told if evidence else unproven,
         f"GPU: {count(hardware['devices'], 'GPU')} ({hardware['name']}). Each needs {shown_bytes(needs)} (weights"
         f" {shown_bytes(fit['weights'])}, draft {shown_bytes(fit['draft'])}, engine {shown_bytes(fit['overhead'])},"
         f" KV cache for {fit['context']} tokens {shown_bytes(fit['kv_needed'])}) of {shown_bytes(fit['memory'])}.",
         f"Image: {image_note}.",
-        f"Not pinned to a commit: {', '.join(moving)}." if moving else "",
     ]
+    if moving:
+        sentences.append(f"Not pinned to a commit: {', '.join(moving)}.")
+    return sentences
 
 
 def _scaling(replicas: tuple[int, int], rate: float) -> str:

@@ -44,5 +44,7 @@ def chart_of(order: Order) -> Chart:
             arguments += flag
     folder, slash, last = order.image.rpartition("/")
     name, _, tag = last.partition(":")
-    note = "" if {_ON, _OFF} & names else "Prefix caching: the arm keeps vLLM's default, which is on."
+    note = ""
+    if _ON not in names and _OFF not in names:
+        note = "Prefix caching: the arm keeps vLLM's default, which is on."
     return Chart(model, f"{folder}{slash}{name}", tag, _OFF not in names, devices, arguments, note)

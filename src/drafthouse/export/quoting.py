@@ -43,9 +43,10 @@ def _finalize(value: object) -> object:
 def _words(words: str | Sequence[str]) -> list[str]:
     """One word or several, as a list. Raises DrafthouseError for what no argument can be."""
     listed = [words] if isinstance(words, str) else list(words)
-    if bad := [word for word in listed if _IMPOSSIBLE.search(word)]:
-        found, needed = f"{bad[0][:80]!r} in what is exported", "text without NUL and without half a character"
-        raise one_problem("wrong-format", found, needed, "correct it in the profile or the catalogue entry")
+    for word in listed:
+        if _IMPOSSIBLE.search(word):
+            found, needed = f"{word[:80]!r} in what is exported", "text without NUL and without half a character"
+            raise one_problem("wrong-format", found, needed, "correct it in the profile or the catalogue entry")
     return listed
 
 
@@ -55,7 +56,10 @@ def shell_word(words: str | Sequence[str]) -> Quoted:
     The quotes close and open again in `${`, `$(` and `$$`: no tool through which the script passes
     finds its own in it.
     """
-    return Quoted(" ".join(re.sub(r"\$(?=[{($])", "$''", shlex.quote(word)) for word in _words(words)))
+    quoted = []
+    for word in _words(words):
+        quoted.append(re.sub(r"\$(?=[{($])", "$''", shlex.quote(word)))
+    return Quoted(" ".join(quoted))
 
 
 def variable(name: str) -> Quoted:
@@ -74,7 +78,10 @@ def yaml_value(value: object, indent: int = 0) -> Quoted:
         (text,) = _words(value)
         script = text.endswith("\n") and text[0] not in " \n" and not text.endswith("\n\n")
         if indent and script and text.replace("\n", "").isprintable():
-            return Quoted("|" + "".join(pad + line if line else "\n" for line in text[:-1].split("\n")))
+            block = "|"
+            for line in text[:-1].split("\n"):
+                block += pad + line if line else "\n"
+            return Quoted(block)
         if '"' in text and text.isprintable():
             return Quoted("'" + text.replace("'", "''") + "'")
         return Quoted(compact_json(text))
@@ -103,10 +110,14 @@ def unit_words(words: str | Sequence[str]) -> Quoted:
     which Quadlet hands to systemd without quotes: the end of the command.
     """
     listed = _words(words)
-    if lost := [word for word in listed if word in ("", ";")]:
-        found, needed = f"the argument {lost[0]!r}", "arguments that Podman's Quadlet can hand on"
-        raise one_problem("export-unsupported", found, needed, "export to another target")
-    return Quoted(" ".join(f'"{_doubled("".join(map(_unit_letter, word)))}"' for word in listed))
+    quoted = []
+    for word in listed:
+        if word in ("", ";"):
+            found, needed = f"the argument {word!r}", "arguments that Podman's Quadlet can hand on"
+            raise one_problem("export-unsupported", found, needed, "export to another target")
+        letters = "".join(map(_unit_letter, word))
+        quoted.append(f'"{_doubled(letters)}"')
+    return Quoted(" ".join(quoted))
 
 
 def _unit_letter(letter: str) -> str:

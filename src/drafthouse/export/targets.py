@@ -80,8 +80,11 @@ def _rendered(order: Order, name: str, **given: object) -> str:
 
 def replicas_of(text: str | None, target: Target) -> tuple[int, int]:
     """Replicas at least and at most; `2` is both. Raises DrafthouseError where it is no range."""
-    found = _REPLICAS.fullmatch(text or ("1..4" if target.scales else "1"))
-    least, most = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    default = "1..4" if target.scales else "1"
+    found = _REPLICAS.fullmatch(text or default)
+    least, most = 1, 0
+    if found:
+        least, most = int(found[1]), int(found[2] or found[1])
     if least > most:
         raise one_problem("invalid-option", f"--replicas {text}", "N, or N..M with 1 <= N <= M", "write 2, or 1..4")
     return least, most

@@ -18,7 +18,7 @@ from ..core.places import ROOT
 from ..profiles.workspace import trimmed
 from ..prompts.loader import load_suite
 from ..prompts.suites import expand, prompt_hashes
-from .data.measures import MEASURES
+from .data.measures import MEASURES, values_of
 from .report_types import ARMS, Arm, KeptProfile
 
 SHARES = (50, 95, 99)
@@ -55,8 +55,8 @@ class Tail:
     """A latency of both arms at each of SHARES, in ms, over so many whole answers."""
 
     title: str
-    values: dict[Arm, Sequence[float]]
-    requests: dict[Arm, int]
+    values: Mapping[Arm, Sequence[float]]
+    requests: Mapping[Arm, int]
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,11 @@ def shown_of(results: Mapping[Arm, ArmResult], resolved: KeptProfile) -> Shown:
 def _tails(asked: Mapping[Arm, Sequence[Request]]) -> list[Tail]:
     found = []
     for name, title, unit, _, measure in MEASURES:
-        if unit != "ms" or name == "tpot_ms":
+        values = {arm: values_of(asked[arm], measure) for arm in ARMS}
+        if unit != "ms" or name == "tpot_ms" or not all(values.values()):
             continue
-        tail = Tail(title, {}, {})
-        for arm in ARMS:
-            values = [value for value in map(measure, asked[arm]) if value is not None]
-            if values:
-                tail.values[arm] = [percentile(values, share) or 0.0 for share in SHARES]
-                tail.requests[arm] = len(values)
-        if len(tail.values) == len(ARMS):
-            found.append(tail)
+        at_shares = {arm: [percentile(values[arm], share) or 0.0 for share in SHARES] for arm in ARMS}
+        found.append(Tail(title, at_shares, {arm: len(values[arm]) for arm in ARMS}))
     return found
 
 
@@ -95,43 +90,37 @@ def _answers(asked: Mapping[Arm, Sequence[Request]], resolved: KeptProfile) -> l
     chosen: dict[str, OutputPair] = {}
     for pair in sorted(pairs, key=lambda pair: (pair.equal, pair.round or 0, pair.character)):
         chosen.setdefault(pair.group, pair)
-    few = sorted(chosen.values(), key=lambda pair: pair.equal)[:_MOST_PAIRS]
-    if not few:
+    if not chosen:
         return []
-    prompts = _prompts(resolved)
+    few = sorted(chosen.values(), key=lambda pair: pair.equal)[:_MOST_PAIRS]
     baseline, speculative = _texts(asked["baseline"]), _texts(asked["speculative"])
-    found = []
+    prompts = _prompts(resolved)
+    answers = []
     for pair in few:
-        key = _pair_key(pair)
-        found.append(_pair(pair, {"baseline": baseline[key], "speculative": speculative[key]}, prompts))
-    return found
+        key = pair.group, pair.prompt_id, pair.round
+        texts: dict[Arm, str] = {"baseline": baseline[key], "speculative": speculative[key]}
+        answers.append(_pair(pair, texts, prompts))
+    return answers
 
 
-def _texts(requests: Sequence[Request]) -> dict[tuple[str, str, int | None], str]:
-    """The whole answers, reasoning included, by group, prompt and round."""
-    return {_key(request): whole_text(request) for request in requests}
-
-
-def _key(request: Request) -> tuple[str, str, int | None]:
-    return str(request.get("group")), str(request.get("prompt_id")), request.get("round")
-
-
-def _pair_key(pair: OutputPair) -> tuple[str, str, int | None]:
-    return pair.group, pair.prompt_id, pair.round
+def _texts(requests: Iterable[Request]) -> dict[tuple[str, str, int | None], str]:
+    """The whole text of each answer by group, prompt and round."""
+    texts: dict[tuple[str, str, int | None], str] = {}
+    for request in requests:
+        key = str(request.get("group")), str(request.get("prompt_id")), request.get("round")
+        texts[key] = whole_text(request)
+    return texts
 
 
 def _pair(pair: OutputPair, texts: Mapping[Arm, str], prompts: Mapping[str, str]) -> AnswerPair:
     at = pair.character
-    sides: dict[Arm, Side] = {}
     if pair.equal:
-        same = _cut(texts["baseline"], _BEFORE + _AFTER)
-        sides = dict.fromkeys(ARMS, Side("", ""))
+        same, sides = _cut(texts["baseline"], _BEFORE + _AFTER), {arm: Side("", "") for arm in ARMS}
     else:
         same = texts["baseline"][max(0, at - _BEFORE) : at]
         if at > _BEFORE:
             same = f"…{same}"
-        for arm in ARMS:
-            sides[arm] = Side(texts[arm][at : at + 1], _cut(texts[arm][at + 1 :], _AFTER))
+        sides = {arm: Side(texts[arm][at : at + 1], _cut(texts[arm][at + 1 :], _AFTER)) for arm in ARMS}
     prompt = prompts.get(pair.prompt_id)
     return AnswerPair(pair.prompt_id, pair.group, pair.round, prompt, pair.equal, at, pair.characters, same, sides)
 
@@ -148,12 +137,12 @@ def _prompts(resolved: KeptProfile) -> dict[str, str]:
     A report keeps a hash of each. A suite that is gone or was changed gives nothing.
     """
     hashes: dict[str, str] = {}
-    for prompts_of_kind in (resolved.get("prompts") or {}).values():
-        hashes.update(prompts_of_kind)
-    if not hashes:
-        return {}
+    for kept in (resolved.get("prompts") or {}).values():
+        hashes |= kept
     found: dict[str, str] = {}
-    for name in _suites(resolved):
+    if not hashes:
+        return found
+    for name in (resolved.get("experiment") or {}).get("suites") or []:
         try:
             suite = trimmed(load_suite(name, ROOT / "benchmarks"), resolved)
         except (DrafthouseError, KeyError):
@@ -161,11 +150,7 @@ def _prompts(resolved: KeptProfile) -> dict[str, str]:
         now = prompt_hashes([suite])
         for kind, prompts in expand(suite).items():
             for prompt in prompts:
-                message = prompt.messages[-1].get("content")
-                if isinstance(message, str) and now[kind][prompt.id] == hashes.get(prompt.id):
-                    found[prompt.id] = _cut(message, _PROMPT)
+                said = prompt.messages[-1].get("content")
+                if isinstance(said, str) and now[kind][prompt.id] == hashes.get(prompt.id):
+                    found[prompt.id] = _cut(said, _PROMPT)
     return found
-
-
-def _suites(resolved: KeptProfile) -> Iterable[str]:
-    return (resolved.get("experiment") or {}).get("suites") or []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -42,7 +42,7 @@ class Kept:
     def label(self) -> str:
         """Profile, host and time, as a person tells one report from another."""
         parts = (self.report.get("profile"), self.report.get("host"), clock(self.report.get("date") or ""))
-        return " · ".join(part for part in parts if part)
+        return " · ".join(filter(None, parts))
 
     @property
     def resolved(self) -> KeptProfile:
@@ -62,16 +62,6 @@ def _time(folder: Path) -> str:
     return found.group(0) if found else ""
 
 
-def _reports_named(reports: Path, name: str, what: str, where: str) -> list[Path]:
-    """The folders of a profile's reports, the newest first. DrafthouseError names the nearest profile with one."""
-    kept = folders(reports, name) if name else []
-    if not kept:
-        known = sorted({folder.parent.name for folder in folders(reports)})
-        advice = did_you_mean(name, known) if known else "measure a profile first"
-        raise one_problem("no-such-report", f"no report '{what}' in {reports}", HOW, advice, where)
-    return kept
-
-
 def find(reports: Path, what: str, where: str = "") -> Path:
     """The folder of the report that ``what`` names; see HOW for its forms.
 
@@ -83,33 +73,30 @@ def find(reports: Path, what: str, where: str = "") -> Path:
     if (path / "report.json").is_file():
         return path
     name, _, start = what.partition("/")
-    name, tilde, steps_back = name.partition("~")
-    if tilde and steps_back and not steps_back.isdigit():
-        name = ""  # no profile's
-    kept = _reports_named(reports, name, what, where)
+    name, tilde, steps = name.partition("~")
+    if not steps:
+        steps = "1" if tilde else "0"
+    kept = folders(reports, name) if name else []
+    if not kept or not steps.isdigit():
+        known = sorted({folder.parent.name for folder in folders(reports)})
+        advice = did_you_mean(name, known) if known else "measure a profile first"
+        raise one_problem("no-such-report", f"no report '{what}' in {reports}", HOW, advice, where)
     chosen = [folder for folder in kept if folder.name.startswith(start)]
     if start and len(chosen) != 1:
-        names = [folder.name for folder in (chosen or kept)]
-        shown = ", ".join(names[:MOST_SHOWN])
-        if len(names) > MOST_SHOWN:
-            shown += ", …"
-        raise one_problem(
-            "ambiguous-report",
-            f"{len(chosen)} reports of {name} begin with '{start}'",
-            "one",
-            f"write one of: {shown}",
-            where,
-        )
-    steps = int(steps_back) if steps_back else len(tilde)
-    if steps >= len(chosen):
-        raise one_problem(
-            "no-such-report",
-            f"{count(len(chosen), 'report')} of {name}",
-            f"at least {steps + 1} for '{what}'",
-            "measure it again",
-            where,
-        )
-    return chosen[steps]
+        found = f"{len(chosen)} reports of {name} begin with '{start}'"
+        raise one_problem("ambiguous-report", found, "one", f"write one of: {_names(chosen or kept)}", where)
+    if int(steps) >= len(chosen):
+        found, needed = f"{count(len(chosen), 'report')} of {name}", f"at least {int(steps) + 1} for '{what}'"
+        raise one_problem("no-such-report", found, needed, "measure it again", where)
+    return chosen[int(steps)]
+
+
+def _names(folders: Sequence[Path]) -> str:
+    """The names of the first folders; an ellipsis says that there are more."""
+    shown = ", ".join(folder.name for folder in folders[:MOST_SHOWN])
+    if len(folders) > MOST_SHOWN:
+        shown += ", …"
+    return shown
 
 
 def newest_of_all(reports: Path) -> Path:
@@ -140,21 +127,15 @@ def newest(reports: Path, host: str, resolved: ResolvedProfile) -> Kept | None:
 
 
 def _commands(arms: Mapping[str, ResolvedArm]) -> str:
-    commands = {name: [arm.get("command"), arm.get("flags")] for name, arm in arms.items()}
-    return json.dumps(commands, sort_keys=True)
+    return json.dumps({name: [arm.get("command"), arm.get("flags")] for name, arm in arms.items()}, sort_keys=True)
 
 
 def read_kept(folder: Path) -> Kept:
     """The report in a folder with its results; DrafthouseError says which file is missing or wrong."""
     report = _read(folder / "report.json")
     if report.get("schema") != REPORT_SCHEMA:
-        raise one_problem(
-            "unknown-schema",
-            f"the schema {report.get('schema')!r}",
-            f"{REPORT_SCHEMA!r}",
-            "make the report again: drafthouse report --again FOLDER",
-            str(folder / "report.json"),
-        )
+        found, do = f"the schema {report.get('schema')!r}", "make the report again: drafthouse report --again FOLDER"
+        raise one_problem("unknown-schema", found, repr(REPORT_SCHEMA), do, str(folder / "report.json"))
     results: dict[Arm, ArmResult] = {}
     for arm in ARMS:
         path = folder / f"{arm}.json"

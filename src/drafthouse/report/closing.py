@@ -36,15 +36,25 @@ def closing_lines(
     stands a few lines above these, and is not said again.
     """
     command = _next(report, resolved, inventory, destroyed=destroyed)
-    reached = [*map(printable, connection_lines(connection)), ""] if connection else []
-    measured = f"measured {clock(report['date'])}; ARGS='-e remeasure=true' measures again" if kept else ""
-    if table_above:
-        verdict = [f"kept: {measured}"] if kept else []
-    else:
-        verdict = [f"verdict: {printable(headline_of(report['verdict']))}" + (f"   ({measured})" if kept else "")]
-    lines = [*reached, *verdict, f"next: {command}"]
-    # With three slashes and in ASCII, so that terminals make a link of it whatever the clone's folder is called.
-    return typed("\n".join(lines)) + (f"\nreport: {page.resolve().as_uri()}" if page else "")
+    lines = []
+    if connection:
+        lines += [*map(printable, connection_lines(connection)), ""]
+    measured = ""
+    if kept:
+        measured = f"measured {clock(report['date'])}; ARGS='-e remeasure=true' measures again"
+    if not table_above:
+        verdict = f"verdict: {printable(headline_of(report['verdict']))}"
+        if kept:
+            verdict += f"   ({measured})"
+        lines.append(verdict)
+    elif kept:
+        lines.append(f"kept: {measured}")
+    lines.append(f"next: {command}")
+    text = typed("\n".join(lines))
+    if page:
+        # With three slashes and in ASCII, so that terminals make a link of it whatever the clone's folder is called.
+        text += f"\nreport: {page.resolve().as_uri()}"
+    return text
 
 
 def _next(report: Report, resolved: Run, inventory: str, *, destroyed: bool) -> str:

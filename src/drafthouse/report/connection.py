@@ -33,9 +33,11 @@ def connection_lines(to: Connection) -> list[str]:
         f"messages={json.dumps(message)}).choices[0].message.content)"
     )
     key = f'"$({to.key_command})"' if to.key_command else "none"
+    lines = ["# connect (bash)"]
+    if to.tunnel:
+        lines.append(f"# first, in another terminal: {to.tunnel}")
     return [
-        "# connect (bash)",
-        *([f"# first, in another terminal: {to.tunnel}"] if to.tunnel else []),
+        *lines,
         f"export OPENAI_BASE_URL={shlex.quote(to.url)} OPENAI_API_KEY={key}",
         "# curl",
         'curl --silent --show-error --noproxy "*" "$OPENAI_BASE_URL/models" '

@@ -115,31 +115,31 @@ def profile_hash(profile: Profile) -> str:
 def measured_of(kept: Kept, version: str) -> Measured:
     """What an evidence folder keeps of a report."""
     arms = kept.resolved["arms"]
+    weights: dict[Arm, int] = {}
+    predicted: dict[Arm, int] = {}
     held: dict[Arm, int] = {}
     for arm in ARMS:
+        fit = arms[arm]["fit"]
+        weights[arm] = fit["weights"] + fit["draft"]
+        predicted[arm] = weights[arm] + fit["overhead"] + fit["kv_needed"]
         gpus = over_groups(kept.results[arm].get("gpus") or [])
         held[arm] = int(sum(gpu["memory_used_max_bytes"] or 0 for gpu in gpus))
-    fits = {arm: arms[arm]["fit"] for arm in ARMS}
-    return {
-        "row": row_of(kept, version),
-        "weights": {arm: fit["weights"] + fit["draft"] for arm, fit in fits.items()},
-        "predicted": {
-            arm: fit["weights"] + fit["draft"] + fit["overhead"] + fit["kv_needed"] for arm, fit in fits.items()
-        },
-        "held": held,
-    }
+    return {"row": row_of(kept, version), "weights": weights, "predicted": predicted, "held": held}
 
 
 def write(folder: Path, facts: Evidence, files: Mapping[str, Json | Measured]) -> Proven:
     """Write an evidence folder and return it as it is read back. Raises DrafthouseError where it would be refused."""
-    texts = {name: json.dumps(data, indent=1, sort_keys=True) + "\n" for name, data in files.items()}
-    hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
-    for name, text in texts.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / name, text, mode=0o644)
-    whole = {**facts, "files": hashes}
-    replace_file(folder / "evidence.json", json.dumps(whole, indent=1, sort_keys=True) + "\n", mode=0o644)
+    hashes = {name: _write(folder / name, data) for name, data in files.items()}
+    _write(folder / "evidence.json", {**facts, "files": hashes})
     return read(folder)
+
+
+def _write(path: Path, data: object) -> str:
+    """Write data as JSON; return the SHA-256 of the file."""
+    text = json.dumps(data, indent=1, sort_keys=True) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, text, mode=0o644)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read(folder: Path) -> Proven:
@@ -203,8 +203,8 @@ def with_verified(text: str, where: str) -> str:
         return f"{text.rstrip()}\nverified: [{entry}]\n"
     if entry in found[1]:
         return text
-    inside = f"{found[1].strip()}, {entry}" if found[1].strip() else entry
-    return f"{text[: found.start()]}verified: [{inside}]{text[found.end() :]}"
+    entries = ", ".join(filter(None, (found[1].strip(), entry)))
+    return f"{text[: found.start()]}verified: [{entries}]{text[found.end() :]}"
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
@@ -266,11 +266,13 @@ def _check_text(findings: Findings, name: str, text: str) -> None:
     except BadDocument as error:
         _refuse(findings, name, str(error), "the file as it was written")
         return
-    if written := sorted(set(_keys(data)) & _WRITTEN):
+    written = sorted(set(_keys(data)) & _WRITTEN)
+    if written:
         _refuse(findings, name, f"the keys {', '.join(written)}", "a report without text that people wrote")
-    if name.startswith("fixtures/") and (not isinstance(data, dict) or data.get("kind") != "recorded"):
-        found = str(data.get("kind") if isinstance(data, dict) else None)
-        _refuse(findings, name, f"kind {found}", "recorded: answers of a real driver")
+    if name.startswith("fixtures/"):
+        kind = data.get("kind") if isinstance(data, dict) else None
+        if kind != "recorded":
+            _refuse(findings, name, f"kind {kind}", "recorded: answers of a real driver")
 
 
 def _keys(data: object) -> Iterator[str]:
@@ -289,7 +291,6 @@ def _check_measured(findings: Findings, facts: Evidence, measured: Measured) -> 
     """Check that the report fits what evidence.json says, and that GPUs did the work."""
     row: Any = measured["row"]
     word, version, names = row["verdict"], row["engine_version"], set(row["gpus"])
-    held = {arm: (measured["held"][arm], measured["weights"][arm]) for arm in ARMS}
     if word not in _WORDS or word != facts["verdict"]:
         needed = f"{facts['verdict']}, as evidence.json says; one of {', '.join(_WORDS)}"
         _refuse(findings, "report.json", f"the verdict {word}", needed)
@@ -298,7 +299,8 @@ def _check_measured(findings: Findings, facts: Evidence, measured: Measured) -> 
         _refuse(findings, "report.json", found, f"{facts['engine_version']}, as evidence.json says")
     if facts["gpu"] not in names:
         _refuse(findings, "report.json", f"the GPUs {', '.join(sorted(names)) or 'none'}", facts["gpu"])
-    for arm, (most, weights) in held.items():
+    for arm in ARMS:
+        most, weights = measured["held"][arm], measured["weights"][arm]
         if most <= 0 or most < _HELD_SHARE * weights:
             found = f"{arm}: {most} bytes of GPU memory while it was measured"
             _refuse(findings, "report.json", found, f"its weights on the GPU, {weights} bytes")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import cast
@@ -38,7 +38,7 @@ def report_on(files: Mapping[str, ArmFiles], kinds: Sequence[str], names: tuple[
     for own in files.values():
         warnings += own.notes
     warnings += _other_models(runs)
-    lowest = min(loads, key=_order)
+    lowest = _lowest(loads)
     paired: Paired | None = None
     ladder: Ladder | None = None
     if _answered(loads[lowest]):
@@ -89,7 +89,8 @@ def _pairs(loads: Mapping[float | None, Sides], kinds: Sequence[str]) -> dict[fl
     there: set[str] = set()
     for paired in pairs.values():
         for result in paired.results.values():
-            there.update(str(request["kind"]) for request in requests_of(result))
+            for request in requests_of(result):
+                there.add(str(request["kind"]))
     for kind in kinds:
         if kind not in there:
             do = did_you_mean(kind, there)
@@ -106,13 +107,7 @@ def _places(runs: Sequence[Run]) -> list[str]:
 
 
 def _answered(sides: Sides) -> bool:
-    """Whether both arms have single answers."""
     return all(any(run.answers for run in side) for side in sides)
-
-
-def _order(load: float | None) -> float:
-    """The place of a load among others: an unknown one comes first."""
-    return -1.0 if load is None else load
 
 
 def _loads(runs: Mapping[str, Sequence[Run]]) -> tuple[dict[float | None, Sides], list[str]]:
@@ -124,15 +119,20 @@ def _loads(runs: Mapping[str, Sequence[Run]]) -> tuple[dict[float | None, Sides]
     both = {load: sides for load, sides in by_load.items() if all(sides)}
     if not both:
         # One load each, or one arm does not say its own: `result_differences` names what differs.
-        of_baseline = min((load for load, sides in by_load.items() if sides[0]), key=_order)
-        of_speculative = min((load for load, sides in by_load.items() if sides[1]), key=_order)
-        return {of_baseline: (by_load[of_baseline][0], by_load[of_speculative][1])}, []
+        baseline = _lowest(load for load, sides in by_load.items() if sides[0])
+        speculative = _lowest(load for load, sides in by_load.items() if sides[1])
+        return {baseline: (by_load[baseline][0], by_load[speculative][1])}, []
     alone: dict[str, list[str]] = {}
     for load, sides in by_load.items():
         if load not in both:
             arm = BASELINE if sides[0] else SPECULATIVE
             alone.setdefault(arm, []).append("an unknown load" if load is None else shown_level(load))
-    return both, [f"only {arm} was measured at {listing(own)}" for arm, own in alone.items()]
+    return both, [f"only {arm} was measured at {listing(levels)}" for arm, levels in alone.items()]
+
+
+def _lowest(loads: Iterable[float | None]) -> float | None:
+    """The lowest of some loads; one that is not known comes before all others."""
+    return min(loads, key=lambda load: -1.0 if load is None else load)
 
 
 def _other_models(runs: Mapping[str, Sequence[Run]]) -> list[str]:
@@ -148,17 +148,18 @@ def _models(runs: Sequence[Run]) -> list[str]:
 
 def _author(baseline: Sequence[Run], speculative: Sequence[Run]) -> list[str]:
     """The numbers that the files' own author gives, of both arms, with their ratio: above 1 is better."""
-    before, after = _mean_figures(baseline), _mean_figures(speculative)
-    found = []
-    for name, two in after.items():
+    before, found = _mean_figures(baseline), []
+    for name, after in _mean_figures(speculative).items():
         if name not in before:
-            found.append(f"{name}: {number(two)}")
+            found.append(f"{name}: {number(after)}")
             continue
-        one, ratio = before[name], ""
-        if one > 0 and two > 0 and not name.startswith(("spec_decode", "accept")):
-            better = one / two if any(part in name for part in _TIMES) else two / one
-            ratio = f" ({times(better)})"
-        found.append(f"{name}: {number(one)} and {number(two)}{ratio}")
+        sentence = f"{name}: {number(before[name])} and {number(after)}"
+        if before[name] > 0 and after > 0 and not name.startswith(("spec_decode", "accept")):
+            ratio = after / before[name]
+            if any(part in name for part in _TIMES):
+                ratio = before[name] / after
+            sentence += f" ({times(ratio)})"
+        found.append(sentence)
     return found[:MOST_FIGURES]
 
 
@@ -180,10 +181,10 @@ def not_known(judged: Judged, paired: Paired | None, load: float | None) -> list
         found.append("The control, the baseline against itself: this needs two runs of it.")
     if verdict["outputs"]["speculative"] is None:
         equal, texts = paired.equal_texts if paired else (0, 0)
-        seen = "the files have no texts"
+        outputs = "the files have no texts"
         if texts:
-            seen = f"{equal} of {count(texts, 'pair')} have the same text, at a temperature that is not known"
-        found.append(f"Outputs, whether they are right: {seen}.")
+            outputs = f"{equal} of {count(texts, 'pair')} have the same text, at a temperature that is not known"
+        found.append(f"Outputs, whether they are right: {outputs}.")
     found.append("Gates: JSON by schema, tool calls, a needle in a long text.")
     if verdict["drafting"][SPECULATIVE]["drafted"] is None and not spec.get("spec_decode_acceptance_rate"):
         found.append("Whether the speculative arm drafted at all, and how much was accepted.")

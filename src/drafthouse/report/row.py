@@ -21,6 +21,7 @@ from ..core.schema import Form, List, Map, Value
 from ..core.yaml_documents import read_yaml
 from ..profiles.catalog import ENGINE_FOLDER, MODELS_FILE
 from .archive import Kept
+from .report_types import ARMS
 
 #: Numbers as they are, gains as the mean, low and high, rates as fractions; None or "" is not known.
 Row: TypeAlias = dict[str, Json]
@@ -83,7 +84,7 @@ def _row_of(kept: Kept, report: Any, resolved: Any, version: str) -> Row:
     engine, method = resolved.get("engine") or {}, resolved.get("method") or {}
     verdict, accepted = report["verdict"], report["acceptance"]["overall"]
     day = DAY.fullmatch(report.get("date") or "")
-    draft = _name(resolved["draft"], models, OWN_MODEL) if resolved.get("draft") else ""
+    draft = resolved.get("draft")
     report_sha256 = hashlib.sha256((kept.path / "report.json").read_bytes()).hexdigest()
     return {
         "drafthouse": version,
@@ -92,7 +93,7 @@ def _row_of(kept: Kept, report: Any, resolved: Any, version: str) -> Row:
         "engine": _name(engine, engines, NOT_SHOWN),
         "engine_version": _matched(VERSION, engine.get("version")) or NOT_SHOWN,
         "target": _name(resolved.get("target"), models, OWN_MODEL),
-        "draft": draft,
+        "draft": _name(draft, models, OWN_MODEL) if draft else "",
         "method": _word(method.get("id"), methods, NOT_SHOWN),
         "draft_tokens": _short(method.get("num_speculative_tokens")),
         "synthetic": bool(resolved.get("synthetic")),
@@ -126,38 +127,53 @@ def _shipped(file: str) -> Any:
 
 def _kind(row: Any, kinds: Collection[str]) -> str:
     """A kind of prompt in words: its median speeds, and whether the verdict is about it."""
-    speeds = [number(row["tok_s"][arm]["median"]) for arm in ("baseline", "speculative") if row["tok_s"][arm]]
-    gain = f", {times(_interval(row['speedup'])[0])}" if row["speedup"] else ""
-    name = _word(row["kind"], kinds, OWN_PROMPTS) + (" (verdict)" if row["declared"] else "")
-    return f"{name}: {' → '.join(speeds) or 'no'} tok/s{gain}"
+    name = _word(row["kind"], kinds, OWN_PROMPTS)
+    if row["declared"]:
+        name += " (verdict)"
+    speeds = [number(row["tok_s"][arm]["median"]) for arm in ARMS if row["tok_s"][arm]]
+    sentence = f"{name}: {' → '.join(speeds) or 'no'} tok/s"
+    if row["speedup"]:
+        sentence += f", {times(_interval(row['speedup'])[0])}"
+    return sentence
 
 
 def _name(entry: Any, catalogue: Any, other: str) -> str:
     known = catalogue.get(str(entry.get("id"))) if entry else None
-    return str(known["name"]) if known else other
+    if not known:
+        return other
+    return str(known["name"])
 
 
 def _word(text: object, words: Collection[str], other: str) -> str:
-    return text if isinstance(text, str) and text in words else other
+    if isinstance(text, str) and text in words:
+        return text
+    return other
 
 
 def _matched(pattern: re.Pattern[str], text: object) -> str:
-    return text if isinstance(text, str) and pattern.fullmatch(text) else ""
+    if isinstance(text, str) and pattern.fullmatch(text):
+        return text
+    return ""
 
 
 def _interval(found: Any) -> list[float]:
-    return [float(f"{found[end]:.4g}") for end in ("gain", "low", "high")] if found else []
+    if not found:
+        return []
+    return [float(f"{found[end]:.4g}") for end in ("gain", "low", "high")]
 
 
 def _short(value: Any) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
+    if value is None:
+        return None
+    return float(f"{value:.4g}")
 
 
 def markdown(row: Row) -> str:
     """The row as a table of names and values; what is not known is left out."""
     lines = ["| `drafthouse report --row` | |", "|---|---|"]
     for name, value in row.items():
-        shown = value if isinstance(value, list) else [value]
-        if shown not in ([], [""], [None]):
-            lines.append(f"| {name} | {'<br>'.join(str(one) for one in shown)} |")
+        if value in ([], [""], [None], "", None):
+            continue
+        shown = "<br>".join(map(str, value)) if isinstance(value, list) else str(value)
+        lines.append(f"| {name} | {shown} |")
     return "\n".join(lines) + "\n"

@@ -89,6 +89,7 @@ def schema_page() -> str:
 
 def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
     """The schema of a type; that of a TypedDict goes to ``definitions``, by its name."""
+    origin, parts = get_origin(kind), get_args(kind)
     if kind is object or kind is Any:
         return {}
     if isinstance(kind, type) and kind in _WORDS:
@@ -98,12 +99,6 @@ def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
             definitions[kind.__name__] = {}
             definitions[kind.__name__] |= _object(kind, definitions)
         return {"$ref": f"#/$defs/{kind.__name__}"}
-    return _generic(kind, definitions)
-
-
-def _generic(kind: Any, definitions: dict[str, Schema]) -> Schema:
-    """The schema of a type with parts, such as ``list[str]``. Raises TypeError for one without a word for it."""
-    origin, parts = get_origin(kind), get_args(kind)
     if origin is NotRequired:
         return _schema(parts[0], definitions)
     if origin is Annotated:
@@ -112,20 +107,23 @@ def _generic(kind: Any, definitions: dict[str, Schema]) -> Schema:
             return _schema(parts[1], definitions)
         return _schema(parts[0], definitions) | dict(parts[1:])
     if origin is Literal:
-        if len(parts) == 1:
-            return {"const": parts[0]}
-        return {"enum": list(parts)}
+        return _literal(parts)
     if origin in (Union, types.UnionType):
         return _any_of([_schema(part, definitions) for part in parts])
     if origin in (list, Sequence):
         return {"type": "array", "items": _schema(parts[0], definitions)}
     if origin in (dict, Mapping):
-        found: Schema = {"type": "object"}
+        found: Schema = {"type": "object", "additionalProperties": _schema(parts[1], definitions)}
         if get_origin(parts[0]) is Literal:
-            found["required"] = list(get_args(parts[0]))
-        found["additionalProperties"] = _schema(parts[1], definitions)
+            found = {"type": "object", "required": list(get_args(parts[0])), **found}
         return found
     raise TypeError(f"no word of JSON Schema for {kind}")
+
+
+def _literal(values: Sequence[Json]) -> Schema:
+    if len(values) == 1:
+        return {"const": values[0]}
+    return {"enum": list(values)}
 
 
 def _any_of(choices: list[Schema]) -> Schema:
@@ -134,11 +132,11 @@ def _any_of(choices: list[Schema]) -> Schema:
         return {"type": [choice["type"] for choice in choices]}
     one, *others = choices
     if others == [{"type": "null"}] and "type" in one:
-        found = one | {"type": [one["type"], "null"]}
+        nullable: Schema = one | {"type": [one["type"], "null"]}
         words = one.get("enum")
         if isinstance(words, tuple):
-            found["enum"] = [*words, None]
-        return found
+            nullable["enum"] = [*words, None]
+        return nullable
     return {"anyOf": [*choices]}
 
 

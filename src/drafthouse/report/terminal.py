@@ -19,7 +19,7 @@ from ..core.table import aligned
 from ..profiles.expected_speed import expected_words
 from .data.published import conditions
 from .headline import below, headline_of
-from .report_types import ARMS, GateRow, KindRow, Load, LoadedArm, Report
+from .report_types import ARMS, GateRow, KindRow, Load, LoadedArm, PublishedBeside, Report
 
 COLOURS = {PAYS: "\033[1;32m", DOES_NOT_PAY: "\033[1;33m", CANNOT_SAY: "\033[1;36m", INVALID: "\033[1;31m"}
 #: Columns that the table needs, and that it makes use of.
@@ -30,13 +30,18 @@ AMBER, DIM, PLAIN = "\033[33m", "\033[2m", "\033[0m"
 
 
 def _shorten(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+    if len(text) <= width:
+        return text
+    return text[: width - 1] + "…"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], widest_first: int) -> list[str]:
     """Aligned lines: the first column to the left, numbers to the right."""
-    shown = [[printable(cell) for cell in row] for row in [head, *rows]]
-    return aligned([[_shorten(row[0], widest_first), *row[1:]] for row in shown])
+    shown = []
+    for row in (head, *rows):
+        first, *others = map(printable, row)
+        shown.append([_shorten(first, widest_first), *others])
+    return aligned(shown)
 
 
 def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
@@ -54,20 +59,19 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
         return f"{code}{text}{PLAIN}" if colour else text
 
     rule = "─" * width
-    about = " · ".join(printable(part) for part in (report["profile"], report["host"], clock(report["date"])) if part)
-    lines = [paint(rule, DIM), _shorten(about, width)]
+    title = filter(None, (report["profile"], report["host"], clock(report["date"])))
+    lines = [paint(rule, DIM), _shorten(printable(" · ".join(title)), width)]
     for failure in report["failures"]:
-        lines.append(
-            paint(
-                printable(f"{failure['arm']}: {failure['count']} of {failure['of']} requests {failure['words']}"),
-                COLOURS[INVALID],
-            )
-        )
-    code = COLOURS[verdict["word"]]
-    lines += ["", *(paint(line, code) for line in textwrap.wrap(printable(headline_of(verdict)), width))]
+        sentence = f"{failure['arm']}: {failure['count']} of {failure['of']} requests {failure['words']}"
+        lines.append(paint(printable(sentence), COLOURS[INVALID]))
+    lines.append("")
+    for line in textwrap.wrap(printable(headline_of(verdict)), width):
+        lines.append(paint(line, COLOURS[verdict["word"]]))
     lines += textwrap.wrap(printable(below(verdict, load=True)), width)
-    # The sentence of an invalid verdict, or of one that cannot be given, is its first reason already.
-    for reason in verdict["reasons"][1 if verdict["word"] in (INVALID, CANNOT_SAY) else 0 :]:
+    reasons = verdict["reasons"]
+    if verdict["word"] in (INVALID, CANNOT_SAY):
+        reasons = reasons[1:]  # the sentence of such a verdict is its first reason already
+    for reason in reasons:
         lines += _wrap(reason, width)
     if report["warnings"]:
         lines += ["", paint("what weakens this verdict", AMBER)]
@@ -79,8 +83,8 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
     lines += _gate_lines(report.get("gates") or [], width)
 
     if report["stock"]:
-        told = "; ".join(f"{arm} {times_span(ratio)}" for arm, ratio in report["stock"].items())
-        lines += ["", *textwrap.wrap(f"against the engine started without our settings (stock): {told}", width)]
+        ratios = "; ".join(f"{arm} {times_span(ratio)}" for arm, ratio in report["stock"].items())
+        lines += ["", *textwrap.wrap(f"against the engine started without our settings (stock): {ratios}", width)]
 
     lines += _output_lines(report, width)
     if "files" in report:
@@ -103,9 +107,10 @@ def _kind_lines(kinds: Sequence[KindRow], width: int, paint: Callable[[str, str]
         if row["acceptance"].get("repeats"):
             repeats = True
             acceptance = f"!{acceptance}"
+        declared = " *" if row["declared"] else ""
         rows.append(
             [
-                f"{row['group']} *" if row["declared"] else row["group"],
+                f"{row['group']}{declared}",
                 number(_middle(row["tok_s"]["baseline"])),
                 number(_middle(row["tok_s"]["speculative"])),
                 speedup,
@@ -128,15 +133,16 @@ def _output_lines(report: Report, width: int) -> list[str]:
     outputs = report["verdict"]["outputs"]
     passed = any(gate["name"] == OUTPUTS and gate["word"] == PASSED for gate in report["gates"] or [])
     if outputs["speculative"] and not passed:
-        again = _equal(outputs["control"]) if outputs["control"] else NOTHING
-        equal = _equal(outputs["speculative"])
-        lines += [f"equal outputs at temperature 0: {equal}; baseline against itself: {again}"]
+        equal, control = _equal(outputs["speculative"]), _equal(outputs["control"])
+        lines.append(f"equal outputs at temperature 0: {equal}; baseline against itself: {control}")
     overall = report["acceptance"]["overall"]
     if overall["draft_tokens"] is not None:
         drafted = f"drafted {overall['draft_tokens']:,.0f} tokens, accepted {accepted(overall)}"
         lines += textwrap.wrap(f"{drafted}, mean acceptance length {number(overall['length'])}", width)
-    if (before := report.get("expectation")) and (words := expected_words(before)):
-        lines += textwrap.wrap(f"expected before: {words}", width)
+    before = report.get("expectation")
+    expected = expected_words(before) if before else ""
+    if expected:
+        lines += textwrap.wrap(f"expected before: {expected}", width)
     for published in _published(report):
         lines += textwrap.wrap(printable(published), width)
     return ["", *lines] if lines else []
@@ -147,10 +153,12 @@ def _file_lines(report: Report, width: int) -> list[str]:
     files = report["files"]
     lines = [""]
     for arm in ARMS:
-        told = f"{arm}: {', '.join(files['runs'][arm])} ({', '.join(files['forms'][arm])})"
-        lines += textwrap.wrap(printable(told), width)
-    clocks = f"; time per token from {listing(files['clocks'])}" if files["clocks"] else ""
-    lines += textwrap.wrap(printable(f"paired by {files['paired_by']}{clocks}"), width)
+        runs = f"{arm}: {', '.join(files['runs'][arm])} ({', '.join(files['forms'][arm])})"
+        lines += textwrap.wrap(printable(runs), width)
+    paired = f"paired by {files['paired_by']}"
+    if files["clocks"]:
+        paired += f"; time per token from {listing(files['clocks'])}"
+    lines += textwrap.wrap(printable(paired), width)
     for title, sentences in (
         ("as said by its author", files["author"]),
         ("Not known from these files", report["not_measured"]),
@@ -164,12 +172,18 @@ def _file_lines(report: Report, width: int) -> list[str]:
 
 def _published(report: Report) -> list[str]:
     """The acceptance lengths that others published with the same draft beside ours, the nearest first."""
-    rows = [one for one in report["acceptance"].get("published") or [] if one["same_draft"] and one["length"]]
-    return [
-        f"acceptance length {number(one['here'])} here{'' if one['same_prompts'] else ' over all prompts'}, "
-        f"{number(one['length'])} published ({conditions(one)})"
-        for one in sorted(rows, key=lambda one: not one["same_prompts"])[:PUBLISHED]
-    ]
+    nearest: list[PublishedBeside] = []
+    others: list[PublishedBeside] = []
+    for figure in report["acceptance"].get("published") or []:
+        if figure["same_draft"] and figure["length"]:
+            (nearest if figure["same_prompts"] else others).append(figure)
+    lines = []
+    for figure in [*nearest, *others][:PUBLISHED]:
+        here = f"{number(figure['here'])} here"
+        if not figure["same_prompts"]:
+            here += " over all prompts"
+        lines.append(f"acceptance length {here}, {number(figure['length'])} published ({conditions(figure)})")
+    return lines
 
 
 def _middle(estimate: Estimated | None) -> float | None:
@@ -180,7 +194,9 @@ def _gain(estimate: Gain | None) -> float | None:
     return estimate["gain"] if estimate else None
 
 
-def _equal(outputs: EqualOutputs) -> str:
+def _equal(outputs: EqualOutputs | None) -> str:
+    if not outputs:
+        return NOTHING
     return f"{outputs['equal']} of {outputs['pairs']}"
 
 
@@ -191,14 +207,17 @@ def _load_lines(load: Load | None, width: int) -> list[str]:
     head = ["under load", "at", "server", "with", "user", "with", "speed-up", "says"]
     rows = []
     for row in load["rows"]:
-        server = [_of_arm(row[arm], "output_throughput") for arm in ARMS]
-        user = [_of_arm(row[arm], "per_user_tok_s") for arm in ARMS]
+        baseline, speculative = row["baseline"], row["speculative"]
+        server = _of_arm(baseline, "output_throughput"), _of_arm(speculative, "output_throughput")
+        user = _of_arm(baseline, "per_user_tok_s"), _of_arm(speculative, "per_user_tok_s")
         gain = times(_gain(row["speedup"]))
         rows.append([row["kind"], shown_level(row["level"]), *server, *user, gain, row["word"] or NOTHING])
     lines = ["", *_table(head, rows, width - 60)]
-    told = f"at: {load['unit']}; tok/s of the whole server and per user, without and with speculation"
-    lines += textwrap.wrap(printable(told), width)
-    return lines + [line for trouble in load["troubles"] for line in _wrap(trouble, width)]
+    legend = f"at: {load['unit']}; tok/s of the whole server and per user, without and with speculation"
+    lines += textwrap.wrap(printable(legend), width)
+    for trouble in load["troubles"]:
+        lines += _wrap(trouble, width)
+    return lines
 
 
 def _gate_lines(gates: Sequence[GateRow], width: int) -> list[str]:
@@ -208,9 +227,11 @@ def _gate_lines(gates: Sequence[GateRow], width: int) -> list[str]:
         return []
     lines = ["", "gates"]
     for gate in tried:
+        sentence = f"{gate['title']}: {gate['word']}"
         # What is said begins with the word itself where it is more than the word.
-        told = f": {gate['said']}" if gate["said"] and gate["said"] != gate["word"] else ""
-        lines += _wrap(f"{gate['title']}: {gate['word']}{told}", width)
+        if gate["said"] and gate["said"] != gate["word"]:
+            sentence += f": {gate['said']}"
+        lines += _wrap(sentence, width)
     return lines
 
 
@@ -218,4 +239,6 @@ def _of_arm(arm: LoadedArm | None, name: Literal["output_throughput", "per_user_
     """One number of an arm at a load, or what became of the step where it has none."""
     if not arm:
         return NOTHING
-    return number(arm[name]) if arm["status"] == "ok" else arm["status"]
+    if arm["status"] != "ok":
+        return arm["status"]
+    return number(arm[name])

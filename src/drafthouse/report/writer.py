@@ -148,9 +148,13 @@ def _put(path: Path, content: str) -> bool:
 
 def _stamp(data: str, templates: Path) -> str:
     """A hash of all that a page is made of: data, templates, drawing code, libraries."""
-    parts = [data, *(f"{path.name}\n{path.read_text('utf-8')}" for path in sorted(templates.glob(PARTS)))]
-    parts += [(Path(__file__).parents[1] / name).read_text("utf-8") for name in SOURCES]
-    parts += [f"{name} {_version(name)}" for name in MADE_WITH]
+    parts = [data]
+    for path in sorted(templates.glob(PARTS)):
+        parts.append(f"{path.name}\n{path.read_text('utf-8')}")
+    for name in SOURCES:
+        parts.append((Path(__file__).parents[1] / name).read_text("utf-8"))
+    for name in MADE_WITH:
+        parts.append(f"{name} {_version(name)}")
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -180,7 +184,7 @@ def cell(value: object) -> str:
 
 def fence(text: str) -> str:
     """A code fence longer than any in the text, which therefore cannot end it."""
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    longest = max(map(len, re.findall(r"`+", text)), default=0)
     return "`" * max(3, longest + 1)
 
 
@@ -195,7 +199,7 @@ def moments(value: object) -> str:
     if not isinstance(value, Mapping):
         return "" if value is None else str(value)
     if "before" in value or "after" in value:
-        before, after = (_plain(value.get(name)) for name in ("before", "after"))
+        before, after = _plain(value.get("before")), _plain(value.get("after"))
         return before if before == after else f"{before} → {after}"
     return _plain(value.get("value"))
 
@@ -207,7 +211,9 @@ def _plain(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return wording.number(value)
-    return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+    if isinstance(value, int) and abs(value) >= 10_000:
+        return f"{value:,}"
+    return str(value)
 
 
 def _expected(expected: ExpectedSpeed | None) -> str:

@@ -6,24 +6,23 @@ What the prompts were and how they were sent must be the same, or the numbers ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ...analysis.words import INVALID
 from ...bench.result_types import ArmResult
-from ...bench.samples import Prompt, requests_of
+from ...bench.samples import Prompt, whole_answers
 from ...core.format import count, listing
 from ...core.shell import Flag
 from ...report.archive import Kept
-from ...report.report_types import ARMS
+from ...report.report_types import ARMS, KeptProfile
 from .compared_types import Differing
 
 # Engines count the tokens of one text a little differently (a start token, the end of a template).
 TOKENS_APART = 2
 # Names of prompts in one sentence.
 MOST_SHOWN = 5
-# What two reports may differ in, by the facts that tell it.
-_PARTS = {
+# What a change could come from, and the facts by which it is seen.
+_MOVED = {
     "the box": {"box", "CPU", "GPU"},
     "the engine": {"engine", "engine version"},
     "the draft or its method": {"draft", "method", "draft tokens", "flags of speculation"},
@@ -41,60 +40,66 @@ def subjects(one: Kept, two: Kept) -> list[Differing]:
 
 
 def _subject(kept: Kept) -> dict[str, str | int | None]:
-    """What was measured, on which box and with which engine; None for what a report does not say."""
+    """The facts of a report that a comparison may be about; the names are those of every report."""
     resolved, result = kept.resolved, kept.results["speculative"]
-    engine, method, arms = result.get("engine") or {}, resolved.get("method"), resolved.get("arms") or {}
+    engine, method, draft = result.get("engine") or {}, resolved.get("method"), resolved.get("draft")
     return {
         "profile": kept.report.get("profile"),
         "box": kept.report.get("host"),
-        **_processors(result),
+        **_hardware(result),
         "engine": engine.get("id"),
         "engine version": engine.get("version_answered") or engine.get("version"),
         "runtime": engine.get("runtime"),
-        "draft": _value(resolved.get("draft"), "id"),
-        "method": _value(method, "id"),
-        "draft tokens": _value(method, "num_speculative_tokens"),
-        "flags": _flags(_value(arms.get("baseline"), "flags")),
-        "flags of speculation": _flags(_value(arms.get("speculative"), "speculation_flags")),
+        "draft": draft.get("id") if draft else None,
+        "method": method.get("id") if method else None,
+        "draft tokens": method.get("num_speculative_tokens") if method else None,
+        **_flags(resolved),
     }
 
 
-def _value(part: Mapping[str, object] | None, key: str) -> Any:
-    """The value of a key of a part that a report may lack."""
-    return part.get(key) if part else None
-
-
-def _processors(result: ArmResult) -> dict[str, str | None]:
-    """The models of the processor and of the GPUs, and the GPUs' driver."""
-    facts = _value(result.get("machine"), "before") or {}
+def _hardware(result: ArmResult) -> dict[str, str | None]:
+    """The models of CPU and GPUs, and the GPUs' drivers, as the machine was before the arm."""
+    machine = result.get("machine")
+    facts = (machine.get("before") if machine else None) or {}
+    cpu = facts.get("cpu")
     gpus = facts.get("gpus") or []
-    names = [str(gpu["name"]) for gpu in gpus if gpu.get("name")]
-    drivers = {str(gpu["driver_version"]) for gpu in gpus if gpu.get("driver_version")}
+    names = filter(None, [gpu.get("name") for gpu in gpus])
+    drivers = filter(None, {gpu.get("driver_version") for gpu in gpus})
     return {
-        "CPU": _value(facts.get("cpu"), "model"),
-        "GPU": listing(names) or None,
+        "CPU": cpu.get("model") if cpu else None,
+        "GPU": listing(list(names)) or None,
         "GPU driver": listing(sorted(drivers)) or None,
     }
 
 
-def _flags(flags: Sequence[Flag] | None) -> str | None:
+def _flags(resolved: KeptProfile) -> dict[str, str | None]:
+    """The engine's flags in both arms, and the flags that speculation adds."""
+    arms = resolved.get("arms") or {}
+    baseline, speculative = arms.get("baseline"), arms.get("speculative")
+    return {
+        "flags": _joined(baseline.get("flags") if baseline else None),
+        "flags of speculation": _joined(speculative.get("speculation_flags") if speculative else None),
+    }
+
+
+def _joined(flags: Sequence[Flag] | None) -> str | None:
     if not flags:
         return None
-    return " ".join(" ".join(map(str, flag)) for flag in flags)
+    return " ".join(str(word) for flag in flags for word in flag)
 
 
 def differences(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
     """What forbids the comparison, and what a reader must know beside it, a sentence each."""
-    against = [*_invalid(one, two), *_conditions(one, two)]
+    forbids = [*_invalid(one, two), *_conditions(one, two)]
     marks: list[str] = []
     for arm in ARMS:
-        refusals, remarks = _prompts(arm, one.results[arm], two.results[arm])
-        against += refusals
-        marks += remarks
-    refusals, remarks = _edited(one, two)
-    against += refusals
-    marks += [*remarks, *_marks(one, two)]
-    return list(dict.fromkeys(against)), list(dict.fromkeys(marks))
+        refused, weaker = _prompts(arm, one.results[arm], two.results[arm])
+        forbids += refused
+        marks += weaker
+    refused, weaker = _edited(one, two)
+    forbids += refused
+    marks += [*weaker, *_marks(one, two)]
+    return list(dict.fromkeys(forbids)), list(dict.fromkeys(marks))
 
 
 def _invalid(one: Kept, two: Kept) -> Iterator[str]:
@@ -119,7 +124,8 @@ def _conditions(one: Kept, two: Kept) -> Iterator[str]:
     yield from _unequal("the output length limit", asked_a.get("max_output_tokens"), asked_b.get("max_output_tokens"))
     thinks_a, thinks_b = _thinks(a), _thinks(b)
     if None not in (thinks_a, thinks_b) and thinks_a != thinks_b:
-        yield f"the model reasons before it answers in {'A' if thinks_a else 'B'} only"
+        only = "A" if thinks_a else "B"
+        yield f"the model reasons before it answers in {only} only"
     load_a, load_b = one.report.get("load"), two.report.get("load")
     if load_a and load_b:
         yield from _unequal("the kind of load", load_a.get("load"), load_b.get("load"))
@@ -129,10 +135,12 @@ def _conditions(one: Kept, two: Kept) -> Iterator[str]:
 def _targets(one: Kept, two: Kept) -> Iterator[str]:
     """In what the two targets differ: the model, its revision, its files."""
     a, b = one.resolved.get("target") or {}, two.resolved.get("target") or {}
-    if a.get("id") != b.get("id"):
-        name_a, name_b = a.get("name") or a.get("id"), b.get("name") or b.get("id")
-        if name_a == name_b:  # two entries of one model may well have the same name
-            name_a, name_b = a.get("id"), b.get("id")
+    id_a, id_b = a.get("id"), b.get("id")
+    if id_a != id_b:
+        name_a, name_b = a.get("name") or id_a, b.get("name") or id_b
+        # Two entries of one model may well have the same name.
+        if name_a == name_b:
+            name_a, name_b = id_a, id_b
         yield f"the target is {name_a} in A and {name_b} in B"
     for what in ("revision", "sha256"):
         if a.get(what) != b.get(what):
@@ -146,67 +154,73 @@ def _unequal(words: str, a: object, b: object) -> Iterator[str]:
 
 def _thinks(result: ArmResult) -> bool | None:
     """Whether the answers of a result begin with thinking, None where nothing tells it."""
-    requests = [request for request in requests_of(result) if request.get("status") == "ok"]
-    if not any("reasoning_text" in request for request in requests):
+    answers = whole_answers(result)
+    if not any("reasoning_text" in answer for answer in answers):
         return None
-    return any(request.get("reasoning_text") for request in requests)
+    return any(answer.get("reasoning_text") for answer in answers)
 
 
 def _prompts(arm: str, one: ArmResult, two: ArmResult) -> tuple[list[str], list[str]]:
     """Where the prompts of an arm, or what the servers made of them, are not the same."""
     tokens_a, tokens_b = _tokens(one), _tokens(two)
-    both = [prompt for prompt in tokens_a if prompt in tokens_b]
+    both, far, near = 0, [], []
+    for key, tokens in tokens_a.items():
+        if key not in tokens_b:
+            continue
+        both += 1
+        apart = abs(tokens - tokens_b[key])
+        if apart > TOKENS_APART:
+            far.append(str(key[1]))
+        elif apart:
+            near.append(str(key[1]))
     if not both:
         return [f"{arm}: no prompt was sent in both"], []
-    refusals, remarks = [], []
-    if len(both) < max(len(tokens_a), len(tokens_b)):
-        remarks.append(
-            f"{arm}: {count(len(both), 'prompt')} in both, of {len(tokens_a)} in A and {len(tokens_b)} in B: "
-            "only these compare"
-        )
-    far, near = [], []
-    for prompt in both:
-        apart = abs(tokens_a[prompt] - tokens_b[prompt])
-        if apart > TOKENS_APART:
-            far.append(str(prompt[1]))
-        elif apart:
-            near.append(str(prompt[1]))
+    refused, marks = [], []
+    if both < max(len(tokens_a), len(tokens_b)):
+        shares = f"{count(both, 'prompt')} in both, of {len(tokens_a)} in A and {len(tokens_b)} in B"
+        marks.append(f"{arm}: {shares}: only these compare")
     if far:
-        refusals.append(
+        refused.append(
             f"{arm}: the servers counted different input tokens for {count(len(far), 'prompt')} (first {far[0]}), "
             "so they did not see the same text"
         )
     elif near:
-        remarks.append(f"{arm}: the servers count the input of {count(len(near), 'prompt')} one or two tokens apart")
-    return refusals, remarks
+        marks.append(f"{arm}: the servers count the input of {count(len(near), 'prompt')} one or two tokens apart")
+    return refused, marks
 
 
 def _tokens(result: ArmResult) -> dict[Prompt, int]:
-    """The input tokens that the server counted, by group and prompt; the last of a prompt that was sent again."""
+    """The input tokens of each prompt, as the server counted them in a whole answer."""
     tokens: dict[Prompt, int] = {}
-    for request in requests_of(result):
-        if request.get("status") == "ok":
-            tokens[str(request.get("group")), request.get("prompt_id")] = request.get("input_tokens") or 0
+    for answer in whole_answers(result):
+        tokens[str(answer.get("group")), answer.get("prompt_id")] = answer.get("input_tokens") or 0
     return tokens
 
 
 def _edited(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
     """The prompts of one name that do not ask for the same in both, or that this cannot be seen."""
-    hashes_a, hashes_b = one.resolved.get("prompts"), two.resolved.get("prompts")
-    if not hashes_a or not hashes_b:
-        key = one.report.get("key")
+    kept_a, kept_b = one.resolved.get("prompts"), two.resolved.get("prompts")
+    if not kept_a or not kept_b:
+        key_a, key_b = one.report.get("key"), two.report.get("key")
         # The key is a hash of the prompts too: two reports of one key sent the same.
-        if key and key == two.report.get("key"):
+        if key_a and key_a == key_b:
             return [], []
-        without = "B keeps" if hashes_a else "A keeps" if hashes_b else "A and B keep"
-        return [], [f"{without} no hashes of the prompts: an edit in between would not be noticed"]
+        if kept_a:
+            lacking = "B keeps"
+        elif kept_b:
+            lacking = "A keeps"
+        else:
+            lacking = "A and B keep"
+        return [], [f"{lacking} no hashes of the prompts: an edit in between would not be noticed"]
     names = []
-    for kind, prompts in hashes_a.items():
-        others = hashes_b.get(kind, {})
-        names += [str(name) for name, value in prompts.items() if others.get(name, value) != value]
+    for kind, prompts in kept_a.items():
+        others = kept_b.get(kind) or {}
+        names += [name for name, digest in prompts.items() if others.get(name, digest) != digest]
     if not names:
         return [], []
-    shown = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")
+    shown = ", ".join(names[:MOST_SHOWN])
+    if len(names) > MOST_SHOWN:
+        shown += ", …"
     what = "the messages, the output length, the tools, the answer format or other fields"
     verb = "is" if len(names) == 1 else "are"
     return [f"{count(len(names), 'prompt')} {verb} not the same in A and B ({shown}): {what} were changed"], []
@@ -214,11 +228,11 @@ def _edited(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
 
 def _marks(one: Kept, two: Kept) -> Iterator[str]:
     """Yield what does not forbid a comparison and yet weakens it."""
-    differing = {fact["what"] for fact in subjects(one, two)}
-    moved = [words for words, names in _PARTS.items() if differing & names]
+    about = {fact["what"] for fact in subjects(one, two)}
+    moved = [words for words, names in _MOVED.items() if about & names]
     if len(moved) > 1:
         yield f"{listing(moved)} differ at once: a change cannot be attributed to one of them"
-    rounds_a, rounds_b = (kept.results["speculative"].get("rounds") for kept in (one, two))
+    rounds_a, rounds_b = one.results["speculative"].get("rounds"), two.results["speculative"].get("rounds")
     if rounds_a != rounds_b:
         yield f"A was measured in {rounds_a} rounds and B in {rounds_b}"
     for name, kept in (("A", one), ("B", two)):
@@ -227,4 +241,5 @@ def _marks(one: Kept, two: Kept) -> Iterator[str]:
                 yield f"{name}: {warning}"
     load_a, load_b = one.report.get("load"), two.report.get("load")
     if (load_a is None) != (load_b is None):
-        yield f"only {'A' if load_b is None else 'B'} has a load ladder"
+        only = "B" if load_a is None else "A"
+        yield f"only {only} has a load ladder"

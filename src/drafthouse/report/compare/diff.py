@@ -7,7 +7,9 @@ know: what the box itself moves by is in each A/A control.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Literal
 
 from ...analysis.crossover_text import load as about
 from ...analysis.gates import NOT_MEASURED, PASSED
@@ -15,12 +17,12 @@ from ...analysis.measured import paired
 from ...analysis.verdict_types import CostRow
 from ...analysis.words import CANNOT_SAY, DOES_NOT_PAY, EARLIER, PAYS, RULE
 from ...bench.result_types import Request
-from ...bench.samples import measured_tpot, requests_of
+from ...bench.samples import Prompt, measured_tpot, requests_of
 from ...bench.stats import CONFIDENCE, median
 from ...core.format import count, listing, percent, span
 from ...report.archive import Kept
 from ...report.report_types import ARMS, Arm, LoadKind, LoadRow
-from ..data.measures import Clock, by_prompt
+from ..data.measures import Clock, by_prompt, in_group
 from .compared_types import (
     ComparedCost,
     ComparedGate,
@@ -39,8 +41,8 @@ from .conditions import differences, subjects
 
 SCHEMA = "drafthouse.comparison/1"
 FASTER, SLOWER, SAME, TOO_FEW = "faster", "slower", "no clear difference", "too few prompts"
-# Name in the data, title, unit of the values that are shown.
-MEASURES: tuple[tuple[MeasureName, str, str], ...] = (("tpot_ms", "TPOT", "ms"), ("ttft_ms", "TTFT", "ms"))
+#: The measures that are compared, by their names in the data; all are in ms.
+TITLES: Mapping[MeasureName, str] = {"tpot_ms": "TPOT", "ttft_ms": "TTFT"}
 
 
 def compare(one: Kept, two: Kept, threshold: float | None = None) -> Comparison:
@@ -83,6 +85,11 @@ def _same_rule(one: Kept, two: Kept) -> bool:
     return all(kept.report["verdict"].get("rule") == RULE for kept in (one, two))
 
 
+def _sides(one: Kept, two: Kept) -> tuple[tuple[Literal["a"], Kept], tuple[Literal["b"], Kept]]:
+    """Both reports, each with the key of its values in a compared row."""
+    return ("a", one), ("b", two)
+
+
 def _identity(kept: Kept) -> Side:
     verdict = kept.report["verdict"]
     earlier = verdict.get("rule") != RULE
@@ -105,27 +112,27 @@ def _identity(kept: Kept) -> Side:
 
 
 def _ttft(request: Request) -> float | None:
+    """The time to the first token of a whole answer in ms; None for a time that is not above 0."""
     value = request.get("ttft_ms")
     if request.get("status") != "ok" or value is None or value <= 0:
         return None
     return value
 
 
-_CLOCKS: dict[MeasureName, Clock] = {"tpot_ms": measured_tpot, "ttft_ms": _ttft}
+_CLOCKS: Mapping[MeasureName, Clock] = {"tpot_ms": measured_tpot, "ttft_ms": _ttft}
 
 
 def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
     """A row for each kind and measure of an arm, over the prompts that both reports have."""
-    requests_a, requests_b = _by_group(one, arm), _by_group(two, arm)
+    all_a, all_b = requests_of(one.results[arm]), requests_of(two.results[arm])
     declared = {*_declared(one), *_declared(two)}
     rows: list[MeasureRow] = []
-    for group, in_a in requests_a.items():
-        in_b = requests_b.get(group, [])
-        for name, _, unit in MEASURES:
-            clock = _CLOCKS[name]
-            times_a, times_b = by_prompt(in_a, clock), by_prompt(in_b, clock)
-            shared = [prompt for prompt in times_a if prompt in times_b]
-            change = paired(in_a, in_b, clock)
+    for group in dict.fromkeys(str(request.get("group")) for request in all_a):
+        asked_a, asked_b = in_group(all_a, group), in_group(all_b, group)
+        for name, clock in _CLOCKS.items():
+            times_a, times_b = by_prompt(asked_a, clock), by_prompt(asked_b, clock)
+            shared = times_a.keys() & times_b.keys()
+            change = paired(asked_a, asked_b, clock)
             if not shared or change is None:
                 continue
             rows.append(
@@ -134,9 +141,9 @@ def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
                     "kind": group,
                     "declared": group in declared,
                     "measure": name,
-                    "unit": unit,
-                    "a": median([median(times_a[prompt]) for prompt in shared]),
-                    "b": median([median(times_b[prompt]) for prompt in shared]),
+                    "unit": "ms",
+                    "a": _median_over(shared, times_a),
+                    "b": _median_over(shared, times_b),
                     "change": change,
                     "word": _word(change["low"], change["high"], change["reach"]),
                 }
@@ -144,27 +151,27 @@ def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
     return rows
 
 
-def _by_group(kept: Kept, arm: Arm) -> dict[str, list[Request]]:
-    """The requests of an arm by their group, in the order in which the groups were first asked."""
-    groups: dict[str, list[Request]] = {}
-    for request in requests_of(kept.results[arm]):
-        groups.setdefault(str(request.get("group")), []).append(request)
-    return groups
+def _median_over(prompts: Collection[Prompt], times: Mapping[Prompt, Sequence[float]]) -> float:
+    """The median over prompts, of which each has the median of its rounds."""
+    return median([median(times[prompt]) for prompt in prompts])
 
 
 def _declared(kept: Kept) -> list[str]:
     """The groups that the verdict of a report is about."""
     scope = kept.report["verdict"].get("scope")
-    return (scope.get("groups") if scope else None) or []
+    if not scope:
+        return []
+    return scope.get("groups") or []
 
 
 def _word(low: float, high: float, reach: float) -> str:
-    """How B compares with A by the interval of its change; ``reach`` is the confidence that the interval has."""
     if reach < CONFIDENCE:
         return TOO_FEW
     if low > 1.0:
         return FASTER
-    return SLOWER if high < 1.0 else SAME
+    if high < 1.0:
+        return SLOWER
+    return SAME
 
 
 def _name(row: MeasureRow) -> str:
@@ -172,8 +179,7 @@ def _name(row: MeasureRow) -> str:
 
 
 def _place(arm: Arm, kind: str, measure: MeasureName) -> str:
-    titles = {name: title for name, title, _ in MEASURES}
-    return f"{arm}, {kind}: {titles[measure]}"
+    return f"{arm}, {kind}: {TITLES[measure]}"
 
 
 # --- the rest of a report -----------------------------------------------------------------------------
@@ -181,9 +187,13 @@ def _place(arm: Arm, kind: str, measure: MeasureName) -> str:
 
 def _speedups(one: Kept, two: Kept) -> list[SpeedupRow]:
     """What speculation gained in each report, by kind."""
-    in_a = {row["group"]: row["speedup"] for row in one.report.get("kinds") or []}
-    in_b = {row["group"]: row["speedup"] for row in two.report.get("kinds") or []}
-    return [{"kind": kind, "a": in_a.get(kind), "b": in_b.get(kind)} for kind in {**in_a, **in_b}]
+    rows: dict[str, SpeedupRow] = {}
+    for side, kept in _sides(one, two):
+        for kind in kept.report.get("kinds") or []:
+            group = kind["group"]
+            row = rows.setdefault(group, {"kind": group, "a": None, "b": None})
+            row[side] = kind["speedup"]
+    return list(rows.values())
 
 
 def _acceptance(kept: Kept) -> float | None:
@@ -193,60 +203,60 @@ def _acceptance(kept: Kept) -> float | None:
 
 
 def _load(one: Kept, two: Kept) -> ComparedLoad | None:
-    """Until which load speculation pays in both, and the server's speed at the levels that both have."""
+    """Until which load speculation pays in both, and the server's speed at the levels of both."""
     load_a, load_b = one.report.get("load"), two.report.get("load")
     if not load_a or not load_b:
         return None
-    levels_b = {(row["kind"], row["level"]): row for row in load_b["rows"]}
+    rows_b = {(row["kind"], row["level"]): row for row in load_b["rows"]}
     rows: list[ComparedLevel] = []
-    # The levels at which both reports say whether speculation pays, by kind.
-    judged: dict[str, list[float]] = {}
-    for row in load_a["rows"]:
-        kind, level = row["kind"], row["level"]
-        other = levels_b.get((kind, level))
-        if other is None:
+    # Levels of a kind at which both can say whether speculation pays.
+    judged: dict[str, list[float]] = defaultdict(list)
+    for a in load_a["rows"]:
+        kind, level = a["kind"], a["level"]
+        b = rows_b.get((kind, level))
+        if b is None:
             continue
-        baseline, speculative = _speeds(row, other, "baseline"), _speeds(row, other, "speculative")
+        baseline, speculative = _speeds(a, b, "baseline"), _speeds(a, b, "speculative")
         rows.append({"kind": kind, "level": level, "baseline": baseline, "speculative": speculative})
-        if row.get("speedup") and other.get("speedup"):
-            judged.setdefault(kind, []).append(level)
-    kinds_b = {entry["kind"]: entry for entry in load_b["kinds"]}
-    common: list[ComparedKind] = []
-    for entry in load_a["kinds"]:
-        name = entry["kind"]
+        if a.get("speedup") and b.get("speedup"):
+            judged[kind].append(level)
+    kinds_b = {kind["kind"]: kind for kind in load_b["kinds"]}
+    kinds: list[ComparedKind] = []
+    for load_kind in load_a["kinds"]:
+        name = load_kind["kind"]
         if name in kinds_b:
-            common.append({"kind": name, "a": entry, "b": kinds_b[name], "levels": judged.get(name, [])})
-    return {"unit": load_a["unit"], "kinds": common, "rows": rows}
+            kinds.append({"kind": name, "a": load_kind, "b": kinds_b[name], "levels": judged[name]})
+    return {"unit": load_a["unit"], "kinds": kinds, "rows": rows}
 
 
-def _speeds(one: LoadRow, two: LoadRow, arm: Arm) -> Numbers:
-    """The output tokens per second of an arm at one level, in both reports."""
-    a, b = one.get(arm), two.get(arm)
-    return {"a": a.get("output_throughput") if a else None, "b": b.get("output_throughput") if b else None}
+def _speeds(a: LoadRow, b: LoadRow, arm: Arm) -> Numbers:
+    return {"a": _server_speed(a, arm), "b": _server_speed(b, arm)}
+
+
+def _server_speed(row: LoadRow, arm: Arm) -> float | None:
+    """Output tokens/s of all requests of an arm together."""
+    measured = row.get(arm)
+    return measured.get("output_throughput") if measured else None
 
 
 def _gates(one: Kept, two: Kept) -> list[ComparedGate]:
-    """The word of each gate in both reports; None where a report has no such gate."""
-    gates_a, gates_b = one.report.get("gates") or [], two.report.get("gates") or []
-    titles = {gate["name"]: gate["title"] for gate in (*gates_b, *gates_a)}
-    words_a = {gate["name"]: gate.get("word") for gate in gates_a}
-    words_b = {gate["name"]: gate.get("word") for gate in gates_b}
-    return [
-        {"name": name, "title": titles[name], "a": words_a.get(name), "b": words_b.get(name)}
-        for name in {**words_a, **words_b}
-    ]
+    """The words of each gate; the title is that of A where A has the gate."""
+    rows: dict[str, ComparedGate] = {}
+    for side, kept in _sides(one, two):
+        for gate in kept.report.get("gates") or []:
+            name = gate["name"]
+            row = rows.setdefault(name, {"name": name, "title": gate["title"], "a": None, "b": None})
+            row[side] = gate.get("word")
+    return list(rows.values())
 
 
 def _cost(one: Kept, two: Kept) -> list[ComparedCost]:
     """The rows of cost that both reports have, for the speculative arm and its baseline."""
-    rows_b = _cost_rows(two)
+    rows_b = _known_costs(two)
     rows: list[ComparedCost] = []
-    for name, a in _cost_rows(one).items():
+    for name, a in _known_costs(one).items():
         b = rows_b.get(name)
         if b is None:
-            continue
-        values = (a["baseline"], a["speculative"], b["baseline"], b["speculative"])
-        if not all(isinstance(value, int | float) for value in values):
             continue
         rows.append(
             {
@@ -259,10 +269,16 @@ def _cost(one: Kept, two: Kept) -> list[ComparedCost]:
     return rows
 
 
-def _cost_rows(kept: Kept) -> dict[str, CostRow]:
+def _known_costs(kept: Kept) -> dict[str, CostRow]:
+    """The rows of cost with a number for each arm, by what they are about."""
     cost = kept.report.get("cost")
-    rows = cost.get("rows") if cost else None
-    return {row["what"]: row for row in rows or []}
+    if not cost:
+        return {}
+    rows: dict[str, CostRow] = {}
+    for row in cost.get("rows") or []:
+        if all(isinstance(row[arm], int | float) for arm in ARMS):
+            rows[row["what"]] = row
+    return rows
 
 
 # --- regressions ----------------------------------------------------------------------------------------
@@ -295,13 +311,13 @@ def _earlier(kind: ComparedKind, unit: str) -> Iterator[str]:
     before, after = _ends(kind["a"], kind["levels"]), _ends(kind["b"], kind["levels"])
     if before is None or after is None:
         return
-    paid = f"{kind['kind']}: speculation paid until {about(before[0])} {unit} or more"
+    said = f"{kind['kind']}: speculation paid until {about(before[0])} {unit} or more"
     if kind["b"]["word"] == DOES_NOT_PAY:
         # That is said of the levels of B's ladder alone: one of them must be a load at which A surely pays.
         if min(kind["levels"]) <= before[0]:
-            yield f"{paid}, and now pays at no level"
+            yield f"{said}, and now pays at no level"
     elif after[1] < before[0]:
-        yield f"{paid}, and now pays until {about(after[1])} or fewer"
+        yield f"{said}, and now pays until {about(after[1])} or fewer"
 
 
 def _ends(kind: LoadKind, levels: Sequence[float]) -> tuple[float, float] | None:
@@ -313,18 +329,16 @@ def _ends(kind: LoadKind, levels: Sequence[float]) -> tuple[float, float] | None
         return None
     if kind.get("word") == DOES_NOT_PAY:
         return 0.0, 0.0
-    low, high = kind.get("interval") or (None, None)
+    interval = kind.get("interval")
+    low, high = interval or (None, None)
+    surely = 0.0 if low is None else float(low)
     if kind.get("reaches_top"):
         # Only as far as the other report looked, and as this one is sure of.
         top = float(max(levels))
-        if low is not None:
-            top = min(top, float(low))
-        return top, float("inf")
-    if kind.get("pays_until") is None or not kind.get("interval"):
+        return (top if low is None else min(top, surely)), float("inf")
+    if kind.get("pays_until") is None or not interval:
         return None
-    lower = 0.0 if low is None else float(low)
-    upper = float("inf") if high is None else float(high)
-    return lower, upper
+    return surely, float("inf") if high is None else float(high)
 
 
 # --- what cannot be judged ------------------------------------------------------------------------------
@@ -335,7 +349,8 @@ def _unjudged(found: Facts, judged: Sequence[MeasureRow], one: Kept, two: Kept) 
     missing = []
     for row in judged:
         if row["word"] == TOO_FEW:
-            missing.append(f"{_name(row)}: too few prompts or rounds in both ({count(row['change']['n'], 'prompt')})")
+            prompts = count(row["change"]["n"], "prompt")
+            missing.append(f"{_name(row)}: too few prompts or rounds in both ({prompts})")
     same_rule = _same_rule(one, two)
     if same_rule and found["a"]["word"] == PAYS and found["b"]["word"] == CANNOT_SAY:
         missing.append("the verdict was “pays”, but B could not give one")
@@ -351,25 +366,29 @@ def _unjudged(found: Facts, judged: Sequence[MeasureRow], one: Kept, two: Kept) 
 
 def _no_longer(judged: Sequence[MeasureRow], one: Kept, two: Kept) -> Iterator[str]:
     """Yield the measures of A's declared kinds for which B has not one prompt in common."""
-    compared = {(row["arm"], row["kind"], row["measure"]) for row in judged}
+    rows = {(row["arm"], row["kind"], row["measure"]) for row in judged}
     for arm in ARMS:
-        requests_a, requests_b = _by_group(one, arm), _by_group(two, arm)
         for group in _declared(one):
-            why = "no prompt in common with A" if group in requests_b else "not in B"
-            for name, _, _ in MEASURES:
-                if (arm, group, name) not in compared and by_prompt(requests_a.get(group, []), _CLOCKS[name]):
+            asked_a = in_group(requests_of(one.results[arm]), group)
+            asked_b = in_group(requests_of(two.results[arm]), group)
+            why = "no prompt in common with A" if asked_b else "not in B"
+            for name, clock in _CLOCKS.items():
+                if (arm, group, name) not in rows and by_prompt(asked_a, clock):
                     yield f"{_place(arm, group, name)}: {why}"
 
 
 def _untold_loads(found: Facts, one: Kept, two: Kept) -> Iterator[str]:
     """Yield the kinds that pay under load in A, and of which B's ladder does not tell it."""
     before, load = one.report.get("load"), found["load"]
-    kinds = before.get("kinds") if before else None
-    paid = [kind for kind in kinds or [] if kind.get("word") == PAYS]
-    if paid and not two.report.get("load"):
+    if not before:
+        return
+    paid = [kind for kind in before.get("kinds") or [] if kind.get("word") == PAYS]
+    if not paid:
+        return
+    if not load:
         yield f"{listing([kind['kind'] for kind in paid])} under load: it pays in A, and B has no load ladder"
         return
-    both = {kind["kind"]: kind for kind in load["kinds"]} if load else {}
+    both = {kind["kind"]: kind for kind in load["kinds"]}
     for kind in paid:
         name = kind["kind"]
         if name not in both:

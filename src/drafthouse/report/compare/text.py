@@ -8,28 +8,29 @@ from collections.abc import Sequence
 from ...core.format import NOTHING, number, percent, shown_level, times, times_span
 from ...core.plain_text import printable
 from ...core.table import table
-from .compared_types import ComparedCost, ComparedLevel, ComparedLoad, Comparison, Numbers
-from .diff import MEASURES
+from ...report.report_types import ARMS
+from .compared_types import ComparedCost, ComparedGate, ComparedLevel, Comparison, Differing, Numbers
+from .diff import TITLES
 
-TITLES = {name: f"{title} {unit}" for name, title, unit in MEASURES}
 Rows = list[list[str]]
 
 
 def compared_text(found: Comparison, width: int = 100) -> str:
     """A comparison for a terminal of ``width`` columns."""
-    lines = [f"A  {printable(found['a']['label'])}", *_wrapped(found["a"]["sentence"], width)]
-    lines += [f"B  {printable(found['b']['label'])}", *_wrapped(found["b"]["sentence"], width)]
+    lines = []
+    for name, side in (("A", found["a"]), ("B", found["b"])):
+        lines.append(f"{name}  {printable(side['label'])}")
+        lines += textwrap.wrap(
+            printable(side["sentence"] or NOTHING), width, initial_indent="   ", subsequent_indent="   "
+        )
     for title, sentences in _sentences(found):
         lines += ["", title]
         for sentence in sentences:
             lines += textwrap.wrap(printable(sentence), width, initial_indent="  - ", subsequent_indent="    ")
     for title, head, rows in _tables(found):
-        lines += ["", title, table(head, [list(map(printable, row)) for row in rows])]
+        cells = [[printable(text) for text in row] for row in rows]
+        lines += ["", title, table(head, cells)]
     return "\n".join(lines) + "\n"
-
-
-def _wrapped(text: str | None, width: int) -> list[str]:
-    return textwrap.wrap(printable(text or NOTHING), width, initial_indent="   ", subsequent_indent="   ")
 
 
 def compared_markdown(found: Comparison) -> str:
@@ -38,16 +39,19 @@ def compared_markdown(found: Comparison) -> str:
     from ...report.writer import cell  # noqa: PLC0415
 
     lines = ["# A against B", ""]
-    for name, side in (("a", found["a"]), ("b", found["b"])):
-        lines.append(f"- **{name.upper()}** {cell(side['label'])}: {cell(side['sentence'] or NOTHING)}")
+    for name, side in (("A", found["a"]), ("B", found["b"])):
+        lines.append(f"- **{name}** {cell(side['label'])}: {cell(side['sentence'] or NOTHING)}")
     for title, sentences in _sentences(found):
         lines += ["", f"## {title}", ""]
         lines += [f"- {cell(sentence)}" for sentence in sentences]
     for title, head, rows in _tables(found):
-        lines += ["", f"## {title}", "", f"| {' | '.join(head)} |", f"| {' | '.join([':--'] * len(head))} |"]
-        for row in rows:
-            lines.append(f"| {' | '.join(map(cell, row))} |")
+        lines += ["", f"## {title}", "", _markdown_row(head), _markdown_row([":--"] * len(head))]
+        lines += [_markdown_row([cell(text) for text in row]) for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _sentences(found: Comparison) -> list[tuple[str, Sequence[str]]]:
@@ -63,25 +67,30 @@ def _sentences(found: Comparison) -> list[tuple[str, Sequence[str]]]:
 
 def _tables(found: Comparison) -> list[tuple[str, list[str], Rows]]:
     """The tables that have a row: title, head, rows."""
-    nothing: ComparedLoad = {"unit": "", "kinds": [], "rows": []}
-    load = found["load"] or nothing
     each_arm = ["baseline A", "baseline B", "speculative A", "speculative B"]
-    differs = [[fact["what"], _text(fact["a"]), _text(fact["b"])] for fact in found["differs"]]
-    loads = [[kind["kind"], _text(kind["a"]["sentence"]), _text(kind["b"]["sentence"])] for kind in load["kinds"]]
-    speeds = [[row["kind"], shown_level(row["level"]), *_numbers(row)] for row in load["rows"]]
-    gates = [[gate["title"], _text(gate["a"]), _text(gate["b"])] for gate in found["gates"]]
-    costs = [[row["what"], row["unit"] or "", *_numbers(row), _ratio(row["speculative"])] for row in found["cost"]]
     title = "B against A (above 1: B is faster; with the interval of prompts and starts; * kinds of the verdict)"
     tables: list[tuple[str, list[str], Rows]] = [
-        ("What differs", ["what", "A", "B"], differs),
+        ("What differs", ["what", "A", "B"], [_both(fact["what"], fact) for fact in found["differs"]]),
         (title, ["arm", "kind", "measure", "A", "B", "change", "says"], _changes(found)),
         ("What speculation gains", ["kind", "A", "B"], _gains(found)),
-        ("Until which load it pays", ["kind", "A", "B"], loads),
-        ("Speed of the server under load, tok/s", ["kind", load["unit"] or "load", *each_arm], speeds),
-        ("Gates", ["gate", "A", "B"], gates),
-        ("Cost", ["what", "unit", *each_arm, "B/A"], costs),
     ]
+    load = found["load"]
+    if load:
+        until = []
+        for kind in load["kinds"]:
+            until.append([kind["kind"], kind["a"]["sentence"] or NOTHING, kind["b"]["sentence"] or NOTHING])
+        speeds = [[row["kind"], shown_level(row["level"]), *_numbers(row)] for row in load["rows"]]
+        head = ["kind", load["unit"] or "load", *each_arm]
+        tables.append(("Until which load it pays", ["kind", "A", "B"], until))
+        tables.append(("Speed of the server under load, tok/s", head, speeds))
+    costs = [[row["what"], row["unit"] or "", *_numbers(row), _ratio(row["speculative"])] for row in found["cost"]]
+    tables.append(("Gates", ["gate", "A", "B"], [_both(gate["title"], gate) for gate in found["gates"]]))
+    tables.append(("Cost", ["what", "unit", *each_arm, "B/A"], costs))
     return [entry for entry in tables if entry[2]]
+
+
+def _both(name: str, sides: Differing | ComparedGate) -> list[str]:
+    return [name, _text(sides["a"]), _text(sides["b"])]
 
 
 def _changes(found: Comparison) -> Rows:
@@ -90,7 +99,7 @@ def _changes(found: Comparison) -> Rows:
     for row in found["rows"]:
         kind = f"{row['kind']} *" if row["declared"] else row["kind"]
         measured = [number(row["a"]), number(row["b"]), times_span(row["change"])]
-        rows.append([row["arm"], kind, TITLES[row["measure"]], *measured, row["word"]])
+        rows.append([row["arm"], kind, f"{TITLES[row['measure']]} {row['unit']}", *measured, row["word"]])
     return rows
 
 
@@ -104,8 +113,10 @@ def _gains(found: Comparison) -> Rows:
 
 
 def _numbers(row: ComparedLevel | ComparedCost) -> list[str]:
-    baseline, speculative = row["baseline"], row["speculative"]
-    return list(map(number, (baseline["a"], baseline["b"], speculative["a"], speculative["b"])))
+    numbers = []
+    for arm in ARMS:
+        numbers += [number(row[arm]["a"]), number(row[arm]["b"])]
+    return numbers
 
 
 def _ratio(sides: Numbers) -> str:
@@ -115,4 +126,4 @@ def _ratio(sides: Numbers) -> str:
 
 
 def _text(value: str | int | None) -> str:
-    return NOTHING if value in (None, "") else str(value)
+    return NOTHING if value is None else str(value)

@@ -40,13 +40,11 @@ from ..report_types import (
 from .articles import articles_table
 from .checks import cost_not_measured, cost_of, gates_not_measured, gates_of, other_tools
 from .load import load_of, load_warnings, with_load, without_claims
-from .measures import MEASURES, Clock, by_prompt, field
+from .measures import MEASURES, Clock, by_prompt, field, in_group, values_of
 from .published import published_beside, published_warnings, usual_causes
 from .setup import commands, engine_changes, machine_table, setup, versions
 
 SCHEMA: Final = "drafthouse.report/1"
-# So many of the requests that failed alike are shown by name.
-EXAMPLES = 5
 # What a report leaves out of a resolved profile.
 _OF_THE_MOMENT = ("box", "lease", "suites", "suites_file", "extras", "overrides")
 
@@ -97,29 +95,28 @@ def build_report(
     cost = cost_of(results, resolved)
     accepted = acceptance(speculative)
     beside = published_beside(resolved, accepted)
-    marks = {"synthetic": resolved.get("synthetic"), "unpinned": resolved.get("unpinned")}
-    kinds = [_kind_row(group, verdict["groups"][group], results, accepted) for group in verdict["groups"]]
-    tpot_ms = {arm: _values(results[arm], measured_tpot) for arm in ARMS}
-    ttft_ms = {arm: _values(results[arm], field("ttft_ms")) for arm in ARMS}
-    date = max(str(baseline.get("date") or ""), str(speculative.get("date") or ""))
+    beside_warnings = published_warnings(beside, usual_causes(resolved, temperatures_of(speculative)))
     return {
         "schema": SCHEMA,
         "profile": resolved.get("profile") or speculative.get("profile") or "",
         "title": resolved.get("title") or "",
         "article": resolved.get("article"),
-        "marks": {mark: why for mark, why in marks.items() if why},
+        "marks": _marks(resolved),
         "key": resolved.get("key") or speculative.get("key"),
         "host": host or host_of(results),
-        "date": date,
+        "date": max(str(baseline.get("date") or ""), str(speculative.get("date") or "")),
         "verdict": verdict,
         "failures": failures(results),
         "articles": articles_table(results),
         "other_tools": other_tools(results),
         "load": load,
-        "kinds": kinds,
+        "kinds": [_kind_row(name, group, results, accepted) for name, group in verdict["groups"].items()],
         "acceptance": {**accepted, "published": beside},
         "stock": against_stock(stock, results, verdict["scope"]["groups"]) if stock else None,
-        "distributions": {"tpot_ms": tpot_ms, "ttft_ms": ttft_ms},
+        "distributions": {
+            "tpot_ms": _distribution(results, measured_tpot),
+            "ttft_ms": _distribution(results, field("ttft_ms")),
+        },
         "gates": gates_of(verdict),
         "cost": cost,
         "totals": {arm: _totals(results[arm]) for arm in ARMS},
@@ -129,13 +126,15 @@ def build_report(
         "versions": versions(results),
         "engine_changes": engine_changes(results),
         "machine": machine_table(results),
-        "warnings": [
-            *verdict["warnings"],
-            *published_warnings(beside, usual_causes(resolved, temperatures_of(speculative))),
-            *load_warnings(ladder, resolved),
-        ],
+        "warnings": [*verdict["warnings"], *beside_warnings, *load_warnings(ladder, resolved)],
         "not_measured": not_measured(results, verdict, resolved, load, cost),
     }
+
+
+def _marks(resolved: KeptProfile) -> dict[str, str]:
+    """What a reader must know before the verdict's word, each with its reason."""
+    marks = {"synthetic": resolved.get("synthetic"), "unpinned": resolved.get("unpinned")}
+    return {mark: why for mark, why in marks.items() if why}
 
 
 def exit_code_of(report: Report) -> int:
@@ -162,8 +161,8 @@ def host_of(results: Mapping[str, ArmResult]) -> str:
     for result in results.values():
         machine = result.get("machine")
         before = machine and machine.get("before")
-        if before and (host := before.get("host")):
-            return host
+        if before and before.get("host"):
+            return before["host"]
     return "box"
 
 
@@ -177,22 +176,21 @@ def failures(results: Mapping[str, ArmResult]) -> list[Failure]:
         requests = requests_of(results[arm])
         for status, words in BROKEN.items():
             broken = [request for request in requests if request.get("status") == status]
-            if not broken:
-                continue
-            rows.append(
-                {
-                    "arm": arm,
-                    "status": status,
-                    "words": words,
-                    "count": len(broken),
-                    "of": len(requests),
-                    "examples": [_example(request) for request in broken[:EXAMPLES]],
-                }
-            )
+            if broken:
+                rows.append(
+                    {
+                        "arm": arm,
+                        "status": status,
+                        "words": words,
+                        "count": len(broken),
+                        "of": len(requests),
+                        "examples": [_failed(request) for request in broken[:5]],
+                    }
+                )
     return rows
 
 
-def _example(request: Request) -> FailedRequest:
+def _failed(request: Request) -> FailedRequest:
     return {
         "prompt_id": request.get("prompt_id"),
         "round": request.get("round"),
@@ -204,31 +202,28 @@ def _example(request: Request) -> FailedRequest:
 # --- tables -----------------------------------------------------------------------------------------
 
 
-def _values(result: ArmResult, measure: Clock) -> list[float]:
-    return sorted(value for value in map(measure, requests_of(result)) if value is not None)
+def _distribution(results: Mapping[str, ArmResult], measure: Clock) -> dict[Arm, list[float]]:
+    """Every request's value in order, by arm."""
+    return {arm: sorted(values_of(requests_of(results[arm]), measure)) for arm in ARMS}
 
 
 def _kind_row(
     group: str, judged: JudgedGroup, results: Mapping[str, ArmResult], accepted: AcceptanceBySource
 ) -> KindRow:
     """One row of our table: every measure of both arms with its interval, over prompts."""
-    requests: dict[Arm, list[Request]] = {}
-    output_tokens: dict[Arm, int] = {}
-    for arm in ARMS:
-        requests[arm] = [request for request in requests_of(results[arm]) if request.get("group") == group]
-        output_tokens[arm] = sum(request.get("output_tokens") or 0 for request in requests[arm])
-    first = next(iter(requests["baseline"] + requests["speculative"]), None)
+    requests = {arm: in_group(requests_of(results[arm]), group) for arm in ARMS}
+    asked = requests["baseline"] or requests["speculative"]
     prompts = {request.get("prompt_id") for request in requests["speculative"]}
     cells = {name: _cell(requests, measure, larger) for name, _, _, larger, measure in MEASURES}
     return {
         "group": group,
-        "kind": first.get("kind") if first else group,
-        "temperature": first.get("temperature") if first else None,
+        "kind": asked[0].get("kind") if asked else group,
+        "temperature": asked[0].get("temperature") if asked else None,
         "concurrency": results["speculative"].get("max_concurrency"),
         "declared": judged["declared"],
         "prompts": len(prompts),
         "requests": {arm: len(requests[arm]) for arm in ARMS},
-        "output_tokens": output_tokens,
+        "output_tokens": {arm: _output_tokens(requests[arm]) for arm in ARMS},
         "speedup": judged["speedup"],
         "control": judged["control"],
         "outputs": judged["outputs"],
@@ -242,20 +237,24 @@ def _kind_row(
     }
 
 
+def _output_tokens(requests: Sequence[Request]) -> int:
+    return sum(request.get("output_tokens") or 0 for request in requests)
+
+
 def _cell(requests: Mapping[Arm, Sequence[Request]], measure: Clock, larger: bool) -> Measure:
     """A measure of both arms; ``larger``: whether larger is better."""
     baseline, speculative = requests["baseline"], requests["speculative"]
+    slower, faster = (speculative, baseline) if larger else (baseline, speculative)
     return {
-        "baseline": _middle(baseline, measure),
-        "speculative": _middle(speculative, measure),
-        "speedup": paired(speculative, baseline, measure) if larger else paired(baseline, speculative, measure),
+        "baseline": _over_prompts(baseline, measure),
+        "speculative": _over_prompts(speculative, measure),
+        "speedup": paired(slower, faster, measure),
     }
 
 
-def _middle(requests: Sequence[Request], measure: Clock) -> Estimated | None:
-    """The median over prompts of each prompt's median, with its interval; None without a prompt."""
-    by_prompts = by_prompt(requests, measure)
-    found = estimate([median(values) for values in by_prompts.values()])
+def _over_prompts(requests: Sequence[Request], measure: Clock) -> Estimated | None:
+    """The median over prompts with its interval; a prompt counts once, with the median of its rounds."""
+    found = estimate([median(values) for values in by_prompt(requests, measure).values()])
     return found.as_dict() if found else None
 
 
@@ -277,8 +276,7 @@ def acceptance(speculative: ArmResult) -> AcceptanceBySource:
     groups: dict[str, Acceptance] = {}
     requests = requests_of(speculative)
     for group, block in (speculative.get("groups") or {}).items():
-        own = [request for request in requests if str(request.get("group")) == group]
-        groups[group] = {**_acceptance(block), "repeats": answers_repeat(own)}
+        groups[group] = {**_acceptance(block), "repeats": answers_repeat(in_group(requests, group))}
     overall: Acceptance = {**_acceptance(speculative), "repeats": answers_repeat(requests)}
     return {"source": speculative.get("spec_decode_source"), "overall": overall, "groups": groups}
 
@@ -314,18 +312,16 @@ def not_measured(
     if load:
         found = [f"Any load above {shown_level(load['levels'][-1])} {load['unit']}."]
     else:
-        found = [
-            f"Any load other than {at_a_time(spec.get('max_concurrency'))}: speculation gains less, or loses, "
-            "as load grows."
-        ]
+        level = at_a_time(spec.get("max_concurrency"))
+        found = [f"Any load other than {level}: speculation gains less, or loses, as load grows."]
     if temperatures_of(spec) == [0]:
         found.append("Sampling above temperature 0, which lowers acceptance.")
     if verdict["control"] is None:
         found.append("The baseline against itself (A/A): this needs two rounds.")
-    told = acceptance(spec)["overall"]
-    if not any(told["by_position"]):
+    accepted = acceptance(spec)["overall"]
+    if not any(accepted["by_position"]):
         found.append("Acceptance by position in the draft: the engine did not report it.")
-    if told["rate"] is None and told["length"] is not None:
+    if accepted["rate"] is None and accepted["length"] is not None:
         found.append("The acceptance rate: the engine reported tokens per step, but not how many were drafted.")
     if verdict["outputs"]["speculative"] is None:
         found.append("Whether the outputs are equal: no pair of answers at temperature 0.")

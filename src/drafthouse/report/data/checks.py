@@ -45,22 +45,21 @@ def gates_of(verdict: Judgement) -> list[GateRow]:
 
 def gates_not_measured(verdict: Judgement) -> list[str]:
     """A sentence for each gate that was not tried; all of them for a result without gates."""
-    sentences = []
-    not_tried = dict(NOT_TRIED)
+    others, sentences = [], dict(NOT_TRIED)
     for gate in verdict.get("gates") or []:
-        name, reason = gate["name"], f"{gate['title']}: {gate['said']}."
+        name, sentence = gate["name"], f"{gate['title']}: {gate['said']}."
         if gate["word"] != NOT_MEASURED:
-            not_tried.pop(name, None)
+            sentences.pop(name, None)
+        # Those of prompts that are asked again are there only where an experiment asks for them.
         elif name not in NOT_TRIED:
-            # Gates of prompts that are asked again exist only where an experiment asks for them.
-            sentences.append(reason)
+            others.append(sentence)
+        # One whose prompts were sent, and whose answers tell nothing, says why itself.
         elif gate["speculative"]["total"]:
-            # Its prompts were sent, and their answers tell nothing.
-            not_tried[name] = reason
+            sentences[name] = sentence
+    # Old results have no gates, and their texts were compared all the same.
     if verdict["outputs"]["speculative"]:
-        # Old results have no gates, and their texts were compared all the same.
-        not_tried.pop("outputs", None)
-    return [*sentences, *not_tried.values()]
+        sentences.pop("outputs", None)
+    return [*others, *sentences.values()]
 
 
 def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | None:
@@ -73,47 +72,49 @@ def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | N
     arms = cost_table(results, resolved)
     rows = cost_rows(arms)
     why = list(dict.fromkeys([*arms["baseline"]["why"], *arms["speculative"]["why"]]))
-    if not why and all(row["baseline"] is None and row["speculative"] is None for row in rows):
+    known = any(row["baseline"] is not None or row["speculative"] is not None for row in rows)
+    if not known and not why:
         return None
-    groups = list(dict.fromkeys(str(r.get("group")) for result in results.values() for r in requests_of(result)))
+    requests = [*requests_of(results["baseline"]), *requests_of(results["speculative"])]
+    groups = list(dict.fromkeys(str(request.get("group")) for request in requests))
     in_doubt = bool(contradictions(results, groups) or usage_against_text(results, groups))
     return {"arms": arms, "rows": rows, "why": why, "saving": saving_of(arms, by_text=in_doubt)}
 
 
 def cost_not_measured(cost: Cost | None) -> list[str]:
     """What of the cost is not known, and why where that was told."""
-    if cost is None:
+    if not cost:
         return ["Energy per token and money per token."]
     arms = cost["arms"].values()
-    lacking = []
-    if not any(arm["energy"] for arm in arms):
-        lacking.append("energy per token")
-    if not any(arm["money"] for arm in arms):
-        lacking.append("money per token")
-    if not lacking:
+    energy, money = any(arm["energy"] for arm in arms), any(arm["money"] for arm in arms)
+    if energy and money:
         return []
-    sentence = " and ".join(lacking).capitalize()
+    if money:
+        text = "Energy per token"
+    elif energy:
+        text = "Money per token"
+    else:
+        text = "Energy per token and money per token"
     if cost["why"]:
-        sentence += f": {'; '.join(cost['why'])}"
-    return [f"{sentence}."]
+        text += f": {'; '.join(cost['why'])}"
+    return [f"{text}."]
 
 
 def other_tools(results: Mapping[str, ArmResult]) -> OtherTools | None:
     """The columns of an older tool, computed from our requests as it computes them, in its units; None without any."""
     rows: list[OtherToolRow] = []
     columns = zip(columns_of(results["baseline"]), columns_of(results["speculative"]), strict=True)
-    for one, two in columns:
+    for baseline, speculative in columns:
         rows.append(
             {
                 "tool": TOOL,
-                "name": one["name"],
-                "unit": one["unit"],
+                "name": baseline["name"],
+                "unit": baseline["unit"],
                 "of": "median",
-                "baseline": one["values"]["median"],
-                "speculative": two["values"]["median"],
-                "error": one["error"],
+                "baseline": baseline["values"]["median"],
+                "speculative": speculative["values"]["median"],
+                "error": baseline["error"],
             }
         )
-    if not any(row["baseline"] or row["speculative"] for row in rows):
-        return None
-    return {"note": TOKENS_NOTE, "rows": rows}
+    known = any(row["baseline"] or row["speculative"] for row in rows)
+    return {"note": TOKENS_NOTE, "rows": rows} if known else None

@@ -14,11 +14,11 @@ from typing import Final, Literal
 from ...analysis.verdict_types import Judgement
 from ...analysis.words import CANNOT_SAY, INVALID
 from ...bench.stats import median
-from ...bench.sweep.ladder_types import Crossover, Ladder, LadderStep, Spread
+from ...bench.sweep.ladder_types import Crossover, Ladder, LadderStep, LevelVerdict, Spread
 from ...bench.sweep.plan import SCHEMA
 from ...core.format import NOTHING, count, listing, shown_level
 from ..report_types import (
-    ARMS,
+    Arm,
     KeptProfile,
     Load,
     LoadedArm,
@@ -57,23 +57,27 @@ def load_of(ladder: Ladder | None, declared: Sequence[str] = ()) -> Load | None:
     ``goodput`` in requests per second within the limits, latencies in ms, rates fractions; ``speedup`` and
     ``word`` are those of the crossover. ``kinds`` says of each kind until which load speculation pays.
     """
-    steps = (ladder.get("steps") if ladder else None) or []
-    if not ladder or not steps or ladder.get("schema") != SCHEMA:
+    if not ladder or ladder.get("schema") != SCHEMA:
         return None
-    kinds = {str(step.get("kind")): None for step in steps}
-    names = sorted(kinds, key=lambda name: name not in declared)
-    crossover = ladder.get("crossover") or {}
+    steps = ladder.get("steps") or []
+    if not steps:
+        return None
+    names = dict.fromkeys(str(step.get("kind")) for step in steps)
     levels = sorted({*(ladder.get("levels") or []), *(step["level"] for step in steps)})
+    crossover = ladder.get("crossover") or {}
+    kinds: list[LoadKind] = []
     rows: list[LoadRow] = []
-    for name in names:
-        rows += _rows(name, levels, steps, crossover.get(name))
+    for name in sorted(names, key=lambda name: name not in declared):  # stable: else in the ladder's order
+        kinds.append(_kind(name, crossover.get(name), name in declared))
+        own = [step for step in steps if str(step.get("kind")) == name]
+        rows += _rows(name, levels, own, crossover.get(name))
     return {
         "load": ladder.get("load") or "closed",
         "unit": ladder.get("unit") or UNIT,
         "levels": levels,
         "limits": ladder.get("limits") or None,
         "rounds": ladder.get("rounds"),
-        "kinds": [_kind(name, crossover.get(name), name in declared) for name in names],
+        "kinds": kinds,
         "rows": rows,
         "troubles": troubles(steps),
         "remarks": remarks(ladder),
@@ -92,6 +96,7 @@ def load_warnings(ladder: Ladder | None, resolved: KeptProfile) -> list[str]:
 
 
 def _kind(name: str, found: Crossover | None, declared: bool) -> LoadKind:
+    """What the crossover says of a kind; nothing where it was not computed."""
     if not found:
         return {
             "kind": name,
@@ -105,7 +110,7 @@ def _kind(name: str, found: Crossover | None, declared: bool) -> LoadKind:
             "sentence": None,
             "reasons": [],
         }
-    ends = found.get("interval")
+    interval = found.get("interval")
     return {
         "kind": name,
         "declared": declared,
@@ -113,7 +118,7 @@ def _kind(name: str, found: Crossover | None, declared: bool) -> LoadKind:
         "pays_from": found.get("pays_from"),
         "pays_until": found.get("pays_until"),
         "reaches_top": bool(found.get("reaches_top")),
-        "interval": list(ends) if ends else None,
+        "interval": list(interval) if interval else None,
         "beyond": found.get("beyond") or None,
         "sentence": found.get("sentence") or None,
         "reasons": list(found.get("reasons") or []),
@@ -121,40 +126,38 @@ def _kind(name: str, found: Crossover | None, declared: bool) -> LoadKind:
 
 
 def _rows(name: str, levels: Sequence[float], steps: Sequence[LadderStep], found: Crossover | None) -> list[LoadRow]:
-    """A row for each level at which a kind was measured; ``found`` is what the crossover says of the kind."""
-    judgements = found.get("levels") if found else None
-    judged = {entry.get("level"): entry for entry in judgements or []}
-    by_level: dict[float, list[LadderStep]] = {}
-    for step in steps:
-        if str(step.get("kind")) == name:
-            by_level.setdefault(step["level"], []).append(step)
+    """A row for each level at which a kind has steps; ``steps`` are those of the kind."""
+    judged: dict[float, LevelVerdict] = {}
+    if found:
+        judged = {entry["level"]: entry for entry in found.get("levels") or []}
     rows: list[LoadRow] = []
     for level in levels:
-        if level not in by_level:
+        here = [step for step in steps if step.get("level") == level]
+        if not here:
             continue
-        baseline, speculative = (_arm([step for step in by_level[level] if step.get("arm") == arm]) for arm in ARMS)
-        judgement = judged.get(level)
+        baseline, speculative = _arm(here, "baseline"), _arm(here, "speculative")
+        verdict = judged.get(level)
         rows.append(
             {
                 "kind": name,
                 "level": level,
-                "speedup": judgement.get("speedup") if judgement else None,
-                "word": judgement.get("word") if judgement else None,
+                "speedup": verdict.get("speedup") if verdict else None,
+                "word": verdict.get("word") if verdict else None,
                 "baseline": baseline,
                 "speculative": speculative,
-                "ended": _ended([arm for arm in (baseline, speculative) if arm]),
+                "ended": _ended(baseline, speculative),
             }
         )
     return rows
 
 
-def _ended(arms: Sequence[LoadedArm]) -> str:
+def _ended(*arms: LoadedArm | None) -> str:
     """What ended the steps, of either arm where it was not the same: ``narrow``, ``narrow / time``."""
-    words = []
+    words: dict[str, None] = {}
     for arm in arms:
-        reasons = listing([ENDED_BY.get(code, code) for code in arm["ended_by"]])
-        words.append(reasons or NOTHING)
-    return " / ".join(dict.fromkeys(words))
+        if arm:
+            words[listing([ENDED_BY.get(code, code) for code in arm["ended_by"]]) or NOTHING] = None
+    return " / ".join(words)
 
 
 _Measured = Literal[
@@ -167,28 +170,28 @@ _Measured = Literal[
 ]
 
 
-def _arm(steps: Sequence[LadderStep]) -> LoadedArm | None:
+def _arm(steps: Sequence[LadderStep], arm: Arm) -> LoadedArm | None:
     """What an arm's steps at one level gave, the median over its rounds; None where none was begun."""
-    if not steps:
+    own = [step for step in steps if step.get("arm") == arm]
+    if not own:
         return None
-    kept = [step for step in steps if step.get("status") == OK]
-    ended_by = {str(step["ended_by"]) for step in kept if step.get("ended_by")}
+    whole = [step for step in own if step.get("status") == OK]
 
     def middle(name: _Measured) -> float | None:
-        return _middle(step.get(name) for step in kept)
+        return _middle(step.get(name) for step in whole)
 
     def percentiles(name: Literal["ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"]) -> Spread:
-        return _percentiles([step.get(name) for step in kept])
+        return _percentiles([step.get(name) for step in whole])
 
     acceptance = middle("spec_decode_acceptance_rate")
     return {
-        "status": OK if kept else steps[-1]["status"],
-        "steps": len(steps),
-        "kept": len(kept),
-        "ended_by": sorted(ended_by),
-        "seconds": math.fsum(step.get("duration_s") or 0.0 for step in kept),
-        "completed": sum(step.get("completed") or 0 for step in kept),
-        "failed": sum(step.get("failed") or 0 for step in steps),
+        "status": OK if whole else own[-1]["status"],
+        "steps": len(own),
+        "kept": len(whole),
+        "ended_by": sorted({str(step["ended_by"]) for step in whole if step.get("ended_by")}),
+        "seconds": math.fsum(step.get("duration_s") or 0.0 for step in whole),
+        "completed": sum(step.get("completed") or 0 for step in whole),
+        "failed": sum(step.get("failed") or 0 for step in own),
         "output_throughput": middle("output_throughput"),
         "per_user_tok_s": middle("per_user_tok_s"),
         "request_throughput": middle("request_throughput"),
@@ -200,18 +203,17 @@ def _arm(steps: Sequence[LadderStep]) -> LoadedArm | None:
         # As in a result: percent there, a fraction here.
         "acceptance_rate": acceptance / 100.0 if acceptance is not None else None,
         "acceptance_length": middle("spec_decode_acceptance_length"),
-        **_power(kept),
+        **_power(whole),
     }
 
 
 def _percentiles(steps: Sequence[Spread | None]) -> Spread:
     """The median over the rounds of each percentile."""
-    known = [step for step in steps if step]
-    return {
-        "median": _middle(step.get("median") for step in known),
-        "p90": _middle(step.get("p90") for step in known),
-        "p99": _middle(step.get("p99") for step in known),
-    }
+
+    def middle(name: Literal["median", "p90", "p99"]) -> float | None:
+        return _middle(step.get(name) for step in steps if step)
+
+    return {"median": middle("median"), "p90": middle("p90"), "p99": middle("p99")}
 
 
 def _power(steps: Sequence[LadderStep]) -> LoadPower:
@@ -219,21 +221,23 @@ def _power(steps: Sequence[LadderStep]) -> LoadPower:
 
     Energy and tokens are of the same time, from the first request to the last answer, so not those of full load alone.
     """
-    watts, joules, above = [], [], []
+    watts, joules, above_idle = [], [], []
     for step in steps:
         power = step.get("power")
         if not power or power.get("mean_w") is None:
             continue
-        watts.append(power.get("mean_w"))
-        tokens, energy, net = power.get("output_tokens"), power["energy_j"], power.get("energy_above_idle_j")
-        if tokens and energy is not None:
-            joules.append(energy / tokens)
-            if net is not None:
-                above.append(net / tokens)
+        watts.append(power["mean_w"])
+        tokens, energy = power.get("output_tokens"), power["energy_j"]
+        if not tokens or energy is None:
+            continue
+        joules.append(energy / tokens)
+        net = power.get("energy_above_idle_j")
+        if net is not None:
+            above_idle.append(net / tokens)
     return {
         "mean_w": _middle(watts),
         "joules_per_token": _middle(joules),
-        "joules_per_token_above_idle": _middle(above),
+        "joules_per_token_above_idle": _middle(above_idle),
     }
 
 
@@ -250,16 +254,17 @@ def troubles(steps: Iterable[LadderStep]) -> list[str]:
     found: list[str] = []
     for step in steps:
         where = f"{step.get('arm')}, {step.get('kind')} at {shown_level(step['level'])}, round {step.get('round')}"
-        status, happened = str(step.get("status")), []
+        status = str(step.get("status"))
+        reasons = []
         if status != OK:
-            happened.append(TROUBLES.get(status, status))
+            reasons.append(TROUBLES.get(status, status))
         if step.get("restarted"):
-            happened.append("its server was restarted")
+            reasons.append("its server was restarted")
         if step.get("failed"):
-            happened.append(f"{step['failed']} of {count(int(step.get('num_prompts') or 0), 'request')} failed")
-        if not happened:
+            reasons.append(f"{step['failed']} of {count(int(step.get('num_prompts') or 0), 'request')} failed")
+        if not reasons:
             continue
-        sentence = f"{where}: {'; '.join(happened)}"
+        sentence = f"{where}: {'; '.join(reasons)}"
         notes = "; ".join(map(str, step.get("notes") or []))
         if notes:
             sentence += f" ({notes})"
@@ -269,12 +274,12 @@ def troubles(steps: Iterable[LadderStep]) -> list[str]:
 
 def remarks(ladder: Ladder) -> list[str]:
     """What is to be known of steps that count: the ladder's own notes, and each step's with how often."""
-    steps_of: Counter[str] = Counter()
+    steps_of_note: Counter[str] = Counter()
     for step in ladder["steps"]:
         if step.get("status") == OK:
-            steps_of.update(map(str, step.get("notes") or []))
+            steps_of_note.update(map(str, step.get("notes") or []))
     own = [str(note) for note in ladder.get("notes") or []]
-    return own + [f"{note} ({count(steps, 'step')})" for note, steps in steps_of.items()]
+    return own + [f"{note} ({count(steps, 'step')})" for note, steps in steps_of_note.items()]
 
 
 def with_load(verdict: Judgement, load: Load | None) -> Verdict:
@@ -283,21 +288,23 @@ def with_load(verdict: Judgement, load: Load | None) -> Verdict:
     The word stays what the experiment says. An invalid comparison, one that was too noisy, and wrong output claim
     nothing about loads.
     """
-    judged = [kind for kind in load["kinds"] if kind["sentence"]] if load else []
+    silent = verdict["word"] in (INVALID, CANNOT_SAY) or verdict.get("wrong_output")
+    if not load or silent:
+        return {**verdict, "load": None}
+    judged = [kind for kind in load["kinds"] if kind["sentence"]]
     # A ladder may send prompts of its own: kinds that the verdict does not know by name.
     chosen = [kind for kind in judged if kind["declared"]] or judged
-    silent = verdict["word"] in (INVALID, CANNOT_SAY) or verdict.get("wrong_output")
-    if silent or not chosen or len(chosen) > MOST_KINDS:
+    if not chosen or len(chosen) > MOST_KINDS:
         return {**verdict, "load": None}
     if len(chosen) == 1 and chosen[0]["declared"]:
-        clause = f"under load: {chosen[0]['sentence']}"
+        tail = f"under load: {chosen[0]['sentence']}"
     else:
         kinds_by_sentence: dict[str, list[str]] = {}
         for kind in chosen:
             kinds_by_sentence.setdefault(kind["sentence"] or "", []).append(kind["kind"])
         parts = [f"on {listing(kinds)}: {sentence}" for sentence, kinds in kinds_by_sentence.items()]
-        clause = f"under load, {'; '.join(parts)}"
-    return {**verdict, "sentence": f"{verdict['sentence']}; {clause}", "load": clause}
+        tail = f"under load, {'; '.join(parts)}"
+    return {**verdict, "sentence": f"{verdict['sentence']}; {tail}", "load": tail}
 
 
 def without_claims(load: Load) -> Load:

@@ -17,8 +17,9 @@ def field(name: Literal["ttft_ms", "ttfat_ms", "e2el_ms"]) -> Clock:
 
     def read(request: Request) -> float | None:
         value = request.get(name)
-        whole = request.get("status") == "ok" and isinstance(value, int | float)
-        return float(value) if whole and value is not None else None
+        if request.get("status") != "ok" or not isinstance(value, int | float):
+            return None
+        return float(value)
 
     return read
 
@@ -39,8 +40,23 @@ MEASURES: tuple[tuple[str, str, str, bool, Clock], ...] = (
 )
 
 
+def in_group(requests: Iterable[Request], group: str) -> list[Request]:
+    """The requests of one group, whole answers or not."""
+    return [request for request in requests if str(request.get("group")) == group]
+
+
+def values_of(requests: Iterable[Request], measure: Clock) -> list[float]:
+    """The values of the requests that have one, in the order of the requests."""
+    values = []
+    for request in requests:
+        value = measure(request)
+        if value is not None:
+            values.append(value)
+    return values
+
+
 def by_prompt(requests: Iterable[Request], measure: Clock) -> dict[Prompt, list[float]]:
-    """The values of every prompt that has some."""
+    """The values of every prompt that has a value."""
     found: dict[Prompt, list[float]] = {}
     for request in requests:
         value = measure(request)

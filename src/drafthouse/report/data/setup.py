@@ -70,26 +70,37 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
 
 def _host_of(managed: bool | None, kind: object) -> str:
     """Whose the host is to manage; in older results, what kind of box it was."""
-    return str(kind or "") if managed is None else "host managed" if managed else "host not managed"
+    if managed is None:
+        return str(kind or "")
+    return "host managed" if managed else "host not managed"
 
 
 def _image(resolved: KeptProfile) -> str:
     """The image that the engine ran in, with the digest that was pinned; '' without one, or in old results."""
-    name = image_of(resolved) if resolved.get("site") and resolved.get("engine") else None
-    digest = resolved.get("image_digest")
-    return f"{name}, {digest}" if name and digest else name or ""
+    if not resolved.get("site") or not resolved.get("engine"):
+        return ""
+    name, digest = image_of(resolved), resolved.get("image_digest")
+    if name and digest:
+        return f"{name}, {digest}"
+    return name or ""
 
 
 def _weights(resolved: KeptProfile) -> list[str]:
     """Repository and commit of the weights that came from the hub."""
-    items = [item for item in resolved.get("weights") or [] if item.get("source") == "hub"]
-    return [f"{item['details']['repo']} at {commit_words(item)}" for item in items]
+    commits = []
+    for item in resolved.get("weights") or []:
+        if item.get("source") == "hub":
+            commits.append(f"{item['details']['repo']} at {commit_words(item)}")
+    return commits
 
 
 def _remote_code(resolved: KeptProfile) -> list[str]:
     """Whose code the engine ran (trust_remote_code)."""
-    rows = resolved.get("remote_code") or []
-    return [f"{row['repo']} at {row['commit']}" if row["commit"] else row["repo"] for row in rows]
+    sources = []
+    for code in resolved.get("remote_code") or []:
+        commit = f" at {code['commit']}" if code["commit"] else ""
+        sources.append(f"{code['repo']}{commit}")
+    return sources
 
 
 def _hardware(resolved: KeptProfile) -> str:
@@ -109,59 +120,57 @@ def _named(entry: object) -> str:
 
 def commands(resolved: KeptProfile) -> Commands:
     """The rendered files of both arms and their difference, as ``diff -u`` shows it."""
-    files = {arm: _files(resolved, arm) for arm in ARMS}
-    texts = {arm: {f["path"]: f["content"] for f in files[arm]} for arm in ARMS}
+    baseline, speculative = _files(resolved, "baseline"), _files(resolved, "speculative")
+    before = {file["path"]: file["content"].splitlines() for file in baseline}
+    after = {file["path"]: file["content"].splitlines() for file in speculative}
     diff: list[str] = []
-    for path in sorted(texts["baseline"].keys() | texts["speculative"].keys()):
-        one, two = (texts[arm].get(path, "").splitlines() for arm in ARMS)
-        diff += difflib.unified_diff(one, two, f"baseline/{path}", f"speculative/{path}", lineterm="")
-    return {"baseline": files["baseline"], "speculative": files["speculative"], "diff": "\n".join(diff)}
+    for path in sorted(before.keys() | after.keys()):
+        lines, changed = before.get(path, []), after.get(path, [])
+        diff += difflib.unified_diff(lines, changed, f"baseline/{path}", f"speculative/{path}", lineterm="")
+    return {"baseline": baseline, "speculative": speculative, "diff": "\n".join(diff)}
 
 
 def _files(resolved: KeptProfile, arm: str) -> list[CommandFile]:
     rendered = (resolved.get("arms") or {}).get(arm)
-    files = rendered.get("files") if rendered else None
-    return [{"path": str(file.get("path")), "content": file.get("content") or ""} for file in files or []]
+    if not rendered:
+        return []
+    return [{"path": str(f.get("path")), "content": f.get("content") or ""} for f in rendered.get("files") or []]
 
 
 def flatten(data: object, path: str = "") -> dict[str, Leaf]:
     """Nested data as ``{"cpu.model": …, "gpus[0].name": …}``: a leaf for each row of a table."""
-    leaves: dict[str, Leaf] = {}
+    found: dict[str, Leaf] = {}
     if isinstance(data, Mapping):
         for key, value in data.items():
-            leaves |= flatten(value, f"{path}.{key}" if path else str(key))
+            found |= flatten(value, f"{path}.{key}" if path else str(key))
     elif isinstance(data, list) and any(isinstance(item, Mapping | list) for item in data):
         for position, value in enumerate(data):
-            leaves |= flatten(value, f"{path}[{position}]")
+            found |= flatten(value, f"{path}[{position}]")
     elif isinstance(data, list):
         if data:
-            leaves[path] = ", ".join(map(str, data))
-    elif isinstance(data, str | int | float | None):
-        leaves[path] = data
+            found[path] = ", ".join(map(str, data))
     else:
-        leaves[path] = str(data)
-    return leaves
+        found[path] = data if isinstance(data, str | int | float | None) else str(data)
+    return found
 
 
-def _side_by_side(one: object, two: object) -> list[SideBySide]:
-    """A row for each leaf of either side."""
-    baseline, speculative = flatten(one or {}), flatten(two or {})
-    return [
-        {"what": name, "baseline": baseline.get(name), "speculative": speculative.get(name)}
-        for name in {**baseline, **speculative}
-    ]
+def _engines(results: Mapping[str, ArmResult]) -> list[SideBySide]:
+    """What the engine of each arm says of itself, side by side."""
+    baseline = flatten(results["baseline"].get("engine") or {})
+    speculative = flatten(results["speculative"].get("engine") or {})
+    names = list(baseline | speculative)
+    return [{"what": name, "baseline": baseline.get(name), "speculative": speculative.get(name)} for name in names]
 
 
 def versions(results: Mapping[str, ArmResult]) -> list[SideBySide]:
     """What the engine says of itself and what made this report, side by side for the two arms."""
-    engines = [{"engine": results[arm].get("engine") or {}} for arm in ARMS]
-    rows = _side_by_side(*engines)
+    rows: list[SideBySide] = [{**row, "what": f"engine.{row['what']}"} for row in _engines(results)]
     for name in MADE_WITH:
         try:
-            version: str | None = metadata.version(name)
+            found: str | None = metadata.version(name)
         except metadata.PackageNotFoundError:
-            version = None
-        rows.append({"what": f"report.{name}", "baseline": version, "speculative": version})
+            found = None
+        rows.append({"what": f"report.{name}", "baseline": found, "speculative": found})
     return rows
 
 
@@ -171,8 +180,11 @@ NEVER_EQUAL = ("ready_s", "ready_at_most")
 
 def engine_changes(results: Mapping[str, ArmResult]) -> list[SideBySide]:
     """What the engine itself set differently in the two arms, as far as it says (model runner, …)."""
-    rows = _side_by_side(*(results[arm].get("engine") for arm in ARMS))
-    return [row for row in rows if row["baseline"] != row["speculative"] and row["what"] not in NEVER_EQUAL]
+    changes = []
+    for row in _engines(results):
+        if row["baseline"] != row["speculative"] and row["what"] not in NEVER_EQUAL:
+            changes.append(row)
+    return changes
 
 
 def machine_table(results: Mapping[str, ArmResult]) -> list[MachineRow]:
@@ -199,7 +211,7 @@ def _gpus(result: ArmResult) -> dict[str, Leaf]:
     """What the GPUs did while an arm answered, over all of its groups."""
     found: dict[str, Leaf] = {}
     for gpu in over_groups(result.get("gpus") or []):
-        for path, value in flatten({**gpu}, f"while measuring: GPU {gpu['index']}").items():
+        for path, value in flatten(gpu, f"while measuring: GPU {gpu['index']}").items():
             if value is not None:
                 found[path] = value
     return found
@@ -207,11 +219,13 @@ def _gpus(result: ArmResult) -> dict[str, Leaf]:
 
 def _while_measuring(machine: StepMachine) -> dict[str, Leaf]:
     """What the machine did while the groups of an arm ran: medians, and who else was busy."""
-    between = [group.get("between") or {} for group in machine.get("groups") or []]
     found: dict[str, Leaf] = {}
     for name in BUSY:
-        readings = [reading.get(name) for reading in between]
-        values = [value for value in readings if isinstance(value, int | float)]
+        values = []
+        for group in machine.get("groups") or []:
+            value = (group.get("between") or {}).get(name)
+            if isinstance(value, int | float):
+                values.append(value)
         if values:
             found[f"while measuring: {name}, median"] = median(values)
             found[f"while measuring: {name}, highest"] = max(values)

@@ -58,8 +58,7 @@ def draw(report: Report) -> dict[str, Drawing]:
         for name, plot in plots.items():
             if plot:
                 figure, title, text = plot
-                svg = to_svg(figure, f"plot-{name}", title, text)
-                drawings[name] = {"title": title, "text": text, "svg": svg}
+                drawings[name] = {"title": title, "text": text, "svg": to_svg(figure, f"plot-{name}", title, text)}
         return drawings
 
 
@@ -84,7 +83,10 @@ def _rows(report: Report) -> list[_Row]:
 
 
 def _labels(axes: Axes, rows: Sequence[_Row]) -> None:
-    names = [f"{short(row.group)} *" if row.declared else short(row.group) for row in rows]
+    names = []
+    for row in rows:
+        declared = " *" if row.declared else ""
+        names.append(f"{short(row.group)}{declared}")
     axes.set_yticks(range(len(rows)), names)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
@@ -98,22 +100,27 @@ def _speed(report: Report) -> Plot | None:
     figure, axes = new_axes(0.9 + 0.62 * len(rows))
     top = max(row.speed[arm]["high"] for row in rows for arm in NAMES)
     for arm, offset in zip(ARMS, (-0.19, 0.19), strict=True):
-        found = [row.speed[arm] for row in rows]
-        places = [position + offset for position in range(len(rows))]
-        axes.barh(places, [f["median"] for f in found], height=0.34, color=COLOURS[arm], label=NAMES[arm])
-        axes.hlines(places, [f["low"] for f in found], [f["high"] for f in found], colors=INK, linewidth=1.4)
-        for place, f in zip(places, found, strict=True):
-            axes.text(f["high"] + top * 0.015, place, number(f["median"]), va="center", fontsize=9)
+        places, middles, lows, highs = [], [], [], []
+        for position, row in enumerate(rows):
+            speed = row.speed[arm]
+            places.append(position + offset)
+            middles.append(speed["median"])
+            lows.append(speed["low"])
+            highs.append(speed["high"])
+            axes.text(speed["high"] + top * 0.015, position + offset, number(speed["median"]), va="center", fontsize=9)
+        axes.barh(places, middles, height=0.34, color=COLOURS[arm], label=NAMES[arm])
+        axes.hlines(places, lows, highs, colors=INK, linewidth=1.4)
     axes.set_xlim(0, top * 1.14)
     axes.set_xlabel("tokens per second, with 95 % intervals")
     _labels(axes, rows)
     figure.legend(loc="outside upper left", ncols=2)
-    text = "; ".join(
-        f"{row.group}: {number(row.speed['baseline']['median'])} tokens per second baseline, "
-        f"{number(row.speed['speculative']['median'])} speculative"
-        for row in rows
-    )
-    return figure, "Speed by kind of prompt", f"{text}."
+    sentences = []
+    for row in rows:
+        baseline, speculative = row.speed["baseline"]["median"], row.speed["speculative"]["median"]
+        sentences.append(
+            f"{row.group}: {number(baseline)} tokens per second baseline, {number(speculative)} speculative"
+        )
+    return figure, "Speed by kind of prompt", f"{'; '.join(sentences)}."
 
 
 def _speedup(report: Report) -> Plot | None:
@@ -121,17 +128,13 @@ def _speedup(report: Report) -> Plot | None:
     if not rows:
         return None
     figure, axes = new_axes(0.95 + 0.52 * len(rows))
-    lowest = min(1.0, *(row.speedup["low"] for row in rows), *_controls(rows, "low"))
-    highest = max(THRESHOLD, *(row.speedup["high"] for row in rows), *_controls(rows, "high"))
+    lowest, highest = _range(rows)
     room = highest - lowest
     axes.axvline(1.0, color=MUTED, linewidth=1)
     axes.axvline(THRESHOLD, color=ACCENT, linewidth=1.4, linestyle=(0, (4, 3)))
     # On the side where there is more room, as each value stands on that side of its interval where the line is not.
-    left = (lowest + highest) / 2 < THRESHOLD
-    axes.text(
-        THRESHOLD + room * (-0.012 if left else 0.012), -0.68, f"pays above {THRESHOLD}",
-        color=ACCENT, va="center", ha="right" if left else "left", fontsize=9,
-    )  # fmt: skip
+    side, gap = ("right", -0.012) if (lowest + highest) / 2 < THRESHOLD else ("left", 0.012)
+    axes.text(THRESHOLD + room * gap, -0.68, f"pays above {THRESHOLD}", color=ACCENT, va="center", ha=side, fontsize=9)
     for position, row in enumerate(rows):
         found, control = row.speedup, row.control
         axes.hlines(position, found["low"], found["high"], colors=SPECULATIVE, linewidth=3)
@@ -139,11 +142,10 @@ def _speedup(report: Report) -> Plot | None:
         if control:
             axes.hlines(position + 0.26, control["low"], control["high"], colors=BASELINE, linewidth=2)
             axes.plot(control["gain"], position + 0.26, "o", color=BASELINE, markersize=4)
-        below = found["high"] < THRESHOLD
-        axes.text(
-            found["low"] - room * 0.02 if below else found["high"] + room * 0.02, position, times(found["gain"]),
-            va="center", ha="right" if below else "left", fontsize=9,
-        )  # fmt: skip
+        side, edge = "left", found["high"] + room * 0.02
+        if found["high"] < THRESHOLD:
+            side, edge = "right", found["low"] - room * 0.02
+        axes.text(edge, position, times(found["gain"]), va="center", ha=side, fontsize=9)
     axes.set_xlim(lowest - room * 0.16, highest + room * 0.16)
     axes.set_xlabel("speed-up per token; grey is the baseline against itself")
     _labels(axes, rows)
@@ -152,8 +154,14 @@ def _speedup(report: Report) -> Plot | None:
     return figure, "Speed-up by kind of prompt", f"{text}. Speculation pays above {THRESHOLD}."
 
 
-def _controls(rows: Sequence[_Row], end: Literal["low", "high"]) -> list[float]:
-    return [row.control[end] for row in rows if row.control]
+def _range(rows: Sequence[_Row]) -> tuple[float, float]:
+    """The least and the largest speed-up to be drawn: 1, the threshold, and the ends of every interval."""
+    lowest, highest = 1.0, THRESHOLD
+    for row in rows:
+        for gain in (row.speedup, row.control):
+            if gain:
+                lowest, highest = min(lowest, gain["low"]), max(highest, gain["high"])
+    return lowest, highest
 
 
 def _acceptance(report: Report) -> Plot | None:
@@ -166,10 +174,13 @@ def _acceptance(report: Report) -> Plot | None:
     if len(rates) <= 10:
         for place, rate in zip(places, rates, strict=True):
             axes.text(place, 100 * rate + 2, f"{100 * rate:.0f}", ha="center", fontsize=9)
-    step = 1
-    if len(rates) > 10:
-        step = 2 if len(rates) <= 20 else 5
-    axes.set_xticks([place for place in places if place == 1 or place % step == 0])
+    if len(rates) <= 10:
+        ticks = list(places)
+    elif len(rates) <= 20:
+        ticks = [1, *range(2, len(rates) + 1, 2)]
+    else:
+        ticks = [1, *range(5, len(rates) + 1, 5)]
+    axes.set_xticks(ticks)
     axes.set_ylim(0, 112)
     axes.set_yticks([0, 25, 50, 75, 100])
     axes.set_xlabel("position in the draft")
@@ -185,12 +196,12 @@ def _distribution(report: Report, measure: Literal["tpot_ms", "ttft_ms"], title:
     if not all(values[arm] for arm in NAMES):
         return None
     figure, axes = new_axes(2.7)
-    told = []
+    sentences = []
     for arm in NAMES:
         found = values[arm]
         axes.ecdf(found, color=COLOURS[arm], linewidth=2, linestyle=LINES[arm], label=NAMES[arm])
         low, middle, high = (found[round(share * (len(found) - 1))] for share in (0.1, 0.5, 0.9))
-        told.append(
+        sentences.append(
             f"{NAMES[arm]}: median {number(middle)} ms, 10 % below {number(low)} ms, "
             f"10 % above {number(high)} ms ({count(len(found), 'request')})"
         )
@@ -202,4 +213,4 @@ def _distribution(report: Report, measure: Literal["tpot_ms", "ttft_ms"], title:
     axes.set_ylabel("% of the requests")
     axes.spines["left"].set_visible(False)
     figure.legend(loc="outside upper left", ncols=2)
-    return figure, title, f"{'; '.join(told)}."
+    return figure, title, f"{'; '.join(sentences)}."

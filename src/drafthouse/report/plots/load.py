@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from ...analysis.crossover_text import load
@@ -32,13 +33,16 @@ def load_plots(report: Report) -> dict[str, Plot | None]:
         return {}
     plots = {}
     for place, kind in enumerate(found["kinds"]):
-        rows = [row for row in found["rows"] if row["kind"] == kind["kind"]]
+        rows = [row for row in found["rows"] if row["kind"] == kind["kind"] and _has_speed(row)]
         plots[f"load-{place}"] = _over_load(kind, rows, found["unit"])
     return plots
 
 
+def _has_speed(row: LoadRow) -> bool:
+    return any(_value(row, arm, "per_user_tok_s") is not None for arm in NAMES)
+
+
 def _over_load(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> Plot | None:
-    rows = [row for row in rows if any(_value(row, arm, "per_user_tok_s") is not None for arm in NAMES)]
     if not rows:
         return None
     figure = new_figure(4.6)
@@ -46,11 +50,9 @@ def _over_load(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> Plot | Non
     levels = [float(row["level"]) for row in rows]
     for axes, (name, label) in zip((upper, lower), PANELS, strict=True):
         for arm in NAMES:
-            values = [_value(row, arm, name) for row in rows]
-            heights = [math.nan if value is None else value for value in values]
             axes.plot(
                 levels,
-                heights,
+                _heights(rows, arm, name),
                 color=COLOURS[arm],
                 linestyle=LINES[arm],
                 linewidth=2,
@@ -70,6 +72,15 @@ def _over_load(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> Plot | Non
     return figure, f"Speed over load: {kind['kind']}", _in_words(kind, rows, unit)
 
 
+def _heights(rows: Sequence[LoadRow], arm: Arm, name: Speed) -> list[float]:
+    """An arm's speed at each level; NaN, which matplotlib leaves out, where none was measured."""
+    heights = []
+    for row in rows:
+        value = _value(row, arm, name)
+        heights.append(math.nan if value is None else value)
+    return heights
+
+
 def _value(row: LoadRow, arm: Arm, name: Speed) -> float | None:
     found = row[arm]
     return found[name] if found else None
@@ -77,13 +88,17 @@ def _value(row: LoadRow, arm: Arm, name: Speed) -> float | None:
 
 def _scale(axes: Axes, levels: Sequence[float], unit: str) -> None:
     """Set the levels themselves as ticks: a ladder doubles, so each step is as wide as the next."""
+    spread = 1.5
     if levels[0] > 0 and len(levels) > 1:
         axes.set_xscale("log", base=2)
+        spread = (levels[-1] / levels[0]) ** 0.06
     axes.minorticks_off()
-    # Levels that lie close together would overprint each other.
-    shown = [level for place, level in enumerate(levels) if not place or level >= 1.2 * levels[place - 1]]
+    shown = [levels[0]]
+    for before, level in pairwise(levels):
+        # Levels that lie close together would overprint each other.
+        if level >= 1.2 * before:
+            shown.append(level)
     axes.set_xticks(shown, [shown_level(level) for level in shown])
-    spread = (levels[-1] / levels[0]) ** 0.06 if levels[0] > 0 and len(levels) > 1 else 1.5
     axes.set_xlim(levels[0] / spread, levels[-1] * spread)
     axes.set_xlabel(plain(unit))
 
@@ -96,19 +111,20 @@ def _crossover(upper: Axes, lower: Axes, kind: LoadKind, levels: Sequence[float]
     low, high = kind["interval"] or (None, None)
     # An end that is not known lies beyond the ladder.
     left = levels[0] if low is None else low
-    right_end = levels[-1] if high is None else high
+    right = levels[-1] if high is None else high
     for axes in (upper, lower):
         if kind["interval"]:
-            axes.axvspan(left, right_end, color=ACCENT, alpha=0.14, linewidth=0)
+            axes.axvspan(left, right, color=ACCENT, alpha=0.14, linewidth=0)
         axes.axvline(end, color=ACCENT, linewidth=1.6, linestyle=(0, (4, 3)))
-    right = end > math.sqrt(max(levels[0], 1e-9) * levels[-1])
+    in_right_half = end > math.sqrt(max(levels[0], 1e-9) * levels[-1])
+    side, distance = ("right", -5) if in_right_half else ("left", 5)
     lower.annotate(
         f"pays until about {load(end)}",
         (end, 0.04),
         xycoords=("data", "axes fraction"),
-        xytext=(-5 if right else 5, 0),
+        xytext=(distance, 0),
         textcoords="offset points",
-        ha="right" if right else "left",
+        ha=side,
         va="bottom",
         color=ACCENT,
         fontsize=9,
@@ -134,17 +150,16 @@ def _speedups(axes: Axes, rows: Sequence[LoadRow]) -> None:
 
 
 def _in_words(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> str:
-    levels = []
+    sentences = []
     for row in rows:
-        parts = []
+        speeds = []
         for arm in NAMES:
             if row[arm]:
                 server, user = _value(row, arm, "output_throughput"), _value(row, arm, "per_user_tok_s")
-                parts.append(f"{number(server)} tokens per second {NAMES[arm].lower()} ({number(user)} per user)")
+                speeds.append(f"{number(server)} tokens per second {NAMES[arm].lower()} ({number(user)} per user)")
+        sentence = f"at {shown_level(row['level'])}: {', '.join(speeds)}"
         if row["speedup"]:
-            parts.append(times(row["speedup"]["gain"]))
-        levels.append(f"at {shown_level(row['level'])}: {', '.join(parts)}")
-    text = f"{kind['kind']} over {unit}, {'; '.join(levels)}."
-    if kind["sentence"]:
-        text += f" Speculation: {kind['sentence']}."
-    return text
+            sentence += f", {times(row['speedup']['gain'])}"
+        sentences.append(sentence)
+    end = f" Speculation: {kind['sentence']}." if kind["sentence"] else ""
+    return f"{kind['kind']} over {unit}, {'; '.join(sentences)}.{end}"

@@ -118,4 +118,6 @@ def plain(text: object) -> str:
 def short(name: object, most: int = 22) -> str:
     """A name that fits beside a plot."""
     text = plain(name)
-    return text if len(text) <= most else text[: most - 1] + "…"
+    if len(text) <= most:
+        return text
+    return text[: most - 1] + "…"
