@@ -273,8 +273,18 @@ class Shell:
                 name = self._assign(child)
             elif child.type == "variable_name":
                 name = _text(child)
+            elif child.type in ("string", "raw_string"):
+                name = self._assign_quoted(child)
             if exports and name and name not in self.exported:
                 self.exported.append(name)
+
+    def _assign_quoted(self, node: Node) -> str:
+        """Set a variable whose assignment is quoted as a whole (``export "A=b c"``); return its name, '' for none."""
+        match = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", self._joined(node), re.DOTALL)
+        if match is None:
+            return ""
+        self.values[match[1]] = _bounded(match[1], match[2])
+        return match[1]
 
     def _value(self, name: str) -> Value | None:
         if name not in self.values or is_secret_name(name) or self.left[0] < 0:
