@@ -301,14 +301,19 @@ def _python(program: Program, text: str) -> list[Words]:
 
 def _handed_on(program: Program) -> list[Words]:
     """The commands that a program hands to a process: a list of words, or a text."""
-    scripts = [(line, " ".join(shlex.quote(str(plain_value(word))) for word in words)) for line, words in program.lists]
-    scripts = scripts or [(line, str(plain_value(text))) for line, text in program.texts if re.search(r"\s", text)]
+    scripts: list[tuple[int, str]] = []
+    for line, words in program.lists:
+        scripts.append((line, shlex.join([str(plain_value(word)) for word in words])))
+    if not scripts:
+        scripts = [(line, str(plain_value(text))) for line, text in program.texts if re.search(r"\s", text)]
     found: dict[str, Words] = {}
     for line, script in scripts:
-        for words in _commands_in(script, depth=_DEEPEST)[0] if script.strip() else ():
-            words.line = line
-            words.assignments = {**program.environment, **words.assignments}
-            found[" ".join(words.words)] = words
+        if not script.strip():
+            continue
+        for command in _commands_in(script, depth=_DEEPEST)[0]:
+            command.line = line
+            command.assignments = {**program.environment, **command.assignments}
+            found[" ".join(command.words)] = command
     return list(found.values())
 
 
