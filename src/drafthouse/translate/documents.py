@@ -111,23 +111,38 @@ def _in_sections(text: str, above: int) -> Iterator[Holder]:
         keys = dict(pairs)
         line = above + text.count("\n", 0, mark.start()) + 1
         if mark["name"] == "Container" and "Image" in keys:
-            own = [words_of(value) for key, value in pairs if key == "Environment"]
-            named = [word.partition("=") for words in own for word in words]
-            more = [(f"--{key}", _short(value)) for key, value in pairs if key not in ("Image", "Exec", "Entrypoint")]
-            environment = {name: value for name, _, value in named}
-            entry = keys.get("Entrypoint", "")
-            yield Holder(line, keys.get("Exec", ""), entry, "", keys["Image"], environment, more)
+            yield _quadlet(pairs, line)
         elif mark["name"] == "*":
             common = keys
         elif _MODEL_KEYS & {*keys, *common} and not {"ExecStart", "Image", "command", "cmd"} & keys.keys():
-            variables, words = {}, [_PRESETS_OF]
-            for key, value in {**common, **keys}.items():
-                bare = value.strip("\"'") if value[:1] == value[-1:] else value
-                if key.isupper():
-                    variables[key] = bare
-                elif key not in ("load-on-startup", "stop-timeout"):
-                    words += _as_flag(key, bare)
-            yield Holder(line, words, environment=variables)
+            yield _preset({**common, **keys}, line)
+
+
+def _quadlet(pairs: list[tuple[str, str]], line: int) -> Holder:
+    """The container of a podman Quadlet's section, by its keys in order: `Environment` may be there several times."""
+    keys = dict(pairs)
+    holder = Holder(line, keys.get("Exec", ""), keys.get("Entrypoint", ""), image=keys["Image"])
+    for key, value in pairs:
+        if key == "Environment":
+            for word in words_of(value):
+                name, _, text = word.partition("=")
+                holder.environment[name] = text
+        if key not in ("Image", "Exec", "Entrypoint"):
+            holder.settings.append((f"--{key}", _short(value)))
+    return holder
+
+
+def _preset(keys: Mapping[str, str], line: int) -> Holder:
+    """The command of a preset's section: a key is a flag, one in capitals a variable."""
+    words = [_PRESETS_OF]
+    holder = Holder(line, words)
+    for key, value in keys.items():
+        bare = value.strip("\"'") if value[:1] == value[-1:] else value
+        if key.isupper():
+            holder.environment[key] = bare
+        elif key not in ("load-on-startup", "stop-timeout"):
+            words += _as_flag(key, bare)
+    return holder
 
 
 def _as_flag(key: str, value: str) -> list[str]:

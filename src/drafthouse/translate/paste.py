@@ -51,7 +51,8 @@ _FENCE = re.compile(r"[ \t>]*(?:`{3}|~{3})")
 _QUOTED = r"(?:'[^']*(?:'|$)|\"(?:[^\"\\]|\\.)*(?:\"|$)|\$?[^\s\-'\";|&<>][^\s;|&]*|-?\d\S*|<[A-Za-z][^>\n]*>)"
 _FLAG = rf"--?[A-Za-z][\w.-]*(?:(?:=|[ \t]+){_QUOTED})?"
 _GOES_ON = re.compile(rf"[ \t]*{_FLAG}(?:[ \t]+{_FLAG})*[ \t]*\\?[ \t]*(?:$|[>|;&])")
-_COMMENT = re.compile(r"^([ \t]*)(?:#+|//|REM\b|::)[ \t]?", re.MULTILINE)
+#: A comment, or a line that a diff adds.
+_COMMENT = re.compile(r"^([ \t]*)(?:#+|//|REM\b|::|\+(?!\+))[ \t]?", re.MULTILINE)
 _NO_SHELL = re.compile(rf"{_COMMENT.pattern}|^[ \t]*\|")  # a comment, or the row of a table
 _LABEL = re.compile(
     r"^[ \t]*(?:#\s*)?`{0,2}(?P<name>[\w./-]+\.ya?ml)`{0,2}:[ \t]*\n|^#\s*(?P<said>[\w./-]+\.ya?ml)[ \t]*\n",
@@ -67,7 +68,8 @@ class Words:
 
     ``assignments`` stood before it (``NAME=value``); ``prose`` is what a web page glued to its last number
     (``--draft 5Benchmark it``); ``container`` are the flags of a `docker run` around it, ``image`` its image;
-    ``launchers`` are the programs that were to start it; ``guessed`` are conditions that were taken to hold.
+    ``launchers`` are the programs that were to start it; ``guessed`` are conditions that were taken to hold; ``files``
+    are those that a script around it writes (name to text).
     """
 
     line: int
@@ -79,6 +81,7 @@ class Words:
     image: str = ""
     launchers: list[str] = field(default_factory=list)
     guessed: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -155,9 +158,12 @@ def _read(text: str, values: dict[str, Value]) -> Paste:
         for value in shell.values.values():
             run = Run(1, value if isinstance(value, list) else [value])
             commands += _started(run, shell) if _NAMED.search(" ".join(run.words)) else []
+    used: set[str] = set()
     for words in commands:
         words.guessed = list(dict.fromkeys(shell.notes))
-    return Paste(commands, shell.files, list(dict.fromkeys(loose)), shell.values, shell.fed, problems)
+        used.update(words.words)
+    unused = [flag for flag in dict.fromkeys(loose) if flag not in used]
+    return Paste(commands, shell.files, unused, shell.values, shell.fed, problems)
 
 
 # --- statements -----------------------------------------------------------------------------------------
@@ -344,7 +350,9 @@ def _started(run: Run, shell: Shell) -> list[Words]:
         found.assignments = {**run.exported, **run.assignments, **before.assignments}
         found.launchers = before.launchers
         return [found]
-    return [inner for word in places if re.search(r"\s", word) for inner in _in_word(shown(word), run, shell)]
+    # What stands in backticks is a run of its own.
+    scripts = [shown(word) for word in places if re.search(r"\s", word) and not word.startswith("`")]
+    return [inner for script in scripts for inner in _in_word(script, run, shell)]
 
 
 def _in_word(word: str, run: Run, shell: Shell) -> list[Words]:
@@ -389,6 +397,8 @@ def engine_words(words: list[str], line: int) -> Words | None:
     if python and words[1:2] == ["-m"] and words[2:3] and words[2] in PYTHON_MODULES:
         rest = words[3:]
         return Words(line, f"python -m {words[2]}", rest[1:] if rest[:1] == ["serve"] else rest)
+    if python and any(word.startswith("-") for word in words[1:2]):
+        name = _program_of_variable(name)
     # A build's own name: llama-server-b6343.
     name = name if name in PROGRAMS else next((one for one in _ALONE if name.startswith(f"{one}-")), name)
     if name not in PROGRAMS:
@@ -397,6 +407,15 @@ def engine_words(words: list[str], line: int) -> Words | None:
     if verb:
         return Words(line, f"{name} {verb}", rest[1:]) if rest[:1] == [verb] else None
     return Words(line, name, rest[1:] if rest[:1] == ["serve"] else rest)
+
+
+def _program_of_variable(name: str) -> str:
+    """The program that a variable stands for by its name (``$LLAMA_SERVER_BIN``, ``$LLAMA``); else the name itself."""
+    match = re.fullmatch(r"\$\{?(\w+?)(?:_(?:BIN|EXE|PATH|CMD|BINARY))?\}?", name, re.IGNORECASE)
+    if match is None or "_model" in name.lower():
+        return name
+    meant = match[1].lower().replace("_cpp", "").replace("_", "-")
+    return next((program for program in _ALONE if program == meant or program.startswith(f"{meant}-")), name)
 
 
 def engine_of(program: str) -> Engine:

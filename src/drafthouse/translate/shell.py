@@ -247,22 +247,26 @@ class Shell:
             return ""
         name = re.sub(r"\[.*", "", _text(target))
         appends = any(child.type == "+=" for child in node.children)
-        new: Value = ""
-        if value is not None and value.type == "array":
-            items = [child for child in value.named_children if child.type != "comment"]
-            new = [word for item in items for word in self._fields(item)]
-        elif value is not None:
-            new = self._joined(value)
+        new = self._assigned(value)
         old = self.values.get(name)
         if appends and old is not None:
-            if isinstance(old, list):
-                new = [*old, *(new if isinstance(new, list) else [new])]
-            else:
-                new = old + (new if isinstance(new, str) else " ".join(new))
+            new = _appended(old, new)
         self.values[name] = _bounded(name, new)
         if "*" in self.exported and name not in self.exported:
             self.exported.append(name)
         return name
+
+    def _assigned(self, value: Node | None) -> Value:
+        """What an assignment gives: the words of an array, or one text."""
+        if value is None:
+            return ""
+        if value.type != "array":
+            return self._joined(value)
+        words: list[str] = []
+        for item in value.named_children:
+            if item.type != "comment":
+                words += self._fields(item)
+        return words
 
     def _declare(self, node: Node) -> None:
         words = _text(node).split()
@@ -273,8 +277,18 @@ class Shell:
                 name = self._assign(child)
             elif child.type == "variable_name":
                 name = _text(child)
+            elif child.type in ("string", "raw_string"):
+                name = self._assign_quoted(child)
             if exports and name and name not in self.exported:
                 self.exported.append(name)
+
+    def _assign_quoted(self, node: Node) -> str:
+        """Set a variable whose assignment is quoted as a whole (``export "A=b c"``); return its name, '' for none."""
+        match = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", self._joined(node), re.DOTALL)
+        if match is None:
+            return ""
+        self.values[match[1]] = _bounded(match[1], match[2])
+        return match[1]
 
     def _value(self, name: str) -> Value | None:
         if name not in self.values or is_secret_name(name) or self.left[0] < 0:
@@ -288,12 +302,7 @@ class Shell:
 
     def _command(self, node: Node) -> None:
         kept = set(self.used)
-        before = {}
-        for child in node.named_children:
-            if child.type == "variable_assignment":
-                target, value = child.child_by_field_name("name"), child.child_by_field_name("value")
-                if target is not None:
-                    before[_text(target)] = shown(self._joined(value)) if value is not None else ""
+        before = self._assigned_before(node)
         parts = [*node.children_by_field_name("name"), *node.children_by_field_name("argument")]
         words = [word for part in parts for word in self._fields(part)]
         name = words[0] if words else ""
@@ -303,37 +312,64 @@ class Shell:
             self.read(" ".join(self._joined(part) for part in parts[1:]), self._row(node))
             return
         if name in self.functions and name not in self._called:
-            self._called.add(name)
-            outer = dict(self.values)
-            self.values |= {str(place): word for place, word in enumerate(words[1:], 1)} | {"@": words[1:]}
-            self._walk(self.functions[name])
-            for place in [*map(str, range(1, len(words))), "@"]:
-                self.values.pop(place, None)
-            self.values |= {key: value for key, value in outer.items() if key.isdigit() or key == "@"}
+            self._call(name, words[1:])
             return
-        if name in ("source", ".") and len(words) > 1 and (text := self.files.get(words[1].removeprefix("./"))):
-            start = len(self.runs)
-            self.read(text, self._row(node))
-            del self.runs[start:]
-        if name == "set" and words[1:2] in (["-a"], ["-o"]) and words[-1] in ("-a", "allexport"):
-            self.exported.append("*")
-        if name == "unset":
-            for word in words[1:]:
-                self.values.pop(word, None)
+        self._change_variables(name, words[1:], self._row(node))
         if name in ("echo", "printf"):
             self.used = kept
         if words:
-            out = {
-                key: shown(as_text(self.values[key]))
-                for key in self.exported
-                if key in self.values and key not in self.used
-            }
-            row = self._row(parts[0])
-            self.runs.append(Run(row, words, before, out, self._in_backticks(node)))
+            environment = self._exported_values()
+            self.runs.append(Run(self._row(parts[0]), words, before, environment, self._in_backticks(node)))
         for part in parts:
             self._substitutions(part)
         # A page goes on behind it; a script that was called (it has a name, `$0`) does not.
         self._over = not self._guesses and "0" in self.values and (name == "exit" or words[:1] == ["exec"] != words)
+
+    def _assigned_before(self, node: Node) -> dict[str, str]:
+        """The variables that stand before a command's name (``NAME=value program``), for that command alone."""
+        found: dict[str, str] = {}
+        for child in node.named_children:
+            target = child.child_by_field_name("name")
+            if child.type != "variable_assignment" or target is None:
+                continue
+            value = child.child_by_field_name("value")
+            found[_text(target)] = "" if value is None else shown(self._joined(value))
+        return found
+
+    def _call(self, name: str, arguments: list[str]) -> None:
+        """Read a function's body with its arguments as ``$1``, ``$2``, ... and ``$@``; the caller's come back after."""
+        self._called.add(name)
+        outer = {key: value for key, value in self.values.items() if key.isdigit() or key == "@"}
+        given: dict[str, Value] = {"@": arguments}
+        for place, argument in enumerate(arguments, 1):
+            given[str(place)] = argument
+        self.values |= given
+        self._walk(self.functions[name])
+        for key in given:
+            self.values.pop(key, None)
+        self.values |= outer
+
+    def _change_variables(self, name: str, arguments: list[str], line: int) -> None:
+        """Do what `source`, `set -a` and `unset` do to the variables; other programs change none."""
+        if name in ("source", ".") and arguments:
+            text = self.files.get(arguments[0].removeprefix("./"))
+            start = len(self.runs)
+            if text:
+                self.read(text, line)
+            del self.runs[start:]
+        elif name == "set" and arguments[:1] in (["-a"], ["-o"]) and arguments[-1] in ("-a", "allexport"):
+            self.exported.append("*")
+        elif name == "unset":
+            for variable in arguments:
+                self.values.pop(variable, None)
+
+    def _exported_values(self) -> dict[str, str]:
+        """The exported variables that no word was made of: only the program that is started reads those."""
+        found: dict[str, str] = {}
+        for key in self.exported:
+            if key in self.values and key not in self.used:
+                found[key] = shown(as_text(self.values[key]))
+        return found
 
     def _substitutions(self, node: Node) -> None:
         """Read what stands in backticks: a sentence may quote a command so."""
@@ -356,16 +392,9 @@ class Shell:
 
     def _redirected(self, node: Node) -> bool | None:
         body = node.child_by_field_name("body")
-        target, documents, appends = "", [], False
-        for redirect in node.children_by_field_name("redirect"):
-            inner = redirect.children_by_field_name("redirect") if redirect.type == "heredoc_redirect" else []
-            for one in [redirect, *inner]:
-                place = one.child_by_field_name("destination")
-                if one.type == "file_redirect" and place is not None and _text(one)[:1] == ">":
-                    target = target or self._joined(place)
-                    appends = appends or _text(one).startswith(">>")
-            if redirect.type == "heredoc_redirect":
-                documents.append(redirect)
+        redirects = node.children_by_field_name("redirect")
+        documents = [redirect for redirect in redirects if redirect.type == "heredoc_redirect"]
+        target, appends = self._destination(redirects)
         start = len(self.runs)
         holds = self._walk(body) if body is not None else None
         written = self.runs[start:]
@@ -379,10 +408,28 @@ class Shell:
             for child in redirect.named_children:  # cat <<EOF | tee file
                 if child.type == "pipeline":
                     self._walk(child)
-        if not documents and written and written[-1].words[0] in ("echo", "printf") and target:
-            text = " ".join(word for word in written[-1].words[1:] if not re.fullmatch(r"-[ne]+", word))
-            self.files[_file_name(target)] = self.files.get(_file_name(target), "") + shown(text) + "\n"
+        if not documents and written and target:
+            self._write_printed(written[-1].words, _file_name(target))
         return holds
+
+    def _destination(self, redirects: list[Node]) -> tuple[str, bool]:
+        """The first file that redirections write to ('' for none), and whether one of them appends."""
+        target, appends = "", False
+        for redirect in redirects:
+            inner = redirect.children_by_field_name("redirect") if redirect.type == "heredoc_redirect" else []
+            for part in [redirect, *inner]:
+                place = part.child_by_field_name("destination")
+                if part.type == "file_redirect" and place is not None and _text(part)[:1] == ">":
+                    target = target or self._joined(place)
+                    appends = appends or _text(part).startswith(">>")
+        return target, appends
+
+    def _write_printed(self, words: list[str], file: str) -> None:
+        """Add to a file what `echo` or `printf` prints into it; other programs' output is not known."""
+        if words[0] not in ("echo", "printf"):
+            return
+        text = " ".join(word for word in words[1:] if not re.fullmatch(r"-[ne]+", word))
+        self.files[file] = self.files.get(file, "") + shown(text) + "\n"
 
     def _document(self, redirect: Node, target: str, *, appends: bool) -> None:
         body = next((child for child in redirect.named_children if child.type == "heredoc_body"), None)
@@ -481,6 +528,15 @@ class Shell:
             return self.files[_file_name(words[1])].rstrip("\n")
         output = printed(words)
         return re.sub(r"\"|\\\n\s*", "", _text(node)) if output is None else output
+
+
+def _appended(old: Value, new: Value) -> Value:
+    """What ``+=`` makes of a variable: a longer array, or a longer text."""
+    if isinstance(old, str):
+        return old + as_text(new)
+    if isinstance(new, str):
+        return [*old, new]
+    return [*old, *new]
 
 
 def _bounded(name: str, value: Value) -> Value:

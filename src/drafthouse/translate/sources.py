@@ -55,6 +55,8 @@ def commands_of(text: str) -> tuple[list[Words], Paste]:
         except DrafthouseError as error:
             paste.problems += error.problems
         found = found or _handed_on(program)
+    for words in found:
+        paste.files = {**words.files, **paste.files}
     if not found:
         raise DrafthouseError(paste.problems or [_nothing(text, waiting)])
     return [_without_secrets(words) for words in sorted(found, key=lambda words: words.line)], paste
@@ -130,7 +132,9 @@ def _held(holder: Holder, values: dict[str, Value]) -> list[Words]:
         holder.environment = {**own, **holder.environment}
     words = Words(holder.line, "docker run", [], dict(holder.environment), container=list(holder.settings))
     words.image = holder.image
-    return _opened(words, [*entrypoint, *rest] if entrypoint else _whole(words, rest))
+    if entrypoint:
+        return _opened(words, [*entrypoint, *rest])
+    return _repeated(words, rest) or _opened(words, _whole(words, rest))
 
 
 def _script(shell: list[str], around: Words) -> list[Words]:
@@ -146,8 +150,9 @@ def _script(shell: list[str], around: Words) -> list[Words]:
     values["0"] = "".join(shell[place + 1 : place + 2])
     if given:
         values["@"] = given
-    found = _commands_in(shell[place], values)[0]
+    found, _, script = _commands_in(shell[place], values)
     for one in found:
+        one.files = {**script.files, **one.files}
         one.line, one.prose = around.line, around.prose
         one.assignments = {**around.assignments, **one.assignments}
         one.launchers = [*around.launchers, *one.launchers]
@@ -177,9 +182,12 @@ def _open_container(words: Words) -> list[Words] | None:
     words.container, rest = _docker_flags(words.words)
     words.image, inner = (rest[0], rest[1:]) if rest else ("", [])
     words.assignments = _environment(words)
-    # The image's entrypoint may be repeated by mistake: `vllm/vllm-openai vllm serve MODEL`.
-    repeated = _opened(words, inner) if inner else []
-    return repeated or _opened(words, _whole(words, inner)) or None
+    return _repeated(words, inner) or _opened(words, _whole(words, inner)) or None
+
+
+def _repeated(words: Words, inner: list[str]) -> list[Words]:
+    """The commands of a container whose words repeat the entrypoint: ``vllm/vllm-openai vllm serve MODEL``."""
+    return _opened(words, inner) if inner else []
 
 
 def _opened(words: Words, command: list[str]) -> list[Words]:
@@ -210,7 +218,20 @@ def _whole(words: Words, inner: list[str]) -> list[str]:
         if re.fullmatch(pattern, image) or re.fullmatch(pattern, image.rsplit(":", 1)[0]):
             # llama.cpp's full image is told by its first word which program is meant.
             return [*command, *(inner[1:] if command and inner[:1] == ["--server"] else inner)]
-    return inner
+    return [*_own_image(image), *inner] if inner and inner[0].startswith("-") else inner
+
+
+def _own_image(image: str) -> list[str]:
+    """The command of an image that somebody built, by the engine in its name: ``my-vllm:latest``; [] for none."""
+    name = image.lower().rsplit("/", 1)[-1].partition(":")[0]
+    named = re.split(r"[^a-z]+", re.sub(r"llama[._-]cpp", "llamacpp", name))
+    for engine in DIALECTS.values():
+        if engine.name not in named:
+            continue
+        commands = [list(command) for _, command in engine.images if command]
+        commands += [["python3", "-m", module] for module in engine.python_modules]
+        return commands[0] if commands else []
+    return []
 
 
 def _environment(words: Words) -> dict[str, str]:
@@ -280,14 +301,19 @@ def _python(program: Program, text: str) -> list[Words]:
 
 def _handed_on(program: Program) -> list[Words]:
     """The commands that a program hands to a process: a list of words, or a text."""
-    scripts = [(line, " ".join(shlex.quote(str(plain_value(word))) for word in words)) for line, words in program.lists]
-    scripts = scripts or [(line, str(plain_value(text))) for line, text in program.texts if re.search(r"\s", text)]
+    scripts: list[tuple[int, str]] = []
+    for line, words in program.lists:
+        scripts.append((line, shlex.join([str(plain_value(word)) for word in words])))
+    if not scripts:
+        scripts = [(line, str(plain_value(text))) for line, text in program.texts if re.search(r"\s", text)]
     found: dict[str, Words] = {}
     for line, script in scripts:
-        for words in _commands_in(script, depth=_DEEPEST)[0] if script.strip() else ():
-            words.line = line
-            words.assignments = {**program.environment, **words.assignments}
-            found[" ".join(words.words)] = words
+        if not script.strip():
+            continue
+        for command in _commands_in(script, depth=_DEEPEST)[0]:
+            command.line = line
+            command.assignments = {**program.environment, **command.assignments}
+            found[" ".join(command.words)] = command
     return list(found.values())
 
 

@@ -110,11 +110,12 @@ def translate(
 
 def _not_reached(text: str) -> list[str]:
     """Where a paste speculates of which no command does: in a branch that its values do not take, or in a sentence."""
-    return [
-        f"line {number}: {match[0]} (not reached)"
-        for number, line in enumerate(text.split("\n"), 1)
-        if (match := _SPECULATES.search(line)) and not line.lstrip().startswith(("#", "//"))
-    ]
+    found: list[str] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        match = _SPECULATES.search(line)
+        if match and not line.lstrip().startswith(("#", "//")):
+            found.append(f"line {number}: {match[0]} (not reached)")
+    return found
 
 
 class _Result:
@@ -131,24 +132,15 @@ class _Result:
         read, speculation = self.read, self.speculation
         target = self._known(read.target, "model")
         method = speculation.method if speculation else ""
-        entry = self.engine["methods"].get(method)
-        draft_name, draft = "", None
-        if speculation and entry and entry["draft"] == "builtin" and speculation.draft == read.target:
-            # The head inside the target, for which some commands name the target again.
-            self.note(f"model: {read.target}", "", "the head is inside the target", "moved")
-            speculation.words = {key: value for key, value in speculation.words.items() if value != speculation.draft}
-            speculation.draft = ""
-        if speculation and speculation.draft:
-            draft_name = read.moved_repository(speculation.draft)
-            draft = self._known(
-                draft_name, "head" if entry and (entry["draft"] == "head" or entry.get("or_head")) else "model"
-            )
+        self._drop_builtin_draft()
+        draft_name, draft = self._draft()
         wanted = Wanted(read.engine_id, self.engine, target, draft, method, read.serve)
         same, near = profiles_like(self.house, wanted, read.target)
         if speculation is None:
             spec, why = a_speculation(self.house, wanted, near if target else [])
             self.note("(no speculation)", f"method: {spec['method']}", f"{why}; a profile compares both", "chosen")
-            same, near = ([near[0]], near[1:]) if near and target else ([], near)
+            same = near[:1] if target else []
+            near = near[len(same) :]
         else:
             like = [*same, *near] if target else []
             spec = self._spoken(speculation, draft or draft_name, draft_name, like)
@@ -185,6 +177,27 @@ class _Result:
             asked=read.asked,
             missing=[model for model in models if model and model not in self.house.models],
         )
+
+    def _drop_builtin_draft(self) -> None:
+        """Take out the draft where the head is inside the target, which some commands then name again."""
+        speculation = self.speculation
+        if speculation is None or speculation.draft != self.read.target:
+            return
+        entry = self.engine["methods"].get(speculation.method)
+        if entry and entry["draft"] == "builtin":
+            self.note(f"model: {self.read.target}", "", "the head is inside the target", "moved")
+            speculation.words = {key: value for key, value in speculation.words.items() if value != speculation.draft}
+            speculation.draft = ""
+
+    def _draft(self) -> tuple[str, str | None]:
+        """The draft's repository of today, and its id in the catalogue; '' and None for a method without a draft."""
+        if self.speculation is None or not self.speculation.draft:
+            return "", None
+        name = self.read.moved_repository(self.speculation.draft)
+        entry = self.engine["methods"].get(self.speculation.method)
+        if entry and (entry["draft"] == "head" or entry.get("or_head")):
+            return name, self._known(name, "head")
+        return name, self._known(name, "model")
 
     def _head_as_model(self) -> None:
         """Write out what an engine does that is given a head's own repository as its model: the model, and the draft.

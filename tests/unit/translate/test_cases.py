@@ -65,3 +65,10 @@ def test_speculation_in_a_branch_that_is_not_taken_is_told() -> None:
     found, left_out, _ = translate(text, HOUSE, FLAGS, lambda _: None)
     assert [one.baseline for one in found] == [True]
     assert left_out == ["line 3: --speculative-config (not reached)"]
+
+
+def test_flags_of_an_array_that_the_command_uses_are_not_told_as_left_out() -> None:
+    text = 'ARGS=(\n  --max-model-len 4096\n  --enable-prefix-caching\n)\nvllm serve a/b "${ARGS[@]}"'
+    found, left_out, _ = translate(text, HOUSE, FLAGS, lambda _: None)
+    assert len(found) == 1
+    assert left_out == []
