@@ -84,7 +84,7 @@ def _row_of(kept: Kept, report: Any, resolved: Any, version: str) -> Row:
     engine, method = resolved.get("engine") or {}, resolved.get("method") or {}
     verdict, accepted = report["verdict"], report["acceptance"]["overall"]
     day = DAY.fullmatch(report.get("date") or "")
-    draft = resolved.get("draft")
+    draft = _name(resolved["draft"], models, OWN_MODEL) if resolved.get("draft") else ""
     report_sha256 = hashlib.sha256((kept.path / "report.json").read_bytes()).hexdigest()
     return {
         "drafthouse": version,
@@ -93,7 +93,7 @@ def _row_of(kept: Kept, report: Any, resolved: Any, version: str) -> Row:
         "engine": _name(engine, engines, NOT_SHOWN),
         "engine_version": _matched(VERSION, engine.get("version")) or NOT_SHOWN,
         "target": _name(resolved.get("target"), models, OWN_MODEL),
-        "draft": _name(draft, models, OWN_MODEL) if draft else "",
+        "draft": draft,
         "method": _word(method.get("id"), methods, NOT_SHOWN),
         "draft_tokens": _short(method.get("num_speculative_tokens")),
         "synthetic": bool(resolved.get("synthetic")),

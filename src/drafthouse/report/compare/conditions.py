@@ -43,6 +43,8 @@ def _subject(kept: Kept) -> dict[str, str | int | None]:
     """The facts of a report that a comparison may be about; the names are those of every report."""
     resolved, result = kept.resolved, kept.results["speculative"]
     engine, method, draft = result.get("engine") or {}, resolved.get("method"), resolved.get("draft")
+    method_id = method.get("id") if method else None
+    draft_tokens = method.get("num_speculative_tokens") if method else None
     return {
         "profile": kept.report.get("profile"),
         "box": kept.report.get("host"),
@@ -51,8 +53,8 @@ def _subject(kept: Kept) -> dict[str, str | int | None]:
         "engine version": engine.get("version_answered") or engine.get("version"),
         "runtime": engine.get("runtime"),
         "draft": draft.get("id") if draft else None,
-        "method": method.get("id") if method else None,
-        "draft tokens": method.get("num_speculative_tokens") if method else None,
+        "method": method_id,
+        "draft tokens": draft_tokens,
         **_flags(resolved),
     }
 

@@ -95,6 +95,7 @@ def build_report(
     cost = cost_of(results, resolved)
     accepted = acceptance(speculative)
     beside = published_beside(resolved, accepted)
+    kinds = [_kind_row(name, group, results, accepted) for name, group in verdict["groups"].items()]
     beside_warnings = published_warnings(beside, usual_causes(resolved, temperatures_of(speculative)))
     return {
         "schema": SCHEMA,
@@ -110,7 +111,7 @@ def build_report(
         "articles": articles_table(results),
         "other_tools": other_tools(results),
         "load": load,
-        "kinds": [_kind_row(name, group, results, accepted) for name, group in verdict["groups"].items()],
+        "kinds": kinds,
         "acceptance": {**accepted, "published": beside},
         "stock": against_stock(stock, results, verdict["scope"]["groups"]) if stock else None,
         "distributions": {
@@ -213,17 +214,20 @@ def _kind_row(
     """One row of our table: every measure of both arms with its interval, over prompts."""
     requests = {arm: in_group(requests_of(results[arm]), group) for arm in ARMS}
     asked = requests["baseline"] or requests["speculative"]
+    kind = asked[0].get("kind") if asked else group
+    temperature = asked[0].get("temperature") if asked else None
     prompts = {request.get("prompt_id") for request in requests["speculative"]}
+    output_tokens = {arm: _output_tokens(requests[arm]) for arm in ARMS}
     cells = {name: _cell(requests, measure, larger) for name, _, _, larger, measure in MEASURES}
     return {
         "group": group,
-        "kind": asked[0].get("kind") if asked else group,
-        "temperature": asked[0].get("temperature") if asked else None,
+        "kind": kind,
+        "temperature": temperature,
         "concurrency": results["speculative"].get("max_concurrency"),
         "declared": judged["declared"],
         "prompts": len(prompts),
         "requests": {arm: len(requests[arm]) for arm in ARMS},
-        "output_tokens": {arm: _output_tokens(requests[arm]) for arm in ARMS},
+        "output_tokens": output_tokens,
         "speedup": judged["speedup"],
         "control": judged["control"],
         "outputs": judged["outputs"],

@@ -184,14 +184,19 @@ def _arm(steps: Sequence[LadderStep], arm: Arm) -> LoadedArm | None:
         return _percentiles([step.get(name) for step in whole])
 
     acceptance = middle("spec_decode_acceptance_rate")
+    rate = None if acceptance is None else acceptance / 100.0
+    ended_by = {str(step["ended_by"]) for step in whole if step.get("ended_by")}
+    seconds = math.fsum(step.get("duration_s") or 0.0 for step in whole)
+    completed = sum(step.get("completed") or 0 for step in whole)
+    failed = sum(step.get("failed") or 0 for step in own)
     return {
         "status": OK if whole else own[-1]["status"],
         "steps": len(own),
         "kept": len(whole),
-        "ended_by": sorted({str(step["ended_by"]) for step in whole if step.get("ended_by")}),
-        "seconds": math.fsum(step.get("duration_s") or 0.0 for step in whole),
-        "completed": sum(step.get("completed") or 0 for step in whole),
-        "failed": sum(step.get("failed") or 0 for step in own),
+        "ended_by": sorted(ended_by),
+        "seconds": seconds,
+        "completed": completed,
+        "failed": failed,
         "output_throughput": middle("output_throughput"),
         "per_user_tok_s": middle("per_user_tok_s"),
         "request_throughput": middle("request_throughput"),
@@ -201,7 +206,7 @@ def _arm(steps: Sequence[LadderStep], arm: Arm) -> LoadedArm | None:
         "itl_ms": percentiles("itl_ms"),
         "e2el_ms": percentiles("e2el_ms"),
         # As in a result: percent there, a fraction here.
-        "acceptance_rate": acceptance / 100.0 if acceptance is not None else None,
+        "acceptance_rate": rate,
         "acceptance_length": middle("spec_decode_acceptance_length"),
         **_power(whole),
     }
