@@ -77,7 +77,8 @@ def shown(found: Comparison, form: str) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare, print, and return the exit status."""
     args = options().parse_args(argv)
-    one, two = (read_kept(find(args.reports, what, where)) for what, where in ((args.a, "A"), (args.b, "B")))
+    one = read_kept(find(args.reports, args.a, "A"))
+    two = read_kept(find(args.reports, args.b, "B"))
     found = compare(one, two, args.regression)
     if found["against"] and not args.anyway:
         needed = "the same prompts, asked in the same way, in two valid reports"

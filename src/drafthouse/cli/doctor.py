@@ -77,8 +77,10 @@ def look(given: argparse.Namespace) -> list[HostCheck]:
             checks = []
     if checks or any(one["status"] == FAIL for one in account):
         return [*checks, *account]
-    said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-    last = printable(said[-1]) if said and done.returncode else "no host"
+    printed = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+    last = "no host"
+    if printed and done.returncode:
+        last = printable(printed[-1])
     raise one_problem(
         "no-such-host",
         f"nothing was checked: {last}",
@@ -100,8 +102,14 @@ def lines(checks: Sequence[HostCheck]) -> list[str]:
     """The checks of every box as people read them."""
     found: list[str] = []
     for host, of_host in groupby(checks, key=lambda one: str(one["host"])):
-        own = [Finding(**{key: value for key, value in one.items() if key != "host"}) for one in of_host]
-        found += [*([""] if found else []), *report(host, own)]
+        own = []
+        for check in of_host:
+            facts = dict(check)
+            del facts["host"]
+            own.append(Finding(**facts))
+        if found:
+            found.append("")
+        found += report(host, own)
     return found
 
 
@@ -113,5 +121,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.json:
         print_json("doctor", {"checks": checks})
     else:
-        print("\n".join(printable(line) for line in lines(checks)))
+        print("\n".join(map(printable, lines(checks))))
     return exit_code(checks)

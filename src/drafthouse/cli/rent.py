@@ -170,8 +170,10 @@ def public_key(named: Path | None, home: Path) -> str:
 
     DrafthouseError where there is none, or a private one is named.
     """
-    files = [named] if named else [home / ".ssh" / name for name in PUBLIC_KEYS]
-    file = next((file for file in files if file.is_file()), None)
+    files = [home / ".ssh" / name for name in PUBLIC_KEYS]
+    if named:
+        files = [named]
+    file = next(filter(Path.is_file, files), None)
     if file is None:
         raise one_problem(
             "no-ssh-key",
@@ -194,7 +196,9 @@ class Show:
     def line(self, text: str) -> None:
         """Print what stays."""
         lines = "\n".join(map(printable, text.splitlines()))
-        put(("\r\x1b[K" if self._terminal else "") + lines + "\n", sys.stderr)
+        if self._terminal:
+            lines = f"\r\x1b[K{lines}"
+        put(f"{lines}\n", sys.stderr)
 
     def passing(self, text: str) -> None:
         """Show what the next line replaces; without a terminal a line every half minute."""
@@ -265,16 +269,14 @@ def rented(boxes: Sequence[Rented], profile: str) -> str:
     itself, which = "it ends itself (if its own key may only stop it, its disk stays billed)", "this one"
     if len(boxes) > 1:
         itself, which = "they end themselves (if their own keys may only stop them, their disks stay billed)", "one"
+    measure = f"ansible-playbook site.yml -i vastai -e profile={profile}"
+    if INSTALLED:
+        measure = f"drafthouse run {profile}"
     return "\n".join(
         [
             *map(_runs, boxes),
             f"costs      ${hour:.3f} an hour with disk and traffic, ${total:.2f} until {until}, when {itself}",
-            "measure    "
-            + (
-                f"drafthouse run {profile}"
-                if INSTALLED
-                else f"ansible-playbook site.yml -i vastai -e profile={profile}"
-            ),
+            f"measure    {measure}",
             f"end        make destroy   (only {which}: make destroy ARGS={boxes[0].instance})",
         ]
     )

@@ -105,15 +105,17 @@ class VLLM(SpecDecodeCounters):
 
     def place_environment(self, place: HostPlace) -> dict[str, str]:
         """Which address and interface it uses, and which InfiniBand adapters where there are any."""
-        # "=": these very names, or mlx5_1 would mean mlx5_10 too (NCCL's NCCL_IB_HCA).
-        adapters = {"NCCL_IB_HCA": f"={','.join(place.infiniband)}"} if place.infiniband else {}
-        return {
+        environment = {
             "VLLM_HOST_IP": place.address,
             "NCCL_SOCKET_IFNAME": place.interface,
             "GLOO_SOCKET_IFNAME": place.interface,
-            **adapters,
-            **(ray_environment(place) if place.executor == "ray" else {}),
         }
+        if place.infiniband:
+            # "=": these very names, or mlx5_1 would mean mlx5_10 too (NCCL's NCCL_IB_HCA).
+            environment["NCCL_IB_HCA"] = f"={','.join(place.infiniband)}"
+        if place.executor == "ray":
+            environment |= ray_environment(place)
+        return environment
 
     def log_lines(self, text: str) -> list[LogLine]:
         """Return its lines `SpecDecoding metrics: ...`; see `Engine.log_lines`.
@@ -123,7 +125,7 @@ class VLLM(SpecDecodeCounters):
         accepted / (mean length - 1). Lines where nothing was accepted say nothing about the drafts, unless
         the positions give the length of a draft.
         """
-        return [line for line in map(_log_line, _LOG_LINE.findall(text)) if line]
+        return list(filter(None, map(_log_line, _LOG_LINE.findall(text))))
 
     def settings_of_call(self, given: Settings) -> Settings:
         """The settings; Ray Serve's `LLMConfig` has them, and the model, one level deeper."""
@@ -183,8 +185,13 @@ class VLLM(SpecDecodeCounters):
         if tokens is not None:
             tokens = whole_number(tokens, "num_speculative_tokens")
         names = command.option_names(method)
-        own = {key: value for key, value in raw.items() if key in names}
-        old = {key: value for key, value in raw.items() if key not in names}
+        own: Settings = {}
+        old: Settings = {}
+        for key, value in raw.items():
+            if key in names:
+                own[key] = value
+            else:
+                old[key] = value
         settings = {**apply_keys(old, command.table, command.changes, "--speculative-config"), **own}
         entry = command.engine["methods"].get(method)
         rows = entry.get("options", {}).get(_SCHEDULE) if entry else None
@@ -203,7 +210,8 @@ class VLLM(SpecDecodeCounters):
             words["model"] = draft
         if tokens is not None:
             words["num_speculative_tokens"] = tokens
-        words.update({key: value for key, value in settings.items() if key not in words})
+        for key, value in settings.items():
+            words.setdefault(key, value)
         always = entry.get("always", {}) if entry else {}
         return Speculation(method, draft, tokens, words).sorted(names, [*_OWN, *always])
 
@@ -213,8 +221,9 @@ def _log_line(text: str) -> LogLine | None:
     if not found["accepted"] or not found["drafted"]:
         return None
     accepted, drafted = int(found["accepted"].group(1)), int(found["drafted"].group(1))
-    positions = found["positions"]
-    rates = [float(rate) for rate in positions.group(1).split(", ")] if positions else []
+    rates: list[float] = []
+    if positions := found["positions"]:
+        rates = list(map(float, positions.group(1).split(", ")))
     length = float(found["length"].group(1)) if found["length"] else 1.0
     drafts: float | None = None
     kept = math.fsum(rates)
@@ -288,9 +297,10 @@ def json_fault(error: json.JSONDecodeError) -> str:
     A comma before a closing bracket is told apart since 3.13, and with the place of the comma; older ones tell that
     of the bracket (https://docs.python.org/3/whatsnew/3.13.html#json).
     """
-    comma = re.compile(r",\s*").match(error.doc, error.pos) if error.msg.startswith("Illegal trailing comma") else None
-    place = comma.end() if comma else error.pos
-    before = error.doc[:place].rstrip()
-    trailing = before.endswith(",") and error.doc[place : place + 1] in ("}", "]")
-    same = json.JSONDecodeError("a comma before the closing bracket" if trailing else error.msg, error.doc, place)
+    place, message = error.pos, error.msg
+    if message.startswith("Illegal trailing comma") and (comma := re.compile(r",\s*").match(error.doc, place)):
+        place = comma.end()
+    if error.doc[:place].rstrip().endswith(",") and error.doc[place : place + 1] in ("}", "]"):
+        message = "a comma before the closing bracket"
+    same = json.JSONDecodeError(message, error.doc, place)
     return f"line {same.lineno}, column {same.colno}: {same.msg}"
