@@ -159,7 +159,7 @@ def region(text: str) -> tuple[str, ...]:
     """Countries, or `SAME`."""
     if text.strip().lower() == SAME[0]:
         return SAME
-    codes = tuple(code.strip().upper() for code in text.split(","))
+    codes = tuple(map(str.strip, text.upper().split(",")))
     if not all(len(code) == 2 and code.isascii() and code.isalpha() for code in codes):
         raise argparse.ArgumentTypeError(f"{text!r} is neither 'same' nor two-letter country codes (SE,NO)")
     return codes

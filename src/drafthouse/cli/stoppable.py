@@ -116,7 +116,7 @@ def _run(command: Sequence[str], stop_after: bool, environment: Mapping[str, str
 def _serves(command: Sequence[str]) -> bool:
     """Tell whether the command starts servers: site.yml, whole or with a phase that does."""
     site = any(word.endswith(_SITE) for word in command)
-    tags = []
+    tags: list[str] = []
     for place, word in enumerate(command):
         if word in ("--tags", "-t"):
             tags += command[place + 1 : place + 2]

@@ -10,7 +10,7 @@ which the engine would silently take one are refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import Problem, did_you_mean, nearest
 from ..core.format import listing
@@ -332,7 +332,7 @@ def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
         )
 
 
-def _entries_are_right(schedule: Settings, most: object, path: str, findings: Findings) -> bool:
+def _entries_are_right(schedule: Mapping[Any, Any], most: Any, path: str, findings: Findings) -> bool:
     """Tell whether each entry of a schedule has a batch size and a draft length of ``most`` at most."""
     right = True
     for size, length in schedule.items():
