@@ -273,22 +273,23 @@ def _one_method(raw: Settings, said: Mapping[str, str]) -> Settings:
 
 def _json(given: Given) -> Settings:
     """The JSON of --speculative-config; raises DrafthouseError with line and column where it is none."""
-    try:
-        data: Any = json.loads(given.value) if isinstance(given.value, str) else None
-        reason = f"{type(given.value).__name__} instead of text"
-    except json.JSONDecodeError as error:
-        data, reason = None, json_fault(error)
-    else:
-        reason = f"{type(data).__name__}, not keys with values" if data is not None else reason
-    if not isinstance(data, dict):
-        raise one_problem(
-            "wrong-format",
-            f"text that is not JSON ({reason})",
-            'keys with values, such as {"method": "eagle3", "model": "...", "num_speculative_tokens": 3}',
-            "correct it; put the whole JSON in single quotes",
-            given.spelled,
-        )
-    return data
+    reason = f"{type(given.value).__name__} instead of text"
+    if isinstance(given.value, str):
+        try:
+            data: Any = json.loads(given.value)
+        except json.JSONDecodeError as error:
+            reason = json_fault(error)
+        else:
+            if isinstance(data, dict):
+                return data
+            reason = f"{type(data).__name__}, not keys with values"
+    raise one_problem(
+        "wrong-format",
+        f"text that is not JSON ({reason})",
+        'keys with values, such as {"method": "eagle3", "model": "...", "num_speculative_tokens": 3}',
+        "correct it; put the whole JSON in single quotes",
+        given.spelled,
+    )
 
 
 def json_fault(error: json.JSONDecodeError) -> str:
