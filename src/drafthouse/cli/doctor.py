@@ -75,7 +75,7 @@ def look(given: argparse.Namespace) -> list[HostCheck]:
             checks: list[HostCheck] = json.loads(file.read_text("utf-8"))["checks"]
         except (OSError, ValueError, KeyError):
             checks = []
-    if checks or any(one["status"] == FAIL for one in account):
+    if checks or any(check["status"] == FAIL for check in account):
         return [*checks, *account]
     printed = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
     last = "no host"
@@ -101,7 +101,7 @@ def account_checks(inventory: Path) -> list[HostCheck]:
 def lines(checks: Sequence[HostCheck]) -> list[str]:
     """The checks of every box as people read them."""
     found: list[str] = []
-    for host, of_host in groupby(checks, key=lambda one: str(one["host"])):
+    for host, of_host in groupby(checks, key=lambda check: str(check["host"])):
         own = []
         for check in of_host:
             facts = dict(check)

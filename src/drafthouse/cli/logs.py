@@ -82,7 +82,7 @@ class Shown:
         self.boxes = len(sources)
         self.lines = 0
         self._lock = threading.Lock()
-        self._running = [(one, _started(one.command)) for one in sources]
+        self._running = [(source, _started(source.command)) for source in sources]
 
     def wait(self) -> int:
         """Print all lines; return how many of the boxes could not be asked."""
@@ -96,8 +96,8 @@ class Shown:
                 thread.join(0.2)  # so that Ctrl-C is heard
         return sum(process.wait() != 0 for _, process in self._running)
 
-    def _print(self, one: Source, process: subprocess.Popen[str]) -> None:
-        prefix = f"{one.name} " if self.boxes > 1 else ""
+    def _print(self, source: Source, process: subprocess.Popen[str]) -> None:
+        prefix = f"{source.name} " if self.boxes > 1 else ""
         for line in process.stdout or ():
             with self._lock:
                 self.lines += 1

@@ -52,10 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.json:
         rows = [
             {
-                "path": str(one.path), "state": one.state, "bytes": one.size, "last_used_s": one.last_used,
-                "removable": one.removable,
+                "path": str(entry.path), "state": entry.state, "bytes": entry.size, "last_used_s": entry.last_used,
+                "removable": entry.removable,
             }
-            for one in entries
+            for entry in entries
         ]  # fmt: skip
         print_json("prune", {"models_dir": str(models_dir), "weights": rows})
         return DONE

@@ -294,7 +294,7 @@ def stopped(asked: Sequence[str]) -> int:
     """The exit status of a run that was stopped; StillBilling where something of it is open in the ledger."""
     ledger = state_folder() / FILE
     known = rentals(ledger) if asked else {}
-    left = [known[one] for one in asked if one in known and known[one].is_open]
+    left = [known[label] for label in asked if label in known and known[label].is_open]
     if left:
         raise StillBilling(by_the_ledger(ledger, left))
     put("stopped; nothing of this run is billing (make destroy ARGS=--list shows what else does)\n", sys.stderr)

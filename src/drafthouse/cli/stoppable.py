@@ -172,7 +172,7 @@ def _killed(*children: subprocess.Popen[bytes]) -> None:
 def _shown(child: subprocess.Popen[bytes]) -> int:
     assert child.stdout is not None
     os.set_blocking(child.stdout.fileno(), False)
-    begun = told = time.monotonic()
+    begun = shown_at = time.monotonic()
     lines: list[str] = []
     rest = b""
     while True:
@@ -183,12 +183,12 @@ def _shown(child: subprocess.Popen[bytes]) -> int:
             lines.append(line)
             if line.startswith("  ") and "..." not in line:
                 say(line)
-                told = time.monotonic()
+                shown_at = time.monotonic()
         if ended:
             break
-        if time.monotonic() - told >= _TICK_S:
-            told = time.monotonic()
-            say(f"  ... {told - begun:.0f} s")
+        if time.monotonic() - shown_at >= _TICK_S:
+            shown_at = time.monotonic()
+            say(f"  ... {shown_at - begun:.0f} s")
         time.sleep(LOOK_S)
     if child.returncode:
         say("\n".join(lines))

@@ -61,8 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_json("translate", {"translations": list(map(as_data, found)), "left_aside": loose, "problems": refused})
         return _ended(found, problems)
     colour = coloured(sys.stdout)
-    for place, one in enumerate(found):
-        print("\n" * bool(place) + translation_text(one, colour=colour))
+    for place, translation in enumerate(found):
+        print("\n" * bool(place) + translation_text(translation, colour=colour))
     if loose:
         print(f"\nleft out, as they are no whole command: {', '.join(loose)}")
     if given.profile:

@@ -184,4 +184,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(text, flush=True)
     if given.list:
         return DONE
-    return upgraded(given, Plays(given), {str(one["engine"]["version"]): one for one in (old, new)})
+    return upgraded(given, Plays(given), {str(profile["engine"]["version"]): profile for profile in (old, new)})

@@ -261,7 +261,7 @@ def by_field(
     """
     sums: dict[tuple[Field, bool, int], float] = {}
     for sample in samples:
-        begins = next((one for one in prefixes if sample.name.startswith(one)), "")
+        begins = next((prefix for prefix in prefixes if sample.name.startswith(prefix)), "")
         wanted = fields.get(sample.counter[len(begins) :])
         if wanted is None or not sample.finite:
             continue
@@ -269,7 +269,7 @@ def by_field(
         key = (wanted, sample.name.endswith(TOTAL), int(place) if place.isdigit() else 0)
         sums[key] = sums.get(key, 0.0) + sample.value
     found: dict[Field, dict[int, int]] = {}
-    for (wanted, _, at), value in sorted(sums.items(), key=lambda one: one[0][1]):
+    for (wanted, _, at), value in sorted(sums.items(), key=lambda total: total[0][1]):
         found.setdefault(wanted, {})[at] = int(value)
     return found
 

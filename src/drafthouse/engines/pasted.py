@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ..core.errors import one_problem
@@ -131,13 +131,7 @@ class Change:
 
     def as_dict(self) -> dict[str, str]:
         """The change as plain data."""
-        return {
-            "what": self.what,
-            "became": self.became,
-            "version": self.version,
-            "why": self.why,
-            "kind": self.kind,
-        }
+        return asdict(self)
 
 
 @dataclass

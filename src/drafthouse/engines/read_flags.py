@@ -126,7 +126,7 @@ def _in_full(name: str, table: FlagWords) -> str:
     if not known or head in known or head.startswith("-") or head in table.get("gone", ()):
         return name
     negative = "no-" if head.startswith("no-") else ""
-    fitting = {one for one in known if one.startswith(head[len(negative) :])}
+    fitting = {flag for flag in known if flag.startswith(head[len(negative) :])}
     if len(fitting) != 1:
         return name
     return f"{negative}{fitting.pop()}{dot}{rest}"

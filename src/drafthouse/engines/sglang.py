@@ -83,9 +83,8 @@ class SGLang(Engine):
             return Drafted(num_drafts=found["verified"], draft_tokens=None, accepted_tokens=max(0, accepted))
         if "length" not in found:
             return None
-        length = max(
-            (one.value for one in samples if one.name == "sglang:spec_accept_length" and one.finite), default=0
-        )
+        gauges = [sample.value for sample in samples if sample.name == "sglang:spec_accept_length" and sample.finite]
+        length = max(gauges, default=0)
         # 0 where nothing was drafted yet, and for ever where nothing is.
         if not length:
             return Drafted()

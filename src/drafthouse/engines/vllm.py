@@ -141,23 +141,23 @@ class VLLM(SpecDecodeCounters):
         """
         rest: list[Given] = []
         raw: Settings = {}
-        said: dict[str, str] = {}
-        for one in command.given:
-            head, dot, key = one.name.partition(".")
+        flags: dict[str, str] = {}
+        for flag in command.given:
+            head, dot, key = flag.name.partition(".")
             if head != "speculative-config":
-                rest.append(one)
+                rest.append(flag)
                 continue
-            items = {key: json_value(one.value)} if dot else _json(one)
+            items = {key: json_value(flag.value)} if dot else _json(flag)
             for name, value in items.items():
                 *parents, last = name.replace("-", "_").split(".")
                 place = raw
                 for parent in parents:
                     place = place.setdefault(parent, {})
                 if last in place and str(place[last]) != str(value):
-                    raise DrafthouseError(_two(last, place[last], said.get(last, "?"), value, one.spelled))
+                    raise DrafthouseError(_two(last, place[last], flags.get(last, "?"), value, flag.spelled))
                 place[last] = value
-                said[last] = one.spelled
-        command.given, raw = rest, _one_method(raw, said)
+                flags[last] = flag.spelled
+        command.given, raw = rest, _one_method(raw, flags)
         lookups = {name for name in command.before if name.startswith("ngram-prompt-lookup")}
         if lookups == {"ngram-prompt-lookup-max"} and "prompt_lookup_min" not in raw:
             raw["prompt_lookup_min"] = 1
@@ -247,17 +247,17 @@ def _two(key: str, one: object, where: str, other: object, there: str) -> Proble
     )
 
 
-def _one_method(raw: Settings, said: Mapping[str, str]) -> Settings:
+def _one_method(raw: Settings, flags: Mapping[str, str]) -> Settings:
     """Write the method out where the model names a lookup, and refuse two methods at once."""
     model = str(raw.get("model", ""))
     if model.startswith("[") and model not in _LOOKUP_WORDS:
         raise one_problem(
-            "unknown-value", model, "a model, or the lookup [ngram]", "did you mean [ngram]?", said.get("model", "")
+            "unknown-value", model, "a model, or the lookup [ngram]", "did you mean [ngram]?", flags.get("model", "")
         )
     if raw.get("model") in _LOOKUP_WORDS:
         if raw.get("method", "ngram") not in _LOOKUP_WORDS:
             raise DrafthouseError(
-                _two("method", raw["method"], said["method"], f"a lookup ({raw['model']})", said["model"])
+                _two("method", raw["method"], flags["method"], f"a lookup ({raw['model']})", flags["model"])
             )
         raw = {"method": "ngram", **{key: value for key, value in raw.items() if key not in ("model", "method")}}
     if raw.get("method") in _LOOKUP_WORDS:
@@ -265,7 +265,7 @@ def _one_method(raw: Settings, said: Mapping[str, str]) -> Settings:
     lookups = [key for key in raw if key.startswith("prompt_lookup_")]
     if raw.get("model") and (raw.get("method") in ("ngram", "suffix") or (lookups and raw.get("method") is None)):
         key = "method" if raw.get("method") else lookups[0]
-        raise DrafthouseError(_two("model", raw["model"], said["model"], f"an n-gram lookup ({raw[key]})", said[key]))
+        raise DrafthouseError(_two("model", raw["model"], flags["model"], f"an n-gram lookup ({raw[key]})", flags[key]))
     if lookups and not raw.get("method"):
         raw = {"method": "ngram", **raw}
     return raw

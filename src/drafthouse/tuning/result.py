@@ -175,10 +175,10 @@ def _equal_pairs(one: Outcome, other: Outcome) -> tuple[int, int]:
 # --- for people -------------------------------------------------------------------------------------
 
 
-def speed_over_own(found: Found, one: Tried) -> float | None:
+def speed_over_own(found: Found, known: Tried) -> float | None:
     """The median speed of a candidate over the profile as it stands, on the prompts both answered."""
     own = next(tried for tried in found.tried if tried.candidate == found.own)
-    ratios = list(paired_ratios(own.tpot_ms, one.tpot_ms).values())
+    ratios = list(paired_ratios(own.tpot_ms, known.tpot_ms).values())
     if not ratios:
         return None
     return median(ratios)
@@ -186,25 +186,25 @@ def speed_over_own(found: Found, one: Tried) -> float | None:
 
 def table_of(found: Found) -> str:
     """Everything that was tried as a table, the fastest first and those that are out at the end."""
-    order = sorted(found.tried, key=lambda one: (bool(one.out), -(speed_over_own(found, one) or 0.0)))
+    order = sorted(found.tried, key=lambda known: (bool(known.out), -(speed_over_own(found, known) or 0.0)))
     rows = []
-    for one in order:
-        acceptance = one.facts.get("acceptance")
+    for known in order:
+        acceptance = known.facts.get("acceptance")
         length = acceptance.get("spec_decode_acceptance_length") if acceptance else None
         notes = []
-        if one.candidate == found.own:
+        if known.candidate == found.own:
             notes.append("the profile as it stands")
-        if one.out:
-            notes.append(one.out)
-        elif one.candidate == found.winner:
+        if known.out:
+            notes.append(known.out)
+        elif known.candidate == found.winner:
             notes.append("chosen")
         rows.append(
             [
-                one.candidate.id,
-                str(len(one.tpot_ms)),
-                str(one.starts),
-                number(median(list(one.medians().values()))) if one.tpot_ms else NOTHING,
-                times(speed_over_own(found, one)),
+                known.candidate.id,
+                str(len(known.tpot_ms)),
+                str(known.starts),
+                number(median(list(known.medians().values()))) if known.tpot_ms else NOTHING,
+                times(speed_over_own(found, known)),
                 number(length),
                 ", ".join(notes),
             ]
@@ -262,11 +262,11 @@ def evidence(found: Found, judgement: Judgement, about: Tuned, prompts: TuneProm
     """
     kinds = list(dict.fromkeys(ask["kind"] for ask in prompts.final))
     tried: dict[str, str | float | None] = {}
-    for one in found.tried:
-        speed = speed_over_own(found, one)
-        tried[one.candidate.id] = round(speed, 3) if speed else None
-        if one.out:
-            tried[one.candidate.id] = f"out: {one.out}"
+    for known in found.tried:
+        speed = speed_over_own(found, known)
+        tried[known.candidate.id] = round(speed, 3) if speed else None
+        if known.out:
+            tried[known.candidate.id] = f"out: {known.out}"
     data: Tuned = {**about, "spent_s": round(found.spent_s), "verdict": judgement.sentence, "rule": _RULE}
     if judgement.over_profile:
         data["over_profile"] = _short(judgement.over_profile)
@@ -334,15 +334,15 @@ def as_json(found: Found, judgement: Judgement) -> str:
     """The whole tuning, for result.json."""
     tried = [
         {
-            "candidate": one.candidate.id,
-            "tokens": one.candidate.tokens,
-            "out": one.out,
-            "starts": one.starts,
-            "speed": speed_over_own(found, one),
-            "tpot_ms": one.tpot_ms,
-            "facts": one.facts,
+            "candidate": known.candidate.id,
+            "tokens": known.candidate.tokens,
+            "out": known.out,
+            "starts": known.starts,
+            "speed": speed_over_own(found, known),
+            "tpot_ms": known.tpot_ms,
+            "facts": known.facts,
         }
-        for one in found.tried
+        for known in found.tried
     ]
     final = []
     for (arm, candidate), outcomes in found.final.items():

@@ -156,8 +156,8 @@ class _Search(Tries):
 
     def dead(self, family: str) -> bool:
         """Tell whether two candidates of a family brought not one answer, and none of them did."""
-        own = [one for one in self.tried.values() if one.candidate.family == family]
-        return len(own) >= 2 and not any(one.tpot_ms for one in own)
+        own = [known for known in self.tried.values() if known.candidate.family == family]
+        return len(own) >= 2 and not any(known.tpot_ms for known in own)
 
     def fitting(self, most: int) -> int:
         """How many candidates, ``most`` at most, can go through the halving in its share of the time."""
@@ -207,9 +207,9 @@ class _Search(Tries):
         """
         family = self.space.family(leader.family)
         known = {
-            one.candidate.tokens: one
-            for one in self.tried.values()
-            if (one.candidate.family, one.candidate.settings) == (leader.family, leader.settings)
+            tried.candidate.tokens: tried
+            for tried in self.tried.values()
+            if (tried.candidate.family, tried.candidate.settings) == (leader.family, leader.settings)
         }
         below, above = family.tokens[0] - 1, family.tokens[-1] + 1
         for tokens in known:
@@ -263,10 +263,10 @@ class _Search(Tries):
         equal = self.near(SAME)
         best, own = equal[0].candidate, self.space.own
         percent = f"{100 * (SAME - 1):.0f} %"
-        if any(one.candidate == own for one in equal) and own.family != best.family:
+        if any(known.candidate == own for known in equal) and own.family != best.family:
             return own, f"the profile as it stands, which is within {percent} of the fastest ({best.id})"
-        alike = [one.candidate for one in equal if one.candidate.family == best.family]
-        winner = min(alike, key=lambda one: (len(one.settings), one.tokens))
+        alike = [known.candidate for known in equal if known.candidate.family == best.family]
+        winner = min(alike, key=lambda candidate: (len(candidate.settings), candidate.tokens))
         if winner == best:
             return winner, "the fastest"
         return winner, f"within {percent} of the fastest ({best.id}), with fewer drafted tokens or fewer changes"
@@ -287,10 +287,10 @@ class _Search(Tries):
 
     def check_compared(self, winner: Candidate) -> None:
         """Raise DrafthouseError where the profile as it stands wins because everything else failed, and all alike."""
-        others = [one for one in self.tried.values() if one.candidate != self.space.own]
+        others = [known for known in self.tried.values() if known.candidate != self.space.own]
         # Numbers may differ in one and the same reason: seconds, ports, bytes.
-        reasons = {re.sub(r"\d+(\.\d+)?", "#", one.out) for one in others}
-        if winner != self.space.own or len(reasons) != 1 or not all(one.failed for one in others):
+        reasons = {re.sub(r"\d+(\.\d+)?", "#", known.out) for known in others}
+        if winner != self.space.own or len(reasons) != 1 or not all(known.failed for known in others):
             return
         raise one_problem(
             "no-candidate-runs",

@@ -79,7 +79,7 @@ class Tries:
         leader = self.ranked(self.alive)[0] if self.alive else known
         if seconds is None:
             seconds = min(self.left_s, 3 * self.cost_s(count) + STOP_S)
-            if all(one is known or one.candidate.family != candidate.family for one in self.tried.values()):
+            if all(other is known or other.candidate.family != candidate.family for other in self.tried.values()):
                 # A family's first trial may have weights to fetch: half of what is left, lest it takes all of it.
                 seconds = self.left_s / 2
         known.starts += 1
@@ -139,12 +139,12 @@ class Tries:
         Where nobody is left, those that were too slow come back. Raises DrafthouseError where these failed too, the
         profile as it stands among them: then it is the box that fails.
         """
-        found = {one.candidate.id: one for one in self.alive if not one.out}
+        found = {known.candidate.id: known for known in self.alive if not known.out}
         for candidate in more:
             known = self.tried.get(candidate.id)
             if known and not known.out:
                 found[candidate.id] = known
-        found = found or {name: one for name, one in self.tried.items() if not one.out}
+        found = found or {name: known for name, known in self.tried.items() if not known.out}
         if not found:
             raise self.nothing_runs()
         return list(found.values())
