@@ -185,10 +185,13 @@ class Progress:
         if not (self.terminal or last or now >= self.next_s):
             return
         self.next_s = now + QUIET_S
-        left = f", about {event['eta_s']:.0f} s left" if event["eta_s"] and not last else ""
-        line = f"{event['phase']}: {event['done']}/{event['total']}  {event['text']}{left}"
-        print(f"\r\x1b[K{line}" if self.terminal else line, end="" if self.terminal else "\n", file=sys.stderr)
-        sys.stderr.flush()
+        line = f"{event['phase']}: {event['done']}/{event['total']}  {event['text']}"
+        if event["eta_s"] and not last:
+            line += f", about {event['eta_s']:.0f} s left"
+        if self.terminal:
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        else:
+            print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """End the changing line."""
@@ -273,7 +276,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped before the first request had ended; nothing was written", file=sys.stderr)
         return INTERRUPTED
-    print("\n".join([*summary_lines(result), *(f"Note: {note}." for note in result["notes"])]), file=shown)
+    print("\n".join(summary_lines(result)), file=shown)
+    for note in result["notes"]:
+        print(f"Note: {note}.", file=shown)
     document: dict[str, object] = {**result}
     if given.old_columns:
         document["old_columns"] = old_table(result)
@@ -282,8 +287,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = ended
     elif not result["completed"]:
         code = FAILED
+    elif not_well(result) or of_result(result):
+        code = WARNED
     else:
-        code = WARNED if not_well(result) or of_result(result) else DONE
+        code = DONE
     text = json.dumps(document, indent=1)
     if given.json:
         print(text)

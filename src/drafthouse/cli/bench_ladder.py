@@ -191,11 +191,13 @@ def run(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> int:
         print("\n".join(ladder_lines(file.data)), file=shown)
         if options.json:
             print(json.dumps(file.data, indent=1))
-        kept = options.result and path.exists()
-        if kept:
+        again = ""
+        if options.result and path.exists():
             print(f"\nresult: {options.result}", file=shown)
+            again = "; the same command measures what is missing"
         if stopped:
-            again = "; the same command measures what is missing" if kept else ""
             print(f"stopped; what was measured is above{again}", file=sys.stderr)
             return INTERRUPTED
-        return DONE if any(step["status"] == OK for step in file.data["steps"]) else FAILED
+        if any(step["status"] == OK for step in file.data["steps"]):
+            return DONE
+        return FAILED

@@ -24,10 +24,11 @@ def show(page: Path, what: str = "report") -> None:
 
 def has_screen(environ: Mapping[str, str], platform: str) -> bool:
     """Whether a browser would be seen: a display, and nobody who came over SSH without one of theirs."""
+    is_remote = any(environ.get(name) for name in _FAR)
     if platform in ("darwin", "win32"):
-        return not any(environ.get(name) for name in _FAR)
+        return not is_remote
     display = environ.get("WAYLAND_DISPLAY") or environ.get("DISPLAY")
     # A forwarded X display is the visitor's own screen; Wayland's is that of the machine.
-    if any(environ.get(name) for name in _FAR):
+    if is_remote:
         return bool(environ.get("DISPLAY")) and not environ["DISPLAY"].startswith(":")
     return bool(display)

@@ -77,8 +77,9 @@ def shown(found: Comparison, form: str) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare, print, and return the exit status."""
     args = options().parse_args(argv)
-    one, two = (read_kept(find(args.reports, what, where)) for what, where in ((args.a, "A"), (args.b, "B")))
-    found = compare(one, two, args.regression)
+    first = read_kept(find(args.reports, args.a, "A"))
+    second = read_kept(find(args.reports, args.b, "B"))
+    found = compare(first, second, args.regression)
     if found["against"] and not args.anyway:
         needed = "the same prompts, asked in the same way, in two valid reports"
         do = "measure again under the same conditions, or compare with --anyway, which marks what differs"

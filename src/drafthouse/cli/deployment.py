@@ -24,8 +24,10 @@ def ansible_config() -> Path:
         return ROOT / "ansible.cfg"
     core, shipped = PLAYS / "collections" / "ansible_collections" / "drafthouse" / "core", ROOT / "collection"
     links = {PLAYS / name: ROOT / name for name in ("site.yml", "roles", "templates", "inventory")}
-    links |= {PLAYS / "playbooks" / path.name: path for path in (ROOT / "playbooks").iterdir()}
-    links |= {core / "plugins" / path.name: path for path in (shipped / "plugins").iterdir()}
+    for path in (ROOT / "playbooks").iterdir():
+        links[PLAYS / "playbooks" / path.name] = path
+    for path in (shipped / "plugins").iterdir():
+        links[core / "plugins" / path.name] = path
     links |= {core / "meta": shipped / "meta", core / "plugins" / "module_utils": CODE}
     for link, target in links.items():
         link.parent.mkdir(parents=True, exist_ok=True)

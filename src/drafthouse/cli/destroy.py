@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ..cloud.vast.client import DEFAULT_URL, NO_KEY, VastClient, key_of_environment
@@ -32,7 +32,7 @@ from ..cloud.vast.local_state import state_folder
 from ..core.errors import DrafthouseError
 from ..core.exit_codes import DONE, INTERRUPTED, WARNED
 from ..core.table import WHOLE, table
-from .parser import Parser, parser_of, print_json
+from .parser import Parser, parser_of, print_json, records
 from .say import said_yes, say
 
 
@@ -52,14 +52,15 @@ def options() -> Parser:
     return parser
 
 
-def unseen(open_ones: Sequence[Rental]) -> str:
+def unseen(rentals: Iterable[Rental]) -> str:
     """What the ledger alone says may bill, where vast.ai cannot be asked."""
-    if not open_ones:
+    lines = []
+    for rental in rentals:
+        if rental.is_open:
+            price = rental.facts.get("price_per_hour", "?")
+            lines.append(f"  {rental.label}: instance {rental.instance or 'unknown'}, ${price} an hour")
+    if not lines:
         return f"\naccording to the ledger, nothing of ours bills; {CONSOLE} shows what really does"
-    lines = [
-        f"  {one.label}: instance {one.instance or 'unknown'}, ${one.facts.get('price_per_hour', '?')} an hour"
-        for one in open_ones
-    ]
     return "\n".join(["", f"according to the ledger, these may bill (end them at {CONSOLE}):", *lines])
 
 
@@ -81,10 +82,12 @@ def show(client: VastClient, ledger: Path, as_json: bool) -> int:
     rows, notes, is_unexpected = listed(client, ledger)
     status = WARNED if is_unexpected else DONE
     if as_json:
-        billing = [dict(zip(LIST_NAMES, row, strict=True)) for row in rows]
-        print_json("rentals", {"billing": billing, "notes": notes})
+        print_json("rentals", {"billing": records(LIST_NAMES, rows), "notes": notes})
         return status
-    say(table(LIST_HEAD, rows, WHOLE) if rows else "nothing of ours bills in this account")
+    if rows:
+        say(table(LIST_HEAD, rows, WHOLE))
+    else:
+        say("nothing of ours bills in this account")
     if notes:
         say("\n".join(["", *notes]))
     return status
@@ -100,7 +103,9 @@ def act(
     """End what is ours, and return the exit status. Raises DrafthouseError with what may still bill."""
 
     def ask(question: str, sure: bool) -> bool | None:
-        return True if given.yes and sure else said_yes(question)
+        if given.yes and sure:
+            return True
+        return said_yes(question)
 
     try:
         ended = end(
@@ -114,7 +119,7 @@ def act(
             ask=ask,
         )
     except (DrafthouseError, KeyboardInterrupt) as error:
-        say(unseen([one for one in read(ledger).rentals.values() if one.is_open]))
+        say(unseen(read(ledger).rentals.values()))
         if isinstance(error, KeyboardInterrupt):
             return INTERRUPTED
         raise
@@ -135,6 +140,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         book = read(ledger)
         if error.problems[0].code == NO_KEY and not (book.rentals or book.damage or given.names):
             return nothing_rented(ledger, as_json=given.list and given.json)
-        say(unseen([one for one in book.rentals.values() if one.is_open]))
+        say(unseen(book.rentals.values()))
         raise
-    return show(client, ledger, given.json) if given.list else act(given, client, ledger)
+    if given.list:
+        return show(client, ledger, given.json)
+    return act(given, client, ledger)

@@ -75,10 +75,12 @@ def look(given: argparse.Namespace) -> list[HostCheck]:
             checks: list[HostCheck] = json.loads(file.read_text("utf-8"))["checks"]
         except (OSError, ValueError, KeyError):
             checks = []
-    if checks or any(one["status"] == FAIL for one in account):
+    if checks or any(check["status"] == FAIL for check in account):
         return [*checks, *account]
-    said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-    last = printable(said[-1]) if said and done.returncode else "no host"
+    printed = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+    last = "no host"
+    if printed and done.returncode:
+        last = printable(printed[-1])
     raise one_problem(
         "no-such-host",
         f"nothing was checked: {last}",
@@ -99,9 +101,15 @@ def account_checks(inventory: Path) -> list[HostCheck]:
 def lines(checks: Sequence[HostCheck]) -> list[str]:
     """The checks of every box as people read them."""
     found: list[str] = []
-    for host, of_host in groupby(checks, key=lambda one: str(one["host"])):
-        own = [Finding(**{key: value for key, value in one.items() if key != "host"}) for one in of_host]
-        found += [*([""] if found else []), *report(host, own)]
+    for host, of_host in groupby(checks, key=lambda check: str(check["host"])):
+        own = []
+        for check in of_host:
+            facts = dict(check)
+            del facts["host"]
+            own.append(Finding(**facts))
+        if found:
+            found.append("")
+        found += report(host, own)
     return found
 
 
@@ -113,5 +121,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.json:
         print_json("doctor", {"checks": checks})
     else:
-        print("\n".join(printable(line) for line in lines(checks)))
+        print("\n".join(map(printable, lines(checks))))
     return exit_code(checks)

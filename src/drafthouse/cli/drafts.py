@@ -20,10 +20,12 @@ from ..profiles.catalog import House
 from ..profiles.expected_speed import expected_words
 from ..profiles.model_names import find_model, model_named
 from ..profiles.workspace import house_for
-from .parser import Parser, parser_of, print_json
+from .parser import Parser, parser_of, print_json, records
 
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import Hardware
+
+_COLUMNS = ("kind", "draft", "why")
 
 
 def options() -> Parser:
@@ -50,10 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         gains = _gains(house, key, hardware_of_catalogue(given.gpu, house))
         rows = [(kind, draft, f"{why}{gains.get(draft, '')}") for kind, draft, why in rows]
     if given.json:
-        names = ("kind", "draft", "why")
-        print_json("drafts", {"target": key, "drafts": [dict(zip(names, row, strict=True)) for row in rows]})
+        print_json("drafts", {"target": key, "drafts": records(_COLUMNS, rows)})
     elif rows:
-        print(table(["kind", "draft", "why"], rows))
+        print(table(_COLUMNS, rows))
     else:
         print(f"the catalogue has no draft for {key}: drafthouse model add adds one; n-gram needs none")
     return DONE

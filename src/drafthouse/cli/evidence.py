@@ -70,8 +70,9 @@ def of_report(report: Path, to: Path, house: House) -> Proven:
     """Write the evidence of a kept report below ``to``. Raises DrafthouseError where it would be refused."""
     kept = read_kept(report)
     name = kept.report["profile"]
-    machine = kept.results["speculative"].get("machine")
-    gpus = (machine["before"].get("gpus") or []) if machine else []
+    gpus = []
+    if machine := kept.results["speculative"].get("machine"):
+        gpus = machine["before"].get("gpus") or []
     if not gpus or name not in house.profiles:
         found = f"a run of {name} on {gpus[0]['name'] if gpus else 'no GPU'}"
         needed, do = "a run of one of the profiles on an NVIDIA GPU", "measure a profile on a GPU"
@@ -127,7 +128,9 @@ def _add(proven: Proven, path: Path) -> None:
     if proven.facts["profile"] != LANE:
         before = path.read_text("utf-8")
         after = with_verified(before, proven.where)
+        change = "unchanged"
         if after != before:
             replace_file(path, after, mode=0o644)
-        print(f"{'wrote' if after != before else 'unchanged'}: {shown_path(ROOT, path)}")
+            change = "wrote"
+        print(f"{change}: {shown_path(ROOT, path)}")
     print("next: make docs, which writes docs/proof.md; then commit both")

@@ -20,6 +20,7 @@ from ..core.plain_text import printable
 from ..export.evidence import evidence_of
 from ..export.order import order_of
 from ..export.targets import TARGETS, exported, replicas_of, site_of
+from ..profiles.own_entries import shown_path
 from ..profiles.workspace import every_own_folder, resolved_profile
 from ..report.report_types import ARMS
 from .parser import Parser, parser_of, reports_option
@@ -50,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     profile = resolved_profile(given.profile, site, overrides(given.set))
     evidence = evidence_of(given.reports, profile, given.report)
     replicas = replicas_of(given.replicas, target)
-    winner = evidence.winner if evidence else None
+    winner, proof = None, "no kept report has these commands: measure them first"
+    if evidence:
+        winner, proof = evidence.winner, f"{printable(evidence.word)}, by {evidence.name}"
     chosen = given.arm or winner or "both"
     arms = ARMS if chosen == "both" else (chosen,)
     folder = given.output or WORK / "build" / profile["profile"] / "export"
@@ -61,8 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         path.write_text(text, "utf-8")
-        print(path.relative_to(WORK) if path.is_relative_to(WORK) else path)
-    none = "no kept report has these commands: measure them first"
-    print(f"proof: {f'{printable(evidence.word)}, by {evidence.name}' if evidence else none}")
+        print(shown_path(WORK, path))
+    print(f"proof: {proof}")
     print(f"image: {order.image_note}")
     return DONE

@@ -89,8 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     cards = chosen(given.gpu, house)
     rows = [fitting(model, engine, key, one, given.context) for key, one in cards.items()]
     if given.json:
-        told = {"model": model["name"], "engine": engine["name"], "context": given.context}
-        print_json("fits", {**told, "rows": [asdict(row) for row in rows]})
+        about_model = {"model": model["name"], "engine": engine["name"], "context": given.context}
+        print_json("fits", {**about_model, "rows": list(map(asdict, rows))})
         return DONE
     bound = "at most " if "bound" in model else ""
     about = (
@@ -99,8 +99,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         f" ({engine['name']})"
     )
     print(textwrap.fill(about, terminal_columns()) + "\n")
-    best = _best_known(model, house) if any(card["bandwidth_gb_s"] for card in cards.values()) else None
-    head = ["hardware", "memory", "fits", "longest context", "at most", *(["speculating"] if best else [])]
+    head = ["hardware", "memory", "fits", "longest context", "at most"]
+    best = None
+    if any(card["bandwidth_gb_s"] for card in cards.values()):
+        best = _best_known(model, house)
+    if best:
+        head.append("speculating")
     print(table(head, [_cells(row, given.context) + _gain(best, row, cards[row.hardware], house) for row in rows]))
     if best:
         speculation, expect = best["speculation"], best["expect"]
@@ -115,7 +119,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _best_known(model: ModelEntry, house: House) -> Profile | None:
     """The profile with the highest acceptance that somebody published for a model of the catalogue."""
-    known = [profile for key, one in house.models.items() if one is model for profile in published(house, key)]
+    known: list[Profile] = []
+    for key, entry in house.models.items():
+        if entry is model:
+            known += published(house, key)
     return max(known, key=lambda profile: profile["expect"]["acceptance"], default=None)
 
 
@@ -129,9 +136,16 @@ def _gain(best: Profile | None, row: Fitting, card: HardwareEntry, house: House)
 
 
 def _cells(row: Fitting, wanted: int) -> list[str]:
-    fits = "yes" if row.longest >= wanted else f"no; {' or '.join(row.smaller)} would" if row.smaller else "no"
-    limit = f"{row.limit:.0f} tok/s" if row.limit and row.longest else "-"
-    longest = f"{row.longest:,}" if row.longest else "-"
+    fits = "no"
+    if row.longest >= wanted:
+        fits = "yes"
+    elif row.smaller:
+        fits = f"no; {' or '.join(row.smaller)} would"
+    limit = longest = "-"
+    if row.longest:
+        longest = f"{row.longest:,}"
+    if row.limit and row.longest:
+        limit = f"{row.limit:.0f} tok/s"
     return [f"{row.hardware} ({row.name})", row.sold, fits, longest, limit]
 
 

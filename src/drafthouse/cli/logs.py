@@ -62,10 +62,10 @@ def sources(given: argparse.Namespace) -> list[Source]:
 def _home(name: str, variables: Mapping[str, Any]) -> str:
     home = str(site_from({"drafthouse_home": variables.get("drafthouse_home")})["home"])
     if home and "{{" not in home:
+        if variables.get("ansible_connection") == "local":
+            return str(Path(home).expanduser())
         # Over SSH a relative path is one below the user's home.
-        return (
-            str(Path(home).expanduser()) if variables.get("ansible_connection") == "local" else home.removeprefix("~/")
-        )
+        return home.removeprefix("~/")
     raise one_problem(
         "invalid-setting",
         f"drafthouse_home: {home or 'nothing'}",
@@ -82,20 +82,22 @@ class Shown:
         self.boxes = len(sources)
         self.lines = 0
         self._lock = threading.Lock()
-        self._running = [(one, _started(one.command)) for one in sources]
+        self._running = [(source, _started(source.command)) for source in sources]
 
     def wait(self) -> int:
         """Print all lines; return how many of the boxes could not be asked."""
-        threads = [threading.Thread(target=self._print, args=pair, daemon=True) for pair in self._running]
-        for thread in threads:
+        threads = []
+        for pair in self._running:
+            thread = threading.Thread(target=self._print, args=pair, daemon=True)
             thread.start()
+            threads.append(thread)
         for thread in threads:
             while thread.is_alive():
                 thread.join(0.2)  # so that Ctrl-C is heard
         return sum(process.wait() != 0 for _, process in self._running)
 
-    def _print(self, one: Source, process: subprocess.Popen[str]) -> None:
-        prefix = f"{one.name} " if self.boxes > 1 else ""
+    def _print(self, source: Source, process: subprocess.Popen[str]) -> None:
+        prefix = f"{source.name} " if self.boxes > 1 else ""
         for line in process.stdout or ():
             with self._lock:
                 self.lines += 1
@@ -132,22 +134,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             shown.end()
     if not shown.lines and not lost:
         print(_nothing(given), file=sys.stderr)
-    return DONE if not lost else WARNED if lost < shown.boxes else FAILED
+    if not lost:
+        return DONE
+    return WARNED if lost < shown.boxes else FAILED
 
 
 def _nothing(given: argparse.Namespace) -> str:
     """What to say where no box has a log."""
-    there = sorted(path.name for path in (ROOT / "inventory").iterdir() if path.is_dir())
-    others = [name for name in there if name != given.inventory]
+    folders = (ROOT / "inventory").iterdir()
+    others = sorted(path.name for path in folders if path.is_dir() and path.name != given.inventory)
     where = given.host or f"the boxes of {given.inventory}"
     if given.only:
         return f"no log with '{given.only}' in its name on {where}; without --only (with make: ONLY=) all are shown"
-    return "\n".join(
-        [
-            f"no log on {where}: nothing has been served there",
-            *(
-                f"other boxes: drafthouse logs --inventory {name} (one of: {', '.join(others)}, or a path)"
-                for name in others[:1]
-            ),
-        ]
-    )
+    text = f"no log on {where}: nothing has been served there"
+    if others:
+        text += f"\nother boxes: drafthouse logs --inventory {others[0]} (one of: {', '.join(others)}, or a path)"
+    return text

@@ -92,11 +92,15 @@ def help_text() -> str:
     """The help of the command: its verbs, in groups, in the terminal's width."""
     lines = _USAGE.splitlines()
     for group, verbs in GROUPS.items():
-        lines += ["", f"{group}:", *(f"  {name:<17} {verb.says}" for name, verb in verbs.items())]
-    columns, goes_on = terminal_columns(), " " * 20
-    return "\n".join(
-        textwrap.fill(line, columns, subsequent_indent=goes_on if line[:1] == " " else "") for line in lines
-    )
+        lines += ["", f"{group}:"]
+        for name, verb in verbs.items():
+            lines.append(f"  {name:<17} {verb.says}")
+    columns = terminal_columns()
+    filled = []
+    for line in lines:
+        indent = " " * 20 if line.startswith(" ") else ""
+        filled.append(textwrap.fill(line, columns, subsequent_indent=indent))
+    return "\n".join(filled)
 
 
 def version() -> str:
@@ -115,7 +119,9 @@ def module_of(verb: str) -> ModuleType | PlayOnInventory | PlayForProfile:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; return its exit status. Raises DrafthouseError for a word that is none."""
-    word, *words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if argv is None:
+        argv = sys.argv[1:]
+    word, *words = argv or ["--help"]
     if word == "help" and words:
         word, words = words[0], ["--help"]
     if word in ("-h", "--help", "help"):

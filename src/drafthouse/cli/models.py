@@ -19,7 +19,7 @@ from ..profiles.catalog import House
 from ..profiles.memory_fit import GB
 from ..profiles.workspace import house_for
 from .fits import chosen
-from .parser import Parser, parser_of, print_json
+from .parser import Parser, parser_of, print_json, records
 
 if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import HardwareEntry
@@ -40,11 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = options().parse_args(argv)
     house = house_for()
     cards = chosen(given.gpu, house) if given.gpu else {}
-    rows = [(name, *_facts(house, name)) for name, model in sorted(house.models.items()) if model["kind"] != "head"]
-    rows = [row for row in rows if _fits(house, row[0], cards)]
+    rows = []
+    for name, entry in sorted(house.models.items()):
+        if entry["kind"] != "head" and _fits(house, name, cards):
+            rows.append((name, *_facts(house, name)))
     if given.json:
-        names = ("name", "model", "gb", "context", "drafts")
-        print_json("models", {"models": [dict(zip(names, row, strict=True)) for row in rows]})
+        print_json("models", {"models": records(("name", "model", "gb", "context", "drafts"), rows)})
         return DONE
     cells = [
         [name, model, f"{gb:.1f} GB", f"{context:,}", ", ".join(drafts)] for name, model, gb, context, drafts in rows
@@ -57,7 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _facts(house: House, name: str) -> tuple[str, float, int, list[str]]:
     """Repository or name, weights in GB, context in tokens, and the best drafts of a model."""
     model = house.models[name]
-    drafts = ["its own head" if kind == "builtin" else draft for kind, draft, _ in drafts_for(house, name)[:2]]
+    drafts = []
+    for kind, draft, _ in drafts_for(house, name)[:2]:
+        drafts.append("its own head" if kind == "builtin" else draft)
     return model["name"], round(model["weight_bytes"] / GB, 1), model["context"], drafts
 
 

@@ -8,15 +8,17 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import NoReturn, TextIO, TypeVar
 
 from ..core.errors import DrafthouseError, Problem, describe, did_you_mean, one_problem
 from ..core.exit_codes import DONE, FAILED, INTERRUPTED, of_error
 from ..core.places import INSTALLED, ROOT, WORK
 from ..core.removed import removed
+
+Cell = TypeVar("Cell")
 
 #: What make has for a word that a verb asks for; for another one it has no target.
 _MAKE = {"profile": "PROFILE=name", "version": "ENGINE_VERSION=0.33.0", "A": "A=...", "B": "B=..."}
@@ -43,7 +45,9 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: None = None) -> argparse.Namespace:  # type: ignore[override]
         """The options. Raises DrafthouseError for an unknown one, and ends the program as argparse does."""
-        own = list(sys.argv[1:] if args is None else args)
+        if args is None:
+            args = sys.argv[1:]
+        own = list(args)
         split = own.index("--") if self.takes_words and "--" in own else len(own)
         for word in own[:split]:
             if gone := removed("option", f"{self.prog.removeprefix('drafthouse ')} {word.partition('=')[0]}"):
@@ -53,7 +57,9 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             word = unknown[0].partition("=")[0]
             known = [option for option in self._option_string_actions if option.startswith("--")]
-            do = did_you_mean(word, known) if word.startswith("-") else "remove it, or quote what belongs together"
+            do = "remove it, or quote what belongs together"
+            if word.startswith("-"):
+                do = did_you_mean(word, known)
             raise one_problem("unknown-option", f"{word!r}", f"an argument listed by {self.prog} --help", do)
         return given
 
@@ -135,6 +141,11 @@ def positive(text: str) -> int:
 def reports_option(parser: Parser) -> None:
     """Add where the reports lie."""
     parser.add_argument("--reports", type=Path, default=WORK / "reports", metavar="DIR", help="folder of the reports")
+
+
+def records(names: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[dict[str, Cell]]:
+    """The rows of a table as JSON has them: each value by the name of its column."""
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def print_json(kind: str, data: Mapping[str, object]) -> None:

@@ -44,7 +44,9 @@ class Variables(TypedDict, total=False):
 
 def inventory_for(given: argparse.Namespace) -> str:
     """The inventory that was named, else the one that the profile is for, else this machine's."""
-    return given.inventory or (inventory_of(given.profile) if given.profile else "local")
+    if given.profile and not given.inventory:
+        return inventory_of(given.profile)
+    return given.inventory or "local"
 
 
 def environment() -> dict[str, str]:
@@ -79,8 +81,10 @@ def _uv_cache() -> str:
 def command(playbooks: Sequence[str], inventory: str, variables: Variables, words: Sequence[str]) -> list[str]:
     """The command line that plays ``playbooks``; ``words`` are a person's own, and come last."""
     given = {name: value for name, value in variables.items() if value not in (None, "", {})}
-    more = ["-e", json.dumps(given)] if given else []
-    return ["ansible-playbook", *map(playbook, playbooks), "-i", str(inventory_path(inventory)), *more, *words]
+    line = ["ansible-playbook", *map(playbook, playbooks), "-i", str(inventory_path(inventory))]
+    if given:
+        line += ["-e", json.dumps(given)]
+    return [*line, *words]
 
 
 def play(playbooks: Sequence[str], inventory: str, variables: Variables, words: Sequence[str]) -> int:

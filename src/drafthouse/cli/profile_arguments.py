@@ -63,7 +63,10 @@ def have_entries(profile: str, settings: list[str], inventory: str | None = None
     if profile in house.profiles and profile not in house.broken:
         wanted: Any = changed(house.profiles[profile], overrides(settings))
         speculation = wanted.get("speculation")
-        add_entries(wanted.get("target"), speculation.get("draft") if isinstance(speculation, dict) else None, house)
+        draft = None
+        if isinstance(speculation, dict):
+            draft = speculation.get("draft")
+        add_entries(wanted.get("target"), draft, house)
 
 
 def add_entries(target: object, draft: object, house: House) -> None:

@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return DONE
     house = house_for()
     rows = [_row(house, name) for name in sorted(house.profiles)]
+    status = FAILED if house.broken else DONE
     if given.json:
         print_json(
             "profiles",
@@ -50,27 +51,31 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "broken_models": _told(house.broken_models),
             },
         )
-        return FAILED if house.broken else DONE
+        return status
     print(_table(house, rows))
     for name, problems in house.broken.items():
         print(f"\n{name} cannot be used:\n{describe(problems)}")
     if entries := house.broken_entries():
         print(f"\nthese entries of yours cannot be used; the others can:\n{describe(entries)}")
-    return FAILED if house.broken else DONE
+    return status
 
 
 def _table(house: House, rows: Sequence[_Row]) -> str:
     """The profiles; what they draft with too where the terminal is wide."""
     wide = terminal_columns() >= _WIDE
-    head = ["profile", "hardware", "target", *(["draft"] if wide else []), "engine, method, tokens"]
+    head = ["profile", "hardware", "target"]
+    if wide:
+        head.append("draft")
     cells = []
     for row in rows:
         hardware = (row["hardware"] or "?").replace("NVIDIA ", "").partition(" with ")[0]
         cell = [row["profile"], hardware, _short(row["target"])]
-        if wide:
-            cell.append(_short(row["draft"]) if row["draft"] else _without(house, row))
+        if wide and row["draft"]:
+            cell.append(_short(row["draft"]))
+        elif wide:
+            cell.append(_without(house, row))
         cells.append([*cell, f"{row['engine']}, {row['method']}, {row['num_speculative_tokens']}"])
-    return table(head, cells)
+    return table([*head, "engine, method, tokens"], cells)
 
 
 def _short(name: str | None) -> str:
@@ -79,14 +84,19 @@ def _short(name: str | None) -> str:
 
 
 def _told(broken: Mapping[str, Sequence[Problem]]) -> dict[str, list[dict[str, str]]]:
-    return {name: [problem.as_dict() for problem in problems] for name, problems in broken.items()}
+    problems_by_name = {}
+    for name, problems in broken.items():
+        problems_by_name[name] = [problem.as_dict() for problem in problems]
+    return problems_by_name
 
 
 def _without(house: House, row: _Row) -> str:
     """What a profile drafts with that names no draft."""
-    engine = house.engines.get(str(row["engine"]))
-    method = engine["methods"].get(str(row["method"])) if engine else None
-    return "the target's own head" if method and method["draft"] == "builtin" else "none: a lookup"
+    if engine := house.engines.get(str(row["engine"])):
+        method = engine["methods"].get(str(row["method"]))
+        if method and method["draft"] == "builtin":
+            return "the target's own head"
+    return "none: a lookup"
 
 
 class _Row(TypedDict):
@@ -101,19 +111,24 @@ class _Row(TypedDict):
     num_speculative_tokens: int
 
 
+def _full_name(house: House, model: object) -> str | None:
+    """The name in the catalogue of a model as a profile names it; None for one that is not there."""
+    entry = house.models.get(find_model(str(model), house.models) or "")
+    return entry["name"] if entry else None
+
+
 def _row(house: House, name: str) -> _Row:
     # Of a broken profile anything may stand there.
     profile: Any = house.profiles[name]
-    speculation: Any = profile.get("speculation") if isinstance(profile.get("speculation"), dict) else {}
+    speculation: Any = profile.get("speculation")
+    if not isinstance(speculation, dict):
+        speculation = {}
     hardware = house.hardware.get(str(profile.get("hardware")))
-    words = (str(profile.get("target")), str(speculation.get("draft")))
-    target, draft = (house.models.get(find_model(word, house.models) or "") for word in words)
-    target_name, draft_name = (entry["name"] if entry else None for entry in (target, draft))
     return {
         "profile": name,
         "hardware": hardware["name"] if hardware else None,
-        "target": target_name,
-        "draft": draft_name,
+        "target": _full_name(house, profile.get("target")),
+        "draft": _full_name(house, speculation.get("draft")),
         "engine": profile.get("engine"),
         "method": speculation.get("method"),
         "num_speculative_tokens": speculation.get("num_speculative_tokens"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from ..core.errors import DrafthouseError
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return DONE
     house = house_for(given.inventory)
     # What such a profile needs is not known, nor of a broken entry what it names, and it must not be removed.
-    broken = [problem for problems in house.broken.values() for problem in problems] + house.broken_entries()
+    broken = [*chain.from_iterable(house.broken.values()), *house.broken_entries()]
     if broken:
         raise DrafthouseError(list(dict.fromkeys(broken)))
     used = used_by_profiles(house.profiles, house.models) | used_by_releases(given.home or site["home"], models_dir)
@@ -51,10 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.json:
         rows = [
             {
-                "path": str(one.path), "state": one.state, "bytes": one.size, "last_used_s": one.last_used,
-                "removable": one.removable,
+                "path": str(entry.path), "state": entry.state, "bytes": entry.size, "last_used_s": entry.last_used,
+                "removable": entry.removable,
             }
-            for one in entries
+            for entry in entries
         ]  # fmt: skip
         print_json("prune", {"models_dir": str(models_dir), "weights": rows})
         return DONE

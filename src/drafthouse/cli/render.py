@@ -31,9 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Render, and name what was written."""
     profile = resolved(options().parse_args(argv))
     folder = WORK / "build" / profile["profile"]
-    files: list[File] = [
-        {**file, "path": f"{arm}/{file['path']}"} for arm, data in profile["arms"].items() for file in data["files"]
-    ]
+    files: list[File] = []
+    for arm, data in profile["arms"].items():
+        for file in data["files"]:
+            files.append({**file, "path": f"{arm}/{file['path']}"})
     for file in [*files, *profile["extras"]]:
         path = folder / file["path"]
         path.parent.mkdir(parents=True, exist_ok=True)

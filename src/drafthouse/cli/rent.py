@@ -159,7 +159,7 @@ def region(text: str) -> tuple[str, ...]:
     """Countries, or `SAME`."""
     if text.strip().lower() == SAME[0]:
         return SAME
-    codes = tuple(code.strip().upper() for code in text.split(","))
+    codes = tuple(map(str.strip, text.upper().split(",")))
     if not all(len(code) == 2 and code.isascii() and code.isalpha() for code in codes):
         raise argparse.ArgumentTypeError(f"{text!r} is neither 'same' nor two-letter country codes (SE,NO)")
     return codes
@@ -170,8 +170,10 @@ def public_key(named: Path | None, home: Path) -> str:
 
     DrafthouseError where there is none, or a private one is named.
     """
-    files = [named] if named else [home / ".ssh" / name for name in PUBLIC_KEYS]
-    file = next((file for file in files if file.is_file()), None)
+    files = [home / ".ssh" / name for name in PUBLIC_KEYS]
+    if named:
+        files = [named]
+    file = next(filter(Path.is_file, files), None)
     if file is None:
         raise one_problem(
             "no-ssh-key",
@@ -194,7 +196,9 @@ class Show:
     def line(self, text: str) -> None:
         """Print what stays."""
         lines = "\n".join(map(printable, text.splitlines()))
-        put(("\r\x1b[K" if self._terminal else "") + lines + "\n", sys.stderr)
+        if self._terminal:
+            lines = f"\r\x1b[K{lines}"
+        put(f"{lines}\n", sys.stderr)
 
     def passing(self, text: str) -> None:
         """Show what the next line replaces; without a terminal a line every half minute."""
@@ -265,16 +269,14 @@ def rented(boxes: Sequence[Rented], profile: str) -> str:
     itself, which = "it ends itself (if its own key may only stop it, its disk stays billed)", "this one"
     if len(boxes) > 1:
         itself, which = "they end themselves (if their own keys may only stop them, their disks stay billed)", "one"
+    measure = f"ansible-playbook site.yml -i vastai -e profile={profile}"
+    if INSTALLED:
+        measure = f"drafthouse run {profile}"
     return "\n".join(
         [
             *map(_runs, boxes),
             f"costs      ${hour:.3f} an hour with disk and traffic, ${total:.2f} until {until}, when {itself}",
-            "measure    "
-            + (
-                f"drafthouse run {profile}"
-                if INSTALLED
-                else f"ansible-playbook site.yml -i vastai -e profile={profile}"
-            ),
+            f"measure    {measure}",
             f"end        make destroy   (only {which}: make destroy ARGS={boxes[0].instance})",
         ]
     )
@@ -292,7 +294,7 @@ def stopped(asked: Sequence[str]) -> int:
     """The exit status of a run that was stopped; StillBilling where something of it is open in the ledger."""
     ledger = state_folder() / FILE
     known = rentals(ledger) if asked else {}
-    left = [known[one] for one in asked if one in known and known[one].is_open]
+    left = [known[label] for label in asked if label in known and known[label].is_open]
     if left:
         raise StillBilling(by_the_ledger(ledger, left))
     put("stopped; nothing of this run is billing (make destroy ARGS=--list shows what else does)\n", sys.stderr)

@@ -62,7 +62,7 @@ def _check(command: Sequence[str], destroy: str, inventory: str) -> None:
 def instances_in(file: Path) -> set[str] | None:
     """The numbers of the instances that the playbook worked on, None where it did not come so far."""
     try:
-        return {str(number) for number in json.loads(file.read_text("utf-8"))["instances"]}
+        return set(map(str, json.loads(file.read_text("utf-8"))["instances"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -110,7 +110,9 @@ def result(path: Path) -> ArmResult:
 
 def make_again(args: argparse.Namespace) -> Written:
     """Make the report anew, in its place."""
-    place = Path(args.again) if Path(args.again).is_dir() else find(args.reports, args.again, "--again")
+    place = Path(args.again)
+    if not place.is_dir():
+        place = find(args.reports, args.again, "--again")
     where = place / "report.json"
     kept = _mapping(where)
     if not isinstance(kept.get("resolved"), dict):
@@ -132,17 +134,23 @@ def make_again(args: argparse.Namespace) -> Written:
 
 def print_row(reports: Path, name: str, *, as_json: bool) -> None:
     """Print the row of a kept report, of the newest of all for an empty name. DrafthouseError where there is none."""
-    kept = read_kept(find(reports, name, "--row") if name else newest_of_all(reports))
-    row = row_of(kept, version())
+    row = row_of(read_kept(_named_or_newest(reports, name, "--row")), version())
     if as_json:
         print_json("row", row)
     else:
         print(markdown(row), end="")
 
 
+def _named_or_newest(reports: Path, name: str, option: str) -> Path:
+    """The folder of the report that ``name`` means, of the newest of all for an empty name."""
+    if name:
+        return find(reports, name, option)
+    return newest_of_all(reports)
+
+
 def page_of(reports: Path, name: str) -> Path:
     """The page of a kept report, of the newest of all for an empty name. Raises DrafthouseError."""
-    kept = find(reports, name, "--open") if name else newest_of_all(reports)
+    kept = _named_or_newest(reports, name, "--open")
     page = kept / "report.html"
     if not page.is_file():
         do = f"make it again: drafthouse report --again {shell_words([str(kept)])}"

@@ -20,7 +20,7 @@ from ..core.table import table
 from ..report.archive import folders, history_rows, kept_lines
 from ..report.index import write_index
 from .browser import show
-from .parser import Parser, parser_of, print_json, reports_option
+from .parser import Parser, parser_of, print_json, records, reports_option
 
 _COLUMNS = ("measured", "profile", "host", "verdict", "speed-up", "name it as")
 
@@ -49,18 +49,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = history_rows(given.reports, given.profile)
     if given.json:
         names = [column.replace(" ", "_").replace("-", "") for column in _COLUMNS]
-        print_json("reports", {"reports": [dict(zip(names, row, strict=True)) for row in rows]})
+        print_json("reports", {"reports": records(names, rows)})
     elif not rows and given.profile and (known := sorted({folder.parent.name for folder in folders(given.reports)})):
         found, needed = f"no report of '{given.profile}'", "a profile that was measured"
         raise one_problem("no-such-report", found, needed, did_you_mean(given.profile, known), str(given.reports))
     elif given.html:
         _write_page(given)
     elif not rows:
-        print(f"no report in {given.reports}" + (f" of {given.profile}" if given.profile else ""))
+        of_profile = f" of {given.profile}" if given.profile else ""
+        print(f"no report in {given.reports}{of_profile}")
     else:
         # What is typed stands first, where it is never broken.
-        shown = [[row[-1], *row[:-1]] for row in [_COLUMNS, *rows]]
-        head, *lines = [[printable(cell) for cell in row] for row in shown]
+        head, *lines = [list(map(printable, [row[-1], *row[:-1]])) for row in [_COLUMNS, *rows]]
         print(table(head, lines))
     return DONE
 

@@ -80,7 +80,9 @@ def run_stoppable(command: Sequence[str], *, stop_after: bool = False) -> int:
 def _run(command: Sequence[str], stop_after: bool, environment: Mapping[str, str] | None) -> int:
     serves = _serves(command)
     stop = Stop(tell=say, passed_over=True)
-    servers = "none" if not serves else "all" if stop_after else "of_run"
+    servers = "all" if stop_after else "of_run"
+    if not serves:
+        servers = "none"
     clearing: list[subprocess.Popen[bytes]] = []
     begun = 0.0
 
@@ -114,8 +116,12 @@ def _run(command: Sequence[str], stop_after: bool, environment: Mapping[str, str
 def _serves(command: Sequence[str]) -> bool:
     """Tell whether the command starts servers: site.yml, whole or with a phase that does."""
     site = any(word.endswith(_SITE) for word in command)
-    tags = [command[place + 1] for place, word in enumerate(command[:-1]) if word in ("--tags", "-t")]
-    tags += [word.partition("=")[2] for word in command if word.startswith("--tags=")]
+    tags: list[str] = []
+    for place, word in enumerate(command):
+        if word in ("--tags", "-t"):
+            tags += command[place + 1 : place + 2]
+        elif word.startswith("--tags="):
+            tags.append(word.removeprefix("--tags="))
     return site and (not tags or not _SERVING.isdisjoint(",".join(tags).split(",")))
 
 
@@ -166,22 +172,23 @@ def _killed(*children: subprocess.Popen[bytes]) -> None:
 def _shown(child: subprocess.Popen[bytes]) -> int:
     assert child.stdout is not None
     os.set_blocking(child.stdout.fileno(), False)
-    begun = told = time.monotonic()
+    begun = shown_at = time.monotonic()
     lines: list[str] = []
     rest = b""
     while True:
         ended = child.poll() is not None
         *whole, rest = (rest + (child.stdout.read() or b"")).split(b"\n")
-        for line in (one.decode("utf-8", "replace") for one in whole):
+        for data in whole:
+            line = data.decode("utf-8", "replace")
             lines.append(line)
             if line.startswith("  ") and "..." not in line:
                 say(line)
-                told = time.monotonic()
+                shown_at = time.monotonic()
         if ended:
             break
-        if time.monotonic() - told >= _TICK_S:
-            told = time.monotonic()
-            say(f"  ... {told - begun:.0f} s")
+        if time.monotonic() - shown_at >= _TICK_S:
+            shown_at = time.monotonic()
+            say(f"  ... {shown_at - begun:.0f} s")
         time.sleep(LOOK_S)
     if child.returncode:
         say("\n".join(lines))

@@ -45,7 +45,8 @@ def options() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the translations."""
     given = options().parse_args(argv)
-    given.command = None if given.command == "-" else given.command
+    if given.command == "-":
+        given.command = None
     if given.command is None and sys.stdin.isatty():
         print("paste the command, then Ctrl-D", file=sys.stderr)
     text = _pasted(given.command)
@@ -56,15 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.profile:
         _write(given.profile, found)
     if given.json:
-        refused = [asdict(problem) for problem in problems]
-        print_json(
-            "translate",
-            {"translations": [as_data(one) for one in found], "left_aside": loose, "problems": refused},
-        )
+        refused = list(map(asdict, problems))
+        print_json("translate", {"translations": list(map(as_data, found)), "left_aside": loose, "problems": refused})
         return _ended(found, problems)
     colour = coloured(sys.stdout)
-    for place, one in enumerate(found):
-        print("\n" * bool(place) + translation_text(one, colour=colour))
+    for place, translation in enumerate(found):
+        print("\n" * bool(place) + translation_text(translation, colour=colour))
     if loose:
         print(f"\nleft out, as they are no whole command: {', '.join(loose)}")
     if given.profile:
@@ -79,15 +77,20 @@ def _ended(found: Sequence[Translation], problems: Sequence[Problem]) -> int:
     """The exit code: it cannot be said what a command does of which a part was not pasted."""
     if problems:
         return FAILED
-    return CANNOT_SAY if any(one.asked for one in found) else DONE
+    if any(translation.asked for translation in found):
+        return CANNOT_SAY
+    return DONE
 
 
 def _pasted(command: str | None) -> str:
     """The paste, from the command line or standard input. Raises DrafthouseError where it is no text."""
+    where = "the command"
     try:
-        return text_of(sys.stdin.buffer.read(_LARGEST)) if command is None else checked_text(command)
+        if command is not None:
+            return checked_text(command)
+        where = "standard input"
+        return text_of(sys.stdin.buffer.read(_LARGEST))
     except BadDocument as error:
-        where = "standard input" if command is None else "the command"
         raise DrafthouseError(error.problem(where, "text in UTF-8", "convert it: iconv -f ENCODING -t UTF-8")) from None
 
 

@@ -34,6 +34,7 @@ from ..core.places import ROOT, WORK, playbook
 from ..profiles.budget import seconds_in
 from ..profiles.inventory_variables import site_on
 from ..profiles.overrides import laid_over
+from ..profiles.own_entries import shown_path
 from ..profiles.own_folders import own_folder
 from ..profiles.result_key import measured_key
 from ..profiles.workspace import house_for, inventory_path, load_suites, resolved_profile
@@ -155,7 +156,9 @@ def prepare(given: argparse.Namespace, budget_s: int) -> Work:
 def _beside(house: House, name: str) -> Path:
     """The new profile's file: beside the old one; for a shipped one of a wheel in the user's own folder."""
     file = ROOT / house.file(name)
-    folder = own_folder(ROOT) if file.parent == ROOT / "profiles" else file.parent
+    folder = file.parent
+    if folder == ROOT / "profiles":
+        folder = own_folder(ROOT)
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{name}-tuned.yml"
 
@@ -265,7 +268,9 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
         print("\nno new profile: the same command repeats the last step while there is time; AGAIN=1 (--again) all")
         return
     if judgement.word not in BETTER:
-        why = "its output is not the model's own" if judgement.word == WRONG_OUTPUT else "nothing better was found"
+        why = "nothing better was found"
+        if judgement.word == WRONG_OUTPUT:
+            why = "its output is not the model's own"
         print(f"\nno new profile: {why}")
         return
     about: Tuned = {
@@ -286,9 +291,9 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
             "create one, or pass --to FILE; the same command then writes it without measuring again",
             str(work.target),
         ) from None
-    shown = work.target.relative_to(WORK) if work.target.is_relative_to(WORK) else work.target
-    beside = work.target.stem in house_for(work.inventory).profiles
-    print(f"\nwritten: {shown}" + (f"  (drafthouse run {work.target.stem})" if beside else ""))
+    name = work.target.stem
+    command = f"  (drafthouse run {name})" if name in house_for(work.inventory).profiles else ""
+    print(f"\nwritten: {shown_path(WORK, work.target)}{command}")
 
 
 def listed(work: Work) -> str:
@@ -298,7 +303,8 @@ def listed(work: Work) -> str:
     lines += [f"{path}: {', '.join(map(str, values))}" for path, values in work.space.options]
     lines += [f"not tried: {name}: {why}" for name, why in work.space.left_out]
     lines.append(f"{work.space.prompts} prompts to search with, {work.space.final_prompts} answers to judge by")
-    return "\n".join([*lines, *(f"note: {note}" for note in work.prompts.notes)])
+    lines += [f"note: {note}" for note in work.prompts.notes]
+    return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

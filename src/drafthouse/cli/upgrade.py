@@ -33,7 +33,7 @@ from ..profiles.known_issues import issue_changes
 from ..profiles.overrides import changed
 from ..profiles.upgrade_diff import NEW, catalogue_changes, changes_text, decide, rendered_changes
 from ..profiles.workspace import house_for, inventory_path, resolved_profile
-from ..report.archive import Kept, newest
+from ..report.archive import newest
 from ..report.compare.diff import compare
 from ..report.compare.text import compared_text
 from .compare import regression_option
@@ -65,9 +65,12 @@ def both(given: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProfile, s
     """
     site = site_on(given.inventory or inventory_of(given.profile))[0]
     more = overrides(given.set)
-    old = resolved_profile(given.profile, site, {**more, **({"engine_version": given.old} if given.old else {})})
+    settings_before = dict(more)
+    if given.old:
+        settings_before["engine_version"] = given.old
+    old = resolved_profile(given.profile, site, settings_before)
     new = resolved_profile(given.profile, site, {**more, "engine_version": given.version})
-    before, after = (str(one["engine"]["version"]) for one in (old, new))
+    before, after = str(old["engine"]["version"]), str(new["engine"]["version"])
     if before == after:
         do = "name another version, or with --from the one that the box has"
         raise one_problem("conflicting-options", f"{before} twice", "two versions", do, "ENGINE_VERSION")
@@ -114,8 +117,12 @@ def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, Resolved
 
     ``resolved``: the profile by version, the old one first.
     """
-    kept = {version: newest(given.reports, host, one) for version, one in resolved.items()}
-    missing = [version for version, one in kept.items() if one is None]
+    kept, missing = [], []
+    for version, profile in resolved.items():
+        if report := newest(given.reports, host, profile):
+            kept.append(report)
+        else:
+            missing.append(version)
     if missing:
         raise one_problem(
             "no-such-report",
@@ -124,22 +131,17 @@ def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, Resolved
             "see the output of the runs above",
             str(given.reports),
         )
-    (old, one), (new, two) = kept.items()
-    found = compare(_kept(one), _kept(two), given.regression)
+    (old, new), (before, after) = resolved, kept
+    found = compare(before, after, given.regression)
     decision = decide(found)
     print(compared_text(found))
     print(f"{host}: {new if decision.keep == NEW else old} is kept")
     print("\n".join(f"  - {sentence}" for sentence in decision.why))
-    print("\n".join(f"  report: {(kept.path / 'report.html').resolve().as_uri()}" for kept in (_kept(one), _kept(two))))
+    for report in kept:
+        print(f"  report: {(report.path / 'report.html').resolve().as_uri()}")
     if decision.keep == NEW:
         return DONE
     return FAILED if decision.judged else CANNOT_SAY
-
-
-def _kept(one: Kept | None) -> Kept:
-    if one is None:
-        raise TypeError("a report that was found")
-    return one
 
 
 def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, ResolvedProfile]) -> int:
@@ -182,4 +184,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(text, flush=True)
     if given.list:
         return DONE
-    return upgraded(given, Plays(given), {str(one["engine"]["version"]): one for one in (old, new)})
+    return upgraded(given, Plays(given), {str(profile["engine"]["version"]): profile for profile in (old, new)})

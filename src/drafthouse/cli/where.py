@@ -32,5 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(STATE)
         return DONE
     config = ansible_config()  # makes the folder of a wheel's playbooks, too
-    print(config if what == "config" else PLAYS / "site.yml")
+    if what == "config":
+        print(config)
+    else:
+        print(PLAYS / "site.yml")
     return DONE

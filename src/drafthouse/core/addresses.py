@@ -42,9 +42,7 @@ def may_lead_to(url: str, configured: str) -> bool:
 def _is_public(text: str) -> bool:
     """Tell whether an address is a public one; those of IPv6 that carry one of IPv4 to a relay are none."""
     address = ipaddress.ip_address(text)
-    return address.is_global and not any(
-        address in network for network in _RELAYED if network.version == address.version
-    )
+    return address.is_global and not any(address in network for network in _RELAYED)
 
 
 def _is_address(host: str) -> bool:

@@ -34,10 +34,12 @@ def archive_file(home: str | Path) -> str:
 @functools.cache
 def archive() -> tuple[str, bytes]:
     """The archive's name and its bytes: the same ones for the same sources, whoever builds it."""
-    texts = {f"drafthouse/{name}": text for name, text in needed_by([_PROGRAMS]).items()}
+    texts = {"__main__.py": _MAIN}
+    for name, text in needed_by([_PROGRAMS]).items():
+        texts[f"drafthouse/{name}"] = text
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as file:
-        for name, text in sorted({"__main__.py": _MAIN, **texts}.items()):
+        for name, text in sorted(texts.items()):
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             entry.create_system, entry.external_attr = 3, 0o644 << 16
             # Not compressed: one zlib does not pack like another.
@@ -60,14 +62,13 @@ def needed_by(modules: Iterable[str], library: Path = LIBRARY) -> dict[str, str]
         if name in found:
             continue
         found[name] = file.read_text("utf-8")
-        waiting += [
-            package / _PACKAGE for package in file.relative_to(library).parents for package in [library / package]
-        ]
+        waiting += [library / package / _PACKAGE for package in file.relative_to(library).parents]
         for node in ast.walk(ast.parse(found[name])):
             if isinstance(node, ast.ImportFrom) and node.level:
                 folder = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
                 module = folder.with_suffix(".py")
-                waiting += (
-                    [module] if node.module and module.is_file() else [folder / f"{one.name}.py" for one in node.names]
-                )
+                if node.module and module.is_file():
+                    waiting.append(module)
+                else:
+                    waiting += [folder / f"{imported.name}.py" for imported in node.names]
     return dict(sorted(found.items()))

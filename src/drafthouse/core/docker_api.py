@@ -93,7 +93,9 @@ class DockerApi:
         for line in lines:  # what goes wrong after the first byte of an answer
             if isinstance(line, dict) and "error" in line:
                 raise EngineError(HTTPStatus.OK, str(line["error"]))
-        return lines[0] if len(lines) == 1 else lines or None
+        if len(lines) == 1:
+            return lines[0]
+        return lines or None
 
     def log(self, container: str, **query: str) -> str:
         """What a container without a terminal printed; ``query``: since (epoch seconds), tail (lines)."""
@@ -107,12 +109,17 @@ class DockerApi:
         return output_of(self._answer("POST", f"/exec/{made}/start", {"Detach": False, "Tty": False}, {})[0])
 
     def _answer(self, method: str, path: str, body: Any, query: Mapping[str, str]) -> tuple[bytes, str]:
-        url = quote(path, safe="/:") + (f"?{urlencode(query)}" if query else "")
-        raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        sent = "application/x-tar" if isinstance(body, bytes) else "application/json"
+        url = quote(path, safe="/:")
+        if query:
+            url += f"?{urlencode(query)}"
+        raw, headers = b"", {}
+        if isinstance(body, bytes):
+            raw, headers = body, {"Content-Type": "application/x-tar"}
+        elif body is not None:
+            raw, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
         connection = _Connection(self._path, self._timeout)
         try:
-            connection.request(method, url, raw, {"Content-Type": sent} if raw else {})
+            connection.request(method, url, raw, headers)
             answer = connection.getresponse()
             content, kind = answer.read(), answer.getheader("Content-Type") or ""
         except http.client.HTTPException as error:

@@ -43,7 +43,7 @@ class BadDocument(ValueError):
 
     def __init__(self, found: str, place: str = "", why: str = "") -> None:
         self.found, self.place, self.why = found, place, why or found
-        super().__init__(f"{found}, {place}" if place else found)
+        super().__init__(", ".join(filter(None, (found, place))))
 
     def problem(self, where: str, needed: str, do: str) -> Problem:
         """Return it as a problem of the file ``where``."""
@@ -135,7 +135,7 @@ def check_depth(text: str) -> None:
     blank = _STRING.sub(lambda string: " " * len(string.group()), text)
     depth = 0
     for found in _BRACKETS.finditer(blank):
-        depth += len(found.group()) if found.group()[0] in "[{" else -len(found.group())
+        depth += _levels(found.group())
         if depth > MOST_DEEP:
             raise _no_json("nested too deeply", place_in(text, found.end() - 1 - (depth - MOST_DEEP - 1)))
 
@@ -144,17 +144,26 @@ def _deepest(runs: Iterable[str]) -> int:
     """How deep runs of opening and of closing brackets go."""
     deepest = depth = 0
     for run in runs:
-        depth += len(run) if run[0] in "[{" else -len(run)
+        depth += _levels(run)
         deepest = max(deepest, depth)
     return deepest
+
+
+def _levels(run: str) -> int:
+    """How many levels deeper a run of brackets of one direction leads; less than 0 for closing ones."""
+    if run[0] in "[{":
+        return len(run)
+    return -len(run)
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise BadDocument(f"the key '{short(twice)}' twice in one object")
+        for key, _ in pairs:
+            if key in seen:
+                raise BadDocument(f"the key '{short(key)}' twice in one object")
+            seen.add(key)
     return found
 
 
@@ -177,5 +186,7 @@ def _finite(digits: str) -> float:
 
 def short(text: str, most: int = 40) -> str:
     """``text`` for a message: one line, not longer than ``most``."""
-    one_line = " ".join(text.split())
-    return one_line if len(one_line) <= most else f"{one_line[: most - 3]}..."
+    line = " ".join(text.split())
+    if len(line) <= most:
+        return line
+    return f"{line[: most - 3]}..."

@@ -45,10 +45,14 @@ class Problem:
 
     def lines(self) -> list[str]:
         """The problem as the lines a person reads, one fact a line; what it quotes cannot steer a terminal."""
-        head = [f"where: {printable(self.where)}"] if self.where else []
-        facts = (("found", self.found), ("needed", self.needed), ("do", self.do))
-        code = [f"code: {self.code}"] if self.code else []
-        return [*head, *(f"{word}: {printable_lines(typed(text))}" for word, text in facts), *code]
+        lines = []
+        if self.where:
+            lines.append(f"where: {printable(self.where)}")
+        for name, text in (("found", self.found), ("needed", self.needed), ("do", self.do)):
+            lines.append(f"{name}: {printable_lines(typed(text))}")
+        if self.code:
+            lines.append(f"code: {self.code}")
+        return lines
 
     def as_dict(self) -> dict[str, str]:
         """The problem as plain data, for results that travel as JSON."""
@@ -59,7 +63,9 @@ class DrafthouseError(Exception):
     """One or more problems, all of them collected before anything is touched."""
 
     def __init__(self, problems: Problem | Sequence[Problem]) -> None:
-        self.problems: list[Problem] = [problems] if isinstance(problems, Problem) else list(problems)
+        if isinstance(problems, Problem):
+            problems = [problems]
+        self.problems: list[Problem] = list(problems)
         super().__init__(describe(self.problems))
 
     @property
@@ -68,9 +74,10 @@ class DrafthouseError(Exception):
 
         The callback of the house prints them in full, a fact a line.
         """
-        first = self.problems[0].found.splitlines()[0]
-        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
-        return {"msg": first + more, "problems": [problem.as_dict() for problem in self.problems]}
+        message = self.problems[0].found.splitlines()[0]
+        if len(self.problems) > 1:
+            message += f" (and {len(self.problems) - 1} more)"
+        return {"msg": message, "problems": [problem.as_dict() for problem in self.problems]}
 
 
 class NotHere(DrafthouseError):
@@ -117,13 +124,16 @@ def nearest(word: object, words: Iterable[str]) -> str | None:
     The shortest that goes on where a name breaks off (rtx6000-qwen): it is unfinished, not misspelt.
     """
     known = list(words)
-    longer = [one for one in known if one.startswith(f"{word}-")]
-    close = sorted(longer, key=len) or difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)
-    return close[0] if close else None
+    longer = [name for name in known if name.startswith(f"{word}-")]
+    if longer:
+        return min(longer, key=len)
+    return next(iter(difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)), None)
 
 
 def did_you_mean(word: object, words: Iterable[str]) -> str:
     """Advice for a word that is not valid: the nearest one, or all of them."""
     known = sorted(words)
     close = nearest(word, known)
-    return f"write '{close}'" if close else f"use one of: {', '.join(known) or '(none)'}"
+    if close:
+        return f"write '{close}'"
+    return f"use one of: {', '.join(known) or '(none)'}"

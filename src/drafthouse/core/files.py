@@ -101,7 +101,9 @@ def _seen(path: Path) -> tuple[int, bytes | None] | None:
         mode = path.stat().st_mode
     except FileNotFoundError:
         return None
-    return stat.S_IMODE(mode), None if stat.S_ISDIR(mode) else path.read_bytes()
+    if stat.S_ISDIR(mode):
+        return stat.S_IMODE(mode), None
+    return stat.S_IMODE(mode), path.read_bytes()
 
 
 def _make(path: Path, mode: int, content: bytes | None, before: tuple[int, bytes | None] | None) -> None:
@@ -133,7 +135,9 @@ def _shown(state: tuple[int, bytes | None] | None, modes_only: bool) -> str:
     mode, content = state
     if content is None:
         return f"folder, mode {mode:04o}\n"
-    return f"mode {mode:04o}\n" if modes_only else content.decode("utf-8", "replace")
+    if modes_only:
+        return f"mode {mode:04o}\n"
+    return content.decode("utf-8", "replace")
 
 
 def replace_file(path: Path, content: str | bytes, mode: int | None = 0o600, by_way_of: Path | None = None) -> None:
@@ -143,7 +147,8 @@ def replace_file(path: Path, content: str | bytes, mode: int | None = 0o600, by_
     for the unfinished file, where a kill must leave none beside ``path``. Raises OSError; nothing half-written is left
     then.
     """
-    data = content.encode("utf-8") if isinstance(content, str) else content
+    if isinstance(content, str):
+        content = content.encode("utf-8")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = (by_way_of or path.parent) / f".{path.name}.new"
     try:
@@ -151,7 +156,7 @@ def replace_file(path: Path, content: str | bytes, mode: int | None = 0o600, by_
             partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666 if mode is None else mode
         )
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         if mode is not None:

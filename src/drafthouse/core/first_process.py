@@ -31,7 +31,9 @@ def for_engines(environ: Mapping[str, str], *, own: bool = False) -> dict[str, s
     before them, so that only the driver's folder stays of where libraries are looked for.
     """
     taken = _taken(environ, _FOR_ENGINES)
-    for name in ("LD_LIBRARY_PATH", "LIBRARY_PATH") if own else ():
+    if not own:
+        return taken
+    for name in ("LD_LIBRARY_PATH", "LIBRARY_PATH"):
         folders = [folder for folder in taken.pop(name, "").split(":") if folder.startswith(_DRIVER)]
         if folders:
             taken[name] = ":".join(folders)
@@ -40,8 +42,11 @@ def for_engines(environ: Mapping[str, str], *, own: bool = False) -> dict[str, s
 
 def search_path(environ: Mapping[str, str]) -> list[str]:
     """The folders in which the image's own start finds its programs, the first ones first."""
-    environments = [f"{environ[name]}/bin" for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)]
-    folders = [*environments, *environ.get("PATH", "").split(":")]
+    folders = []
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        if environ.get(name):
+            folders.append(f"{environ[name]}/bin")
+    folders += environ.get("PATH", "").split(":")
     return [folder for folder in dict.fromkeys(folders) if folder.startswith("/")]
 
 
@@ -77,8 +82,8 @@ def _ports(known: Mapping[str, str]) -> dict[str, int]:
 
 
 def _taken(environ: Mapping[str, str], pattern: re.Pattern[str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in sorted(environ.items())
-        if pattern.match(name) and not _SECRET.search(name) and "\n" not in value
-    }
+    taken = {}
+    for name, value in sorted(environ.items()):
+        if pattern.match(name) and not _SECRET.search(name) and "\n" not in value:
+            taken[name] = value
+    return taken

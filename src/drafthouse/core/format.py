@@ -59,7 +59,9 @@ def percent(fraction: float | None) -> str:
 def accepted(acceptance: Mapping[str, Any]) -> str:
     """The share of the drafts that was accepted, marked where the answers repeat themselves."""
     shown = percent(acceptance["rate"])
-    return f"{shown} (repeats itself)" if acceptance.get("repeats") and shown != NOTHING else shown
+    if acceptance.get("repeats") and shown != NOTHING:
+        return f"{shown} (repeats itself)"
+    return shown
 
 
 def shown_level(level: float) -> str:
@@ -72,19 +74,25 @@ def shown_time(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+    if minutes < 100:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def shown_bytes(size: int) -> str:
     """Bytes as a person says them: 12.3 MB, 1,234.5 GB."""
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
+    if size >= 1e9:
+        return f"{size / 1e9:,.1f} GB"
+    return f"{size / 1e6:,.1f} MB"
 
 
 def at_a_time(concurrency: object) -> str:
     """A concurrency in words: ``one request at a time``."""
     if concurrency is None:
         return "at a load that is not known"
-    return "one request at a time" if concurrency == 1 else f"{concurrency} requests at a time"
+    if concurrency == 1:
+        return "one request at a time"
+    return f"{concurrency} requests at a time"
 
 
 def count(n: int, noun: str) -> str:

@@ -74,7 +74,9 @@ class _Bounded(urllib.request.BaseHandler):
                 body = joined(_pieces(response), ENGINE_ANSWER_BYTES, Deadline(seconds))
         except (TooMuch, OSError, http.client.HTTPException) as error:
             if response.status < _ERRORS:
-                raise error if isinstance(error, OSError) else OSError(f"a broken answer: {error}") from error
+                if isinstance(error, OSError):
+                    raise
+                raise OSError(f"a broken answer: {error}") from error
         read = urllib.response.addinfourl(io.BytesIO(body), response.headers, request.full_url, response.status)
         read.msg = response.reason  # type: ignore[attr-defined]  # what urllib's own handlers read
         return read

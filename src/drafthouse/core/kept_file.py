@@ -26,12 +26,13 @@ def write_whole(path: Path, content: str | bytes) -> Path:
 
     Raises DrafthouseError where it cannot be written; nothing half-written is left then.
     """
-    data = content.encode("utf-8") if isinstance(content, str) else content
+    if isinstance(content, str):
+        content = content.encode("utf-8")
     give_room_back(path)
     try:
-        replace_file(path, data, None)
+        replace_file(path, content, None)
     except OSError as error:
-        raise DrafthouseError(_unwritten(path, len(data), error)) from error
+        raise DrafthouseError(_unwritten(path, len(content), error)) from error
     return path
 
 

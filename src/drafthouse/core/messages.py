@@ -115,7 +115,7 @@ MESSAGES = (
 
 def explained(text: str) -> Message | None:
     """The first row of the table whose message stands in ``text``."""
-    return next((one for one in MESSAGES if re.search(one.pattern, text)), None)
+    return next((message for message in MESSAGES if re.search(message.pattern, text)), None)
 
 
 def latest(lines: list[str]) -> tuple[str, Message] | None:

@@ -55,7 +55,12 @@ def _stamps(files: Iterable[Path]) -> tuple[_Stamp, ...] | None:
         found = [path.stat() for path in files]
     except (OSError, ValueError):
         return None
-    newest = max((max(one.st_mtime_ns, one.st_ctime_ns) for one in found), default=0)
-    if newest > time.time_ns() - SETTLED_NS or sum(one.st_size for one in found) > MOST_BYTES:
+    newest = size = 0
+    stamps = []
+    for file in found:
+        newest = max(newest, file.st_mtime_ns, file.st_ctime_ns)
+        size += file.st_size
+        stamps.append((file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns))
+    if newest > time.time_ns() - SETTLED_NS or size > MOST_BYTES:
         return None
-    return tuple((one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found)
+    return tuple(stamps)

@@ -82,9 +82,10 @@ def read_pins(path: Path) -> Pins:
         raise DrafthouseError(_damaged(path, f"text that is no record of pins ({error})")) from error
     wrong = [key for key, value in pins.hub.items() if not is_commit(str(value))]
     wrong += [key for key, value in pins.images.items() if not is_digest(value)]
-    if data.get("schema") != SCHEMA or wrong:
-        found = f"no commit or digest for {', '.join(wrong)}" if wrong else f"schema {data.get('schema')!r}"
-        raise DrafthouseError(_damaged(path, found))
+    if wrong:
+        raise DrafthouseError(_damaged(path, f"no commit or digest for {', '.join(wrong)}"))
+    if data.get("schema") != SCHEMA:
+        raise DrafthouseError(_damaged(path, f"schema {data.get('schema')!r}"))
     return pins
 
 
@@ -95,40 +96,41 @@ def remember(path: Path, new: Pins, again: bool = False) -> bool:
     """
     with _alone(path):
         pins = read_pins(path)
-        moved = [
-            Problem(
-                "pin-moved",
-                f"{key} is {value} here",
-                f"{old[key]}, as it was pinned {pins.on.get(key, 'before')}",
-                ACCEPT,
-                path.name,
-            )
-            for fresh, old in ((new.hub, pins.hub), (new.images, pins.images))
-            for key, value in fresh.items()
-            if old.get(key, value) != value and not again
-        ]
-        if moved:
-            raise DrafthouseError(moved)
+        if not again:
+            _check_unmoved(path, new, pins)
         before = (dict(pins.hub), dict(pins.images), dict(pins.ids))
         today = time.strftime("%Y-%m-%d", time.gmtime())
-        changed = [key for key, value in new.hub.items() if pins.hub.get(key) != value]
-        changed += [key for key, value in new.images.items() if pins.images.get(key) != value]
-        pins.hub.update(new.hub)
-        pins.images.update(new.images)
+        for fresh, pinned in ((new.hub, pins.hub), (new.images, pins.images)):
+            for key, value in fresh.items():
+                if pinned.get(key) != value:
+                    pins.on[key] = today
+            pinned.update(fresh)
         pins.ids.update(new.ids)
-        pins.on.update(dict.fromkeys(changed, today))
         if (pins.hub, pins.images, pins.ids) == before:
             return False
         write_whole(path, json.dumps({"schema": SCHEMA, **vars(pins)}, indent=1, sort_keys=True) + "\n")
     return True
 
 
+def _check_unmoved(path: Path, new: Pins, pins: Pins) -> None:
+    """Raise DrafthouseError where something of ``new`` is pinned as something else in the file at ``path``."""
+    moved = []
+    for fresh, pinned in ((new.hub, pins.hub), (new.images, pins.images)):
+        for key, value in fresh.items():
+            if pinned.get(key, value) != value:
+                needed = f"{pinned[key]}, as it was pinned {pins.on.get(key, 'before')}"
+                moved.append(Problem("pin-moved", f"{key} is {value} here", needed, ACCEPT, path.name))
+    if moved:
+        raise DrafthouseError(moved)
+
+
 def image_of(resolved: Mapping[str, Any]) -> str | None:
     """The image that a registry is asked for; None where no container runs the engine."""
     if resolved["site"].get("runtime") != "docker":
         return None
-    derived = resolved.get("derived_image")
-    name = derived["base"] if derived else resolved["engine"].get("image")
+    name = resolved["engine"].get("image")
+    if derived := resolved.get("derived_image"):
+        name = derived["base"]
     return str(name) if name else None
 
 

@@ -38,7 +38,9 @@ def printable_lines(text: str) -> str:
 def _shown(char: str) -> str:
     if char in _BREAKS:
         return " "
-    return "?" if unicodedata.category(char) in _NOT_SHOWN or _is_no_character(char) else char
+    if unicodedata.category(char) in _NOT_SHOWN or _is_no_character(char):
+        return "?"
+    return char
 
 
 def _is_no_character(char: str) -> bool:

@@ -76,8 +76,12 @@ def first_environment(file: Path = FIRST_PROCESS) -> dict[str, str]:
         entries = file.read_bytes().split(b"\0")
     except OSError:
         return {}
-    pairs = (entry.decode(errors="replace").partition("=") for entry in entries if b"=" in entry)
-    return {name: value for name, _, value in pairs}
+    environment = {}
+    for entry in entries:
+        name, equals, value = entry.decode(errors="replace").partition("=")
+        if equals:
+            environment[name] = value
+    return environment
 
 
 def is_gone(pid: int) -> bool:

@@ -77,7 +77,7 @@ def shown(event: Event) -> str:
     eta = event.get("eta_s")
     if isinstance(eta, (int, float)):
         parts.append(f"about {shown_time(eta)} left")
-    return ", ".join(part for part in parts if part)
+    return ", ".join(filter(None, parts))
 
 
 def shown_together(lines: Iterable[str]) -> str:
@@ -95,5 +95,6 @@ def shown_together(lines: Iterable[str]) -> str:
             last[event.get("item")] = event
     if len(last) > 1:
         last.pop(None, None)
-    together = "; ".join(shown(event) for event in last.values())
-    return "\n    ".join(map(printable, [*rows, together] if together else rows))
+    if together := "; ".join(map(shown, last.values())):
+        rows.append(together)
+    return "\n    ".join(map(printable, rows))

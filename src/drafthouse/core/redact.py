@@ -41,7 +41,9 @@ def known_secrets(environ: Mapping[str, str], files: Iterable[Path] = ()) -> set
         except OSError:
             continue
     # A key of several lines is known by its lines: a log may have any of them.
-    found = {one for text in texts for one in _lines(text)}
+    found: set[str] = set()
+    for text in texts:
+        found.update(_lines(text))
     for value in environ.values():
         for word in value.split():
             found |= _of_url(word)
@@ -50,13 +52,17 @@ def known_secrets(environ: Mapping[str, str], files: Iterable[Path] = ()) -> set
 
 def _lines(text: str) -> Iterator[str]:
     kind = Whole if "-----BEGIN" in text else str
-    return (kind(line.strip()) for line in text.splitlines() if "-----" not in line)
+    for line in text.splitlines():
+        if "-----" not in line:
+            yield kind(line.strip())
 
 
 def _of_url(value: str) -> set[str]:
     """The password of a URL such as a proxy's or an index's."""
+    if "://" not in value:
+        return set()
     try:
-        password = urllib.parse.urlsplit(value).password if "://" in value else None
+        password = urllib.parse.urlsplit(value).password
     except ValueError:
         return set()
     return {password, urllib.parse.unquote(password)} if password else set()

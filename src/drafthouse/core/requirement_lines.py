@@ -15,8 +15,12 @@ _SPLIT = re.compile(r"\s+--hash=")
 
 def read_lock(text: str) -> list[str]:
     """The entries of a lock, each in one line, without its comments."""
-    lines = (line.strip() for line in text.replace("\\\n", " ").splitlines())
-    return [" ".join(line.split()) for line in lines if line and not line.startswith("#")]
+    entries = []
+    for line in text.replace("\\\n", " ").splitlines():
+        words = line.split()
+        if words and not words[0].startswith("#"):
+            entries.append(" ".join(words))
+    return entries
 
 
 def without_hashes(entry: str) -> str:
@@ -48,8 +52,10 @@ def with_hashes(entries: Iterable[str], known: Mapping[str, Sequence[str]]) -> l
     """Entries with the hashes that are known of them; those that carry some already stay as they are."""
     found = []
     for entry in entries:
-        digests = () if _HASH in entry else known.get(pin_of(entry), ())
-        found.append(" ".join([entry, *(f"{_HASH}{digest}" for digest in digests)]))
+        words = [entry]
+        if _HASH not in entry:
+            words += [f"{_HASH}{digest}" for digest in known.get(pin_of(entry), ())]
+        found.append(" ".join(words))
     return found
 
 

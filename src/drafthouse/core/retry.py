@@ -41,18 +41,22 @@ def asked_to_wait(headers: Mapping[str, str], now: float | None = None) -> float
     ``RateLimit: "api";r=0;t=55`` (huggingface_hub's parse_ratelimit_headers), which counts where nothing is left.
     """
     lowered = {name.lower(): value.strip() for name, value in headers.items()}
-    said = lowered.get("retry-after", "")
-    if said.isascii() and said.isdigit():
-        return float(said)
-    if said:
+    retry_after = lowered.get("retry-after", "")
+    if retry_after.isascii() and retry_after.isdigit():
+        return float(retry_after)
+    if retry_after:
         try:
-            then = email.utils.parsedate_to_datetime(said).timestamp()
+            then = email.utils.parsedate_to_datetime(retry_after).timestamp()
         except (TypeError, ValueError, OverflowError):
             return None
-        return max(0.0, then - (time.time() if now is None else now))
+        if now is None:
+            now = time.time()
+        return max(0.0, then - now)
     window = [part.strip() for part in lowered.get("ratelimit", "").split(";")]
     ends = next((part[2:] for part in window if part.startswith("t=")), "")
-    return float(ends) if "r=0" in window and ends.isdigit() else None
+    if "r=0" in window and ends.isdigit():
+        return float(ends)
+    return None
 
 
 class Brake:

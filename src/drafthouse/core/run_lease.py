@@ -107,14 +107,15 @@ def beat_command(home: str, lease: Lease) -> str:
 def refused(lease: Lease, home: str) -> Problem:
     """The problem of a second run on a home."""
     since = time.strftime("%H:%M", time.localtime(lease.began_unix_s))
-    here = lease.machine == this_machine()
+    place, stop = lease.host, "Ctrl-C there"
+    if lease.machine == this_machine():
+        place, stop = "this machine", f"kill -INT {lease.pid}"
     return Problem(
         "box-in-use",
         f"another run is working on this box: {lease.what}, at: {lease.phase} "
-        f"(pid {lease.pid} on {'this machine' if here else lease.host}, since {since})",
+        f"(pid {lease.pid} on {place}, since {since})",
         f"one run at a time on {home}",
-        f"wait for it, or stop it ({f'kill -INT {lease.pid}' if here else 'Ctrl-C there'}), then run again; "
-        "nothing was changed",
+        f"wait for it, or stop it ({stop}), then run again; nothing was changed",
     )
 
 

@@ -203,13 +203,10 @@ def _check_map(data: object, shape: Map, findings: Findings, path: str) -> None:
 
 
 def _check_value(data: object, shape: Value, findings: Findings, path: str) -> None:
-    # bool is an int in Python, and an int is a fine float.
-    right = isinstance(data, shape.type) and not (isinstance(data, bool) and shape.type is not bool)
-    if shape.type is float and isinstance(data, int) and not isinstance(data, bool):
-        right = True
-    if not right:
-        is_word = shape.type is str and isinstance(data, (bool, int, float))
-        do = "put it in quotes" if is_word else "correct the value"
+    if not _is_of_type(data, shape.type):
+        do = "correct the value"
+        if shape.type is str and isinstance(data, (bool, int, float)):
+            do = "put it in quotes"
         findings.add("wrong-type", path, _show(data), _TYPE_NAMES[shape.type], do)
     elif shape.choices and data not in shape.choices:
         if gone := removed("value", f"{path}: {data}", f"{findings.file}: {path}"):
@@ -218,17 +215,30 @@ def _check_value(data: object, shape: Value, findings: Findings, path: str) -> N
         findings.add(
             "unknown-value", path, _show(data), f"one of: {', '.join(shape.choices)}", did_you_mean(data, shape.choices)
         )
-    elif isinstance(data, str) and shape.form and not shape.form.fits(data):
-        findings.add("wrong-format", path, _show(data), shape.form.needed, "correct the value")
-    elif isinstance(data, (int, float)) and not isinstance(data, bool) and not _is_sane(data):
+    elif isinstance(data, str):
+        if shape.form and not shape.form.fits(data):
+            findings.add("wrong-format", path, _show(data), shape.form.needed, "correct the value")
+    elif isinstance(data, (int, float)) and not isinstance(data, bool):
+        _check_number(data, shape, findings, path)
+
+
+def _is_of_type(data: object, kind: type) -> bool:
+    # bool is an int in Python, and an int is a fine float.
+    if isinstance(data, bool):
+        return kind is bool
+    return isinstance(data, kind) or (kind is float and isinstance(data, int))
+
+
+def _check_number(data: float, shape: Value, findings: Findings, path: str) -> None:
+    if not _is_sane(data):
         findings.add(
             "out-of-range", path, _show(data), f"0, or a number from {LEAST:g} to {MOST:g}", "correct the value"
         )
-    elif isinstance(data, (int, float)) and not isinstance(data, bool):
-        if shape.low is not None and data < shape.low:
-            findings.add("out-of-range", path, _show(data), f"{shape.low:g} or more", "correct the value")
-        if shape.high is not None and data > shape.high:
-            findings.add("out-of-range", path, _show(data), f"{shape.high:g} or less", "correct the value")
+        return
+    if shape.low is not None and data < shape.low:
+        findings.add("out-of-range", path, _show(data), f"{shape.low:g} or more", "correct the value")
+    if shape.high is not None and data > shape.high:
+        findings.add("out-of-range", path, _show(data), f"{shape.high:g} or less", "correct the value")
 
 
 def _is_sane(number: float) -> bool:
@@ -247,11 +257,16 @@ def _join(path: str, key: object) -> str:
 
 
 def _show(data: object) -> str:
-    return "nothing" if data is None else _plain(repr(data)) if isinstance(data, str) else _plain(data)
+    if data is None:
+        return "nothing"
+    if isinstance(data, str):
+        return _plain(repr(data))
+    return _plain(data)
 
 
 def _plain(data: Any) -> str:
     # Python writes out no whole number of more than 4,300 digits.
-    is_long = isinstance(data, int) and data.bit_length() > _SHOWN_BITS
-    text = f"a number of {data.bit_length()} bits" if is_long else str(data)
+    if isinstance(data, int) and data.bit_length() > _SHOWN_BITS:
+        return f"a number of {data.bit_length()} bits"
+    text = str(data)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -63,12 +63,17 @@ class Forms:
     """All forms of some secrets, and what takes them out of a text."""
 
     def __init__(self, known: Iterable[str]) -> None:
-        secrets = {secret for secret in known if len(secret) >= SHORTEST}
-        self._spelled = sorted({form for secret in secrets for form in _spelled(secret)}, key=len, reverse=True)
-        self._read = sorted({form for one in self._spelled if len(form := _as_read(one)) >= SHORTEST})
+        spelled: set[str] = set()
+        dense: set[tuple[str, int]] = set()
+        for secret in set(known):
+            if len(secret) >= SHORTEST:
+                spelled |= _spelled(secret)
+                dense.update(_dense(secret))
+        self._spelled = sorted(spelled, key=len, reverse=True)
+        self._read = sorted(form for form in set(map(_as_read, spelled)) if len(form) >= SHORTEST)
         # Of each block: the forms it is of, where it stands in them, and the fewest letters of a piece.
         self._blocks: dict[str, list[tuple[str, int, int]]] = {}
-        for form, least in {pair for secret in secrets for pair in _dense(secret)}:
+        for form, least in dense:
             for at in range(len(form) - _BLOCK + 1):
                 self._blocks.setdefault(form[at : at + _BLOCK], []).append((form, at, least))
 
@@ -98,7 +103,10 @@ class Forms:
                 while place + size < len(form) and letters[at + size : at + size + 1] == form[place + size]:
                     size += 1
                 piece = letters[at - before : at + size]
-                if len(piece) >= (max(least, _DIGITS) if piece.isdigit() else least):
+                shortest = least
+                if piece.isdigit():
+                    shortest = max(least, _DIGITS)
+                if len(piece) >= shortest:
                     yield at - before, at + size
                     yield from _rest_behind(letters, at + size, form[place + size :])
                     yield from _rest_before(letters, at - before, form[: place - before])
@@ -227,24 +235,24 @@ def _in_base64(raw: bytes) -> Iterator[str]:
 def _dense(secret: str) -> Iterator[tuple[str, int]]:
     """Yield the letters and digits of each form, and the fewest of them that are a piece of it."""
     raw = secret.encode()
-    plain = _SIGNS.sub("", secret)
     # Of words a piece is words, and of a path a folder's name.
     whole = isinstance(secret, Whole) or not re.search(r"\d", secret) or re.match(r"[~.]{0,2}/", secret)
-    if len(plain) >= PIECE:
-        yield plain, len(plain) if whole else PIECE
     quoted = urllib.parse.quote(secret, safe="").encode()
     texts = {raw, quoted, json.dumps(secret)[1:-1].encode(), secret.encode("utf-16-le"), raw.hex().encode()}
-    texts |= {inner.encode() for inner in _in_base64(raw)}
-    packed = {form for text in texts for form in _in_base64(text)}
-    packed |= {text.hex() for text in texts - {raw.hex().encode()}}
+    texts.update(map(str.encode, _in_base64(raw)))
+    packed: set[str] = set()
+    for text in texts:
+        packed.update(_in_base64(text))
+        if text != raw.hex().encode():
+            packed.add(text.hex())
     packed |= {form.upper() for form in packed if re.fullmatch(r"[0-9a-f]+", form)}
     # Base32 as well has as many forms as bits of the secret can begin at.
-    packed |= {
-        base64.b32encode(b"\0" * before + raw).decode()[(8 * before + 4) // 5 :].rstrip("=") for before in range(5)
-    }
-    # Quoted-printable, and bytes as a list of numbers.
-    packed |= {secret.replace("=", "=3D"), "".join(str(byte) for byte in raw)}
+    for before in range(5):
+        shifted = base64.b32encode(b"\0" * before + raw).decode()
+        packed.add(shifted[(8 * before + 4) // 5 :].rstrip("="))
+    # The secret itself, quoted-printable, and bytes as a list of numbers.
+    packed |= {secret, secret.replace("=", "=3D"), "".join(map(str, raw))}
     for form in packed:
         letters = _SIGNS.sub("", form)
-        if len(letters) >= PIECE and letters != plain:
+        if len(letters) >= PIECE:
             yield letters, len(letters) if whole else PIECE

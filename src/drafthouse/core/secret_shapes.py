@@ -136,7 +136,7 @@ def without_shapes(text: str) -> str:
     text = _HEX.sub(_unless_hash, text)
     for pattern in _PLACES:
         text = pattern.sub(_last_gone, text)
-    text = _TO_THE_END.sub(lambda found: found[0] if _harmless(found[2].strip()) else f"{found[1]}{GONE}", text)
+    text = _TO_THE_END.sub(_unless_harmless, text)
     text = _PAIR.sub(rf"\g<1>{GONE}\g<5>", text)
     return _FLAG.sub(_value_gone, _ASSIGNED.sub(_value_gone, text))
 
@@ -170,6 +170,12 @@ def _without_key_ends(text: str) -> str:
     return "".join(kept)
 
 
+def _unless_harmless(found: re.Match[str]) -> str:
+    if _harmless(found[2].strip()):
+        return found[0]
+    return f"{found[1]}{GONE}"
+
+
 def _unless_hash(found: re.Match[str]) -> str:
     before = found.string[max(0, found.start() - 90) : found.start()]
     named = _IS_HASH.search(before.rpartition("\n")[2]) or _OF_FILE.match(found.string, found.end())
@@ -184,8 +190,9 @@ def _value_gone(found: re.Match[str]) -> str:
         inner = value.strip("[]\"'\\, \t\r\n")
         if not inner or PLAIN.match(inner):
             return found[0]
-        quotes = re.search(r"\\*[\"']", value)
-        quote = quotes[0] if quotes else found["close"]
+        quote = found["close"]
+        if quotes := re.search(r"\\*[\"']", value):
+            quote = quotes[0]
         return f"{found['head']}[{quote}{GONE}{quote}{']' * value.endswith(']')}"
     quote = found["escaped"] or (value[0] if value[0] in "\"'" else "")
     # What closes a list or an object around a bare value is none of it, nor what escapes the quote behind it.

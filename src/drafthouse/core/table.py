@@ -26,19 +26,20 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], columns: int | Non
     The widest columns give way, and their cells are wrapped; names are broken where nothing else helps, those of the
     first column never. A cell that looks like a number stands at the right.
     """
-    cells = [[str(cell) for cell in row] for row in [head, *rows]]
-    most = _widths([list(column) for column in zip(*cells, strict=True)], columns or terminal_columns())
-    wrapped = [[_wrapped(cell, width) for cell, width in zip(row, most, strict=True)] for row in cells]
-    widths = [max(len(line) for row in wrapped for line in row[place]) for place in range(len(head))]
+    cells = [list(map(str, row)) for row in [head, *rows]]
+    most = _widths(list(zip(*cells, strict=True)), columns or terminal_columns())
+    wrapped = [list(map(_wrapped, row, most)) for row in cells]
+    widths = [0] * len(head)
+    for row in wrapped:
+        for place, cell in enumerate(row):
+            widths[place] = max(widths[place], *map(len, cell))
     lines = []
     for number, row in enumerate(wrapped):
         for line in range(max(map(len, row))):
             parts = []
             for place, cell in enumerate(row):
                 part = "".join(cell[line : line + 1])
-                parts.append(
-                    part.rjust(widths[place]) if _is_number(cells[number][place]) else part.ljust(widths[place])
-                )
+                parts.append(_padded(part, widths[place], right=_is_number(cells[number][place])))
             lines.append("  ".join(parts).rstrip())
         if number == 0:
             lines.append("  ".join("-" * size for size in widths))
@@ -49,7 +50,7 @@ def _widths(cells: Sequence[Sequence[str]], columns: int) -> list[int]:
     """The width of each column: its longest cell, or less of the widest ones, so that all stand in ``columns``."""
     room = columns - 2 * (len(cells) - 1)
     longest = [max(map(len, column)) for column in cells]
-    whole = [max(len(word) for cell in column for word in [*cell.split(), ""]) for column in cells]
+    whole = [max(map(len, " ".join(column).split()), default=0) for column in cells]
     long_names = [min(word, _LEAST) for word in whole[1:]]
     # What is broken, by turns: spaces, those of what a row is called, long names, at last any word; a row's own name,
     # which is typed, never.
@@ -80,13 +81,18 @@ def _at_most(longest: Sequence[int], least: Sequence[int], room: int) -> list[in
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
     """Rows as lines of columns as wide as needed, to the right but for those in ``left``."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if place in left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        cells = [_padded(cell, widths[place], right=place not in left) for place, cell in enumerate(row)]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _padded(text: str, width: int, *, right: bool) -> str:
+    """A cell's text, filled up with blanks to the ``width`` of its column."""
+    if right:
+        return text.rjust(width)
+    return text.ljust(width)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -109,4 +115,4 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _is_number(text: str) -> bool:
-    return bool(text) and text[0].isdigit() and all(letter in "0123456789.,%x" for letter in text)
+    return text[:1].isdigit() and not text.strip("0123456789.,%x")

@@ -57,10 +57,11 @@ def _shape(kind: Any, required: bool = False) -> Shape:
     origin, parts = get_origin(kind), get_args(kind)
     shape: Shape
     if origin is Annotated:
-        whole = [one for one in parts[1:] if not isinstance(one, dict)]
-        shape = replace(whole[0], required=required) if whole else _shape(parts[0], required)
-        for words in (one for one in parts[1:] if isinstance(one, dict)):
-            shape = replace(shape, **words)
+        given = [part for part in parts[1:] if not isinstance(part, dict)]
+        shape = replace(given[0], required=required) if given else _shape(parts[0], required)
+        for part in parts[1:]:
+            if isinstance(part, dict):
+                shape = replace(shape, **part)
         return shape
     if kind in (str, int, float, bool):
         shape = Value(kind)

@@ -58,21 +58,24 @@ def releases(engine: Mapping[str, Any]) -> list[str]:
 
     An engine with a plugin has those that the plugin patches.
     """
-    plugin = engine.get("plugin")
-    asked = plugin["versions"] if plugin else {*engine.get("releases", ()), *engine["versions"]}
-    return sorted(asked, key=number)
+    if plugin := engine.get("plugin"):
+        return sorted(plugin["versions"], key=number)
+    return sorted({*engine.get("releases", ()), *engine["versions"]}, key=number)
 
 
 def ranges(versions: Sequence[str], all_versions: Sequence[str]) -> str:
     """Versions for a person, neighbours drawn together: ``0.8.5 to 0.9.2, 0.32.0``."""
-    places = sorted(all_versions.index(version) for version in versions)
+    places = sorted(map(all_versions.index, versions))
     runs: list[list[int]] = []
     for place in places:
         if runs and place == runs[-1][-1] + 1:
             runs[-1].append(place)
         else:
             runs.append([place])
-    words = [
-        all_versions[run[0]] if len(run) == 1 else f"{all_versions[run[0]]} to {all_versions[run[-1]]}" for run in runs
-    ]
-    return ", ".join(words)
+    names = []
+    for run in runs:
+        name = all_versions[run[0]]
+        if len(run) > 1:
+            name += f" to {all_versions[run[-1]]}"
+        names.append(name)
+    return ", ".join(names)

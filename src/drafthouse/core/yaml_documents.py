@@ -47,7 +47,9 @@ def yaml_of(text: str) -> Any:
         return yaml.load(checked_text(text), Loader=_Loader)  # noqa: S506 (a safe loader, below)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        place = ""
+        if mark:
+            place = f"line {mark.line + 1}, column {mark.column + 1}"
         raise _no_yaml(short(str(error.problem or error.context), 120), place) from error
     except yaml.reader.ReaderError as error:
         # libyaml counts bytes, PyYAML's own reader characters.
@@ -169,9 +171,11 @@ def _measure(root: yaml.Node) -> None:
         parts = _parts(node)
         if seen_below:
             open_nodes.discard(id(node))
-            counted = [sizes[id(part)] for part in parts]
-            size = 1 + sum(count for count, _ in counted)
-            depth = 1 + max((deep for _, deep in counted), default=0)
+            size = depth = 1
+            for part in parts:
+                part_size, part_depth = sizes[id(part)]
+                size += part_size
+                depth = max(depth, 1 + part_depth)
             if size > MOST_VALUES:
                 raise _wrong(f"aliases that stand for more than {MOST_VALUES:,} values", node)
             if depth > MOST_DEEP:

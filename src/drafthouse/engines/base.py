@@ -261,7 +261,7 @@ def by_field(
     """
     sums: dict[tuple[Field, bool, int], float] = {}
     for sample in samples:
-        begins = next((one for one in prefixes if sample.name.startswith(one)), "")
+        begins = next((prefix for prefix in prefixes if sample.name.startswith(prefix)), "")
         wanted = fields.get(sample.counter[len(begins) :])
         if wanted is None or not sample.finite:
             continue
@@ -269,14 +269,16 @@ def by_field(
         key = (wanted, sample.name.endswith(TOTAL), int(place) if place.isdigit() else 0)
         sums[key] = sums.get(key, 0.0) + sample.value
     found: dict[Field, dict[int, int]] = {}
-    for (wanted, _, at), value in sorted(sums.items(), key=lambda one: one[0][1]):
+    for (wanted, _, at), value in sorted(sums.items(), key=lambda total: total[0][1]):
         found.setdefault(wanted, {})[at] = int(value)
     return found
 
 
 def by_place(counts: Mapping[int, int]) -> list[int]:
     """Counts by place as a list, 0 where nothing was counted."""
-    return [counts.get(at, 0) for at in range(max(counts) + 1)] if counts else []
+    if not counts:
+        return []
+    return [counts.get(at, 0) for at in range(max(counts) + 1)]
 
 
 class SpecDecodeCounters(Engine):
@@ -295,11 +297,11 @@ class SpecDecodeCounters(Engine):
         if not found:
             return None
         # What an older engine does not count is not 0 but unknown.
-        counts = {name: found[name].get(0, 0) if name in found else None for name in self._FIELDS.values()}
+        totals = {name: counts.get(0, 0) for name, counts in found.items()}
         return Drafted(
-            num_drafts=counts["num_drafts"],
-            draft_tokens=counts["draft_tokens"],
-            accepted_tokens=counts["accepted_tokens"],
+            num_drafts=totals.get("num_drafts"),
+            draft_tokens=totals.get("draft_tokens"),
+            accepted_tokens=totals.get("accepted_tokens"),
             per_position=by_place(found.get("per_position", {})),
         )
 

@@ -77,33 +77,30 @@ class LlamaCpp(SpecDecodeCounters):
 
     def log_lines(self, text: str) -> list[LogLine]:
         """Return its lines about drafting: of each answer, else the last total of each kind; see `Engine.log_lines`."""
-        if answers := [_of_answer(found) for found in _ANSWER.finditer(text)]:
+        if answers := list(map(_of_answer, _ANSWER.finditer(text))):
             return answers
-        totals = {found["kind"]: found for found in _STATISTICS.finditer(text)}
-        return [
-            LogLine(int(found["drafts"]), int(found["drafted"]), int(found["accepted"]), [])
-            for found in totals.values()
-        ]
+        totals = {}
+        for found in _STATISTICS.finditer(text):
+            totals[found["kind"]] = LogLine(int(found["drafts"]), int(found["drafted"]), int(found["accepted"]), [])
+        return list(totals.values())
 
     def speculates(self, text: str) -> bool | None:
         """Whether a slot speculates, None where it does not tell (--no-slots)."""
         try:
-            said = [slot["speculative"] for slot in json.loads(text)]
+            slots = [slot["speculative"] for slot in json.loads(text)]
         except (ValueError, KeyError, TypeError):
             return None
-        return any(said) if said else None
+        return any(slots) if slots else None
 
     def read_speculation(self, command: Command) -> Speculation | None:
         """Take the ``--spec-…`` flags out of a command; see `Engine.read_speculation`."""
-        words: Settings = {one.name: one.value for one in command.given if one.name.startswith("spec-")}
-        command.given = [one for one in command.given if not one.name.startswith("spec-")]
+        words: Settings = {flag.name: flag.value for flag in command.take("spec-")}
         if not words or words.get("spec-type") == "none":
             return None
         draft = str(words.get("spec-draft-model") or words.get("spec-draft-hf") or "")
         method = str(words.get("spec-type") or "")
         if not method:
-            named = next((kind for word, kind in _DRAFT_FILES if re.search(word, draft, re.IGNORECASE)), "draft-simple")
-            method = named if draft else "ngram-mod" if "spec-default" in words else "ngram-simple"
+            method = _type_for(draft, words)
             why = "a draft model alone no longer drafts; the type must be named" if draft else "none was named"
             command.note("(no --spec-type)", f"--spec-type {method}", why, "chosen", _RENAMED)
         types = method.split(",")
@@ -112,18 +109,30 @@ class LlamaCpp(SpecDecodeCounters):
                 why = "this lookup's draft length; --spec-draft-n-max is for the others, and ignored here now"
                 command.note(f"--{old} {words[old]}", f"--{new} {words[old]}", why, "renamed", _RENAMED)
             words[new] = words.pop(old)
-        entry = command.engine["methods"].get(method)
-        names = entry["names"] if entry else {}
         usual = f"--spec-{types[0]}-size-m" if types[0] in _SIZES else "--spec-draft-n-max"
-        count = names.get("num_speculative_tokens", usual).removeprefix("--")
-        tokens = whole_number(words[count], f"--{count}") if count in words else None
+        count = command.names(method).get("num_speculative_tokens", usual).removeprefix("--")
+        tokens = None
+        if count in words:
+            tokens = whole_number(words[count], f"--{count}")
         if draft and not any(kind.startswith("draft-") for kind in types):
             why = f"--spec-type {method} does not use it; add draft-simple to use both"
             command.note(draft, draft, why, "kept", _RENAMED)
         words.pop("spec-type", None)
-        spoken = {"--spec-type": method, **{f"--{key}": value for key, value in words.items()}}
+        spoken: Settings = {"--spec-type": method}
+        for key, value in words.items():
+            spoken[f"--{key}"] = value
         known = ("--spec-type", "--spec-draft-model", "--spec-draft-hf", f"--{count}")
         return Speculation(method, draft, tokens, spoken).sorted(command.option_names(method), known, json_value)
+
+
+def _type_for(draft: str, words: Settings) -> str:
+    """The type of a command that names none: by the name of its draft, a lookup without one."""
+    if not draft:
+        return "ngram-mod" if "spec-default" in words else "ngram-simple"
+    for pattern, kind in _DRAFT_FILES:
+        if re.search(pattern, draft, re.IGNORECASE):
+            return kind
+    return "draft-simple"
 
 
 def _of_answer(found: re.Match[str]) -> LogLine:

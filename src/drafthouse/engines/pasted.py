@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ..core.errors import one_problem
@@ -114,7 +114,9 @@ class Given:
     @property
     def flag(self) -> str:
         """The long flag, with its dashes; an unknown short one stays as it is."""
-        return self.name if self.name.startswith("-") else f"--{self.name}"
+        if self.name.startswith("-"):
+            return self.name
+        return f"--{self.name}"
 
 
 @dataclass(frozen=True)
@@ -129,13 +131,7 @@ class Change:
 
     def as_dict(self) -> dict[str, str]:
         """The change as plain data."""
-        return {
-            "what": self.what,
-            "became": self.became,
-            "version": self.version,
-            "why": self.why,
-            "kind": self.kind,
-        }
+        return asdict(self)
 
 
 @dataclass
@@ -197,10 +193,28 @@ class Command:
         """Record what became of one thing."""
         self.changes.append(Change(what, became, version, why, kind))
 
+    def take(self, prefix: str) -> list[Given]:
+        """The flags whose names begin with ``prefix``, taken out of ``given``."""
+        taken, rest = [], []
+        for flag in self.given:
+            if flag.name.startswith(prefix):
+                taken.append(flag)
+            else:
+                rest.append(flag)
+        self.given = rest
+        return taken
+
+    def names(self, method: str) -> dict[str, str]:
+        """A profile's words for what every method has -> the engine's, for this one."""
+        entry = self.engine["methods"].get(method)
+        return entry["names"] if entry else {}
+
     def option_names(self, method: str) -> dict[str, str]:
         """The engine's words for the options of a method -> a profile's."""
         entry = self.engine["methods"].get(method)
-        return {option["name"]: key for key, option in entry.get("options", {}).items()} if entry else {}
+        if entry is None:
+            return {}
+        return {option["name"]: key for key, option in entry.get("options", {}).items()}
 
     def method_named(self, word: str, settings: Settings) -> str:
         """The catalogue's method for an engine's word, beside which ``settings`` stand; else the word itself."""

@@ -40,7 +40,9 @@ def with_list(words: FlagWords, flags: FlagList | None) -> FlagWords:
 
     def name(theirs: str) -> str:
         plain = theirs.removeprefix("--")
-        return f"no-{name(plain[3:])}" if plain.startswith("no-") and plain not in ours else ours.get(plain, plain)
+        if plain.startswith("no-") and plain not in ours:
+            return f"no-{name(plain[3:])}"
+        return ours.get(plain, plain)
 
     short = {key: f"--{name(long)}" for key, long in flags["short"].items() if key != f"--{name(long)}"}
     return {
@@ -79,12 +81,23 @@ def read_given(words: list[str], table: FlagWords) -> list[Given]:
         ):
             found.append(Given(spelled, name, True))
         else:
-            values: list[str] = []
-            while place < len(words) and _is_value(words[place]) and (not values or name in table["several"]):
-                values.append(words[place])
-                place += 1
-            found.append(Given(spelled, name, values if len(values) > 1 else values[0] if values else True))
+            values = _values(words[place:], several=name in table["several"])
+            place += len(values)
+            if len(values) > 1:
+                found.append(Given(spelled, name, values))
+            else:
+                found.append(Given(spelled, name, values[0] if values else True))
     return found
+
+
+def _values(words: list[str], *, several: bool) -> list[str]:
+    """The values at the head of ``words``: those of a flag that takes ``several``, or of one that takes one."""
+    values: list[str] = []
+    for word in words:
+        if not _is_value(word) or (values and not several):
+            break
+        values.append(word)
+    return values
 
 
 def _is_value(word: str) -> bool:
@@ -98,7 +111,9 @@ def long_name(spelled: str, table: FlagWords) -> str:
         return short[spelled].removeprefix("--")
     if not spelled.startswith("--"):
         head, dot, rest = spelled.partition(".")
-        return f"{short[head].removeprefix('--')}{dot}{rest}" if head in short else spelled
+        if head not in short:
+            return spelled
+        return f"{short[head].removeprefix('--')}{dot}{rest}"
     head, dot, rest = spelled[2:].partition(".")
     head = head.replace("_", "-") if table["style"] == "-" else head.replace("-", "_")
     return f"{short.get(f'--{head}', head).removeprefix('--')}{dot}{rest}"
@@ -111,5 +126,7 @@ def _in_full(name: str, table: FlagWords) -> str:
     if not known or head in known or head.startswith("-") or head in table.get("gone", ()):
         return name
     negative = "no-" if head.startswith("no-") else ""
-    fitting = {one for one in known if one.startswith(head[len(negative) :])}
-    return f"{negative}{fitting.pop()}{dot}{rest}" if len(fitting) == 1 else name
+    fitting = {flag for flag in known if flag.startswith(head[len(negative) :])}
+    if len(fitting) != 1:
+        return name
+    return f"{negative}{fitting.pop()}{dot}{rest}"

@@ -23,4 +23,4 @@ def engine_of(name: str) -> Engine:
 
 def dialect_of(series: str) -> Engine | None:
     """Whose Prometheus series this is, by its name; None where it is nobody's."""
-    return next((one for one in DIALECTS.values() if series.startswith(one.prefixes)), None)
+    return next((engine for engine in DIALECTS.values() if series.startswith(engine.prefixes)), None)

@@ -83,11 +83,12 @@ class SGLang(Engine):
             return Drafted(num_drafts=found["verified"], draft_tokens=None, accepted_tokens=max(0, accepted))
         if "length" not in found:
             return None
-        length = max(
-            (one.value for one in samples if one.name == "sglang:spec_accept_length" and one.finite), default=0
-        )
+        gauges = [sample.value for sample in samples if sample.name == "sglang:spec_accept_length" and sample.finite]
+        length = max(gauges, default=0)
         # 0 where nothing was drafted yet, and for ever where nothing is.
-        return Drafted(None, None, None, length=length) if length else Drafted()
+        if not length:
+            return Drafted()
+        return Drafted(None, None, None, length=length)
 
     def log_lines(self, text: str) -> list[LogLine]:
         """Return its lines `Decode batch, …`: the mean acceptance length since the last one; see `Engine.log_lines`."""
@@ -95,55 +96,73 @@ class SGLang(Engine):
 
     def read_speculation(self, command: Command) -> Speculation | None:
         """Take the ``--speculative-…`` flags out of a command; see `Engine.read_speculation`."""
-        words: Settings = {one.flag: one.value for one in command.given if one.name.startswith("speculative-")}
-        command.given = [one for one in command.given if not one.name.startswith("speculative-")]
-        said = str(words.get("--speculative-algorithm", ""))
-        if not said:
+        words: Settings = {flag.flag: flag.value for flag in command.take("speculative-")}
+        given = str(words.get("--speculative-algorithm", ""))
+        if not given:
             return None
-        methods = command.engine["methods"]
-        word = said.upper()  # as it reads it itself
-        method = next((key for key, one in methods.items() if one.get("value") == word), said.lower())
+        algorithm = given.upper()  # as it reads it itself
         draft = str(words.get(_DRAFT, "")).rstrip("/")
-        if draft == command.target and word in ("EAGLE", "NEXTN"):
+        if draft == command.target and algorithm in ("EAGLE", "NEXTN"):
             draft = ""  # the head inside the target, by the target's own path
-        if word == "EAGLE" and not draft:
-            method = "nextn"  # the same to it (speculative_hook.py), and many write it for the layers inside
+        methods = command.engine["methods"]
+        method = _method_of(algorithm, draft, methods)
         entry = methods.get(method)
         if entry and entry["draft"] in ("head", "model") and not draft:
             why = f"it exits at its start without a separate draft: {_DRAFT}"
-            command.note(f"--speculative-algorithm {said}", "", why, "kept")
-        names = entry["names"] if entry else {}
-        tokens = None
-        if (count := names.get("num_speculative_tokens", _STEPS)) in words:
-            tokens = whole_number(words[count], count)
-        elif _TO_VERIFY in words and (entry is None or _TO_VERIFY in entry.get("follows", {})):
-            tokens = whole_number(words[_TO_VERIFY], _TO_VERIFY) - 1
+            command.note(f"--speculative-algorithm {given}", "", why, "kept")
+        names = command.names(method)
+        tokens = _tokens_of(words, names.get("num_speculative_tokens", _STEPS), entry)
         if entry and _STEPS in names.values():
             if tokens is None:
                 why = "it chooses by the model: 5 with 4 branches for Llama and Grok, else 3 with one"
                 command.note(f"(no {_STEPS})", "", why, "chosen")
             else:
                 self._complete(command, words, tokens, entry)
-        if word != said:
-            words["--speculative-algorithm"] = word
-        spoken = {**words}
-        for name, more in (entry.get("follows", {}) if entry else {}).items():
-            if tokens is not None and str(words.get(name, tokens + more)) == str(tokens + more):
-                spoken.pop(name, None)  # the catalogue says it
-        for name, value in (entry.get("always", {}) if entry else {}).items():
-            if str(words.get(name, value)) == str(value):
-                spoken.pop(name, None)
-        known = (*names.values(), *((_DRAFT,) if _DRAFT in words else ()))
+        words["--speculative-algorithm"] = algorithm
+        spoken = dict(words)
+        if entry:
+            for name, value in _implied(entry, tokens).items():
+                if str(words.get(name)) == str(value):
+                    spoken.pop(name, None)  # the catalogue says it
+        known = [*names.values()]
+        if _DRAFT in words:
+            known.append(_DRAFT)
         found = Speculation(method, draft, tokens, spoken).sorted(command.option_names(method), known, json_value)
         found.words = words
         return found
 
     def _complete(self, command: Command, words: Settings, tokens: int, entry: Method) -> None:
         """Add what is missing of steps, branches and tokens to verify: with steps alone it ends (a TypeError)."""
-        needed = {_STEPS: tokens, **entry.get("always", {})}
-        needed |= {name: tokens + more for name, more in entry.get("follows", {}).items()}
-        for name, value in needed.items():
+        for name, value in {_STEPS: tokens, **_implied(entry, tokens)}.items():
             if name not in words:
                 words[name] = str(value)
                 why = "steps, branches and tokens to verify go together: it chooses all of them or none"
                 command.note(f"(no {name})", f"{name} {value}", why, "chosen")
+
+
+def _method_of(algorithm: str, draft: str, methods: Mapping[str, Method]) -> str:
+    """The catalogue's method for an algorithm as SGLang reads it, in capitals."""
+    if algorithm == "EAGLE" and not draft:
+        return "nextn"  # the same to it (speculative_hook.py), and many write it for the layers inside
+    for name, entry in methods.items():
+        if entry.get("value") == algorithm:
+            return name
+    return algorithm.lower()
+
+
+def _tokens_of(words: Settings, count: str, entry: Method | None) -> int | None:
+    """The draft tokens of a step by the flag ``count``, else by the tokens to verify; None where neither is given."""
+    if count in words:
+        return whole_number(words[count], count)
+    if _TO_VERIFY in words and (entry is None or _TO_VERIFY in entry.get("follows", {})):
+        return whole_number(words[_TO_VERIFY], _TO_VERIFY) - 1
+    return None
+
+
+def _implied(entry: Method, tokens: int | None) -> Settings:
+    """The flags that the catalogue gives with a method, those that follow from the draft tokens among them."""
+    flags: Settings = dict(entry.get("always", {}))
+    if tokens is not None:
+        for name, more in entry.get("follows", {}).items():
+            flags[name] = tokens + more
+    return flags

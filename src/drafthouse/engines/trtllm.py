@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ..core.errors import Problem
@@ -80,18 +81,16 @@ class TensorRTLLM(Engine):
     def drafted(self, samples: Sequence[Sample]) -> Drafted | None:
         """The counts by request, which knows the drafts, before those by iteration; never both added."""
         found = by_field(samples, self._FIELDS, self.prefixes, "token_position")
-        family = next((one for one in (_BY_REQUEST, _BY_ITERATION) if any(key[0] == one for key in found)), None)
-        if family is None:
+        if not found:
             return None
-        drafts, accepted = (found.get((family, field), {}) for field in ("draft_tokens", "accepted_tokens"))
-        by_request = family == _BY_REQUEST
-        return Drafted(
-            num_drafts=drafts.get(0, 0) if by_request else None,
-            draft_tokens=sum(drafts.values()),
-            accepted_tokens=sum(accepted.values()),
-            per_position=by_place(accepted) if by_request else [],
-            family=family,
-        )
+        by_request = any(family == _BY_REQUEST for family, _ in found)
+        family = _BY_REQUEST if by_request else _BY_ITERATION
+        drafts = found.get((family, "draft_tokens"), {})
+        accepted = found.get((family, "accepted_tokens"), {})
+        counted = Drafted(None, sum(drafts.values()), sum(accepted.values()), family=family)
+        if by_request:
+            return replace(counted, num_drafts=drafts.get(0, 0), per_position=by_place(accepted))
+        return counted
 
     def config_problems(self, data: Settings, version: str, where: str) -> list[Problem]:
         """What this version would refuse in its YAML; it can be asked itself only where there is a GPU."""
@@ -113,30 +112,34 @@ class TensorRTLLM(Engine):
     def read_speculation(self, command: Command) -> Speculation | None:
         """Take `speculative_config` out of the settings of the YAML; see `Engine.read_speculation`."""
         key = f"{command.engine['speculation'].get('key', 'speculative_config')}."
-        words: Settings = {n.removeprefix(key): value for n, value in command.config.items() if n.startswith(key)}
-        command.config = {name: value for name, value in command.config.items() if not name.startswith(key)}
+        words: Settings = {}
+        for name in list(command.config):
+            if name.startswith(key):
+                words[name.removeprefix(key)] = command.config.pop(name)
         if not words:
             return None
         kind = str(words.get("decoding_type", "AUTO"))
         methods = command.engine["methods"]
-        method = next(
-            (
-                name
-                for name, entry in methods.items()
-                if _plain(kind) in (_plain(name), _plain(entry.get("value", name)))
-            ),
-            kind,
-        )
-        by_word = _words_of(methods[method]) if method in methods else {}
+        method = _method_of(kind, methods)
+        by_word: dict[str, str] = {}
         if method in methods:
+            by_word = _words_of(methods[method])
             _to_todays(words, method, by_word, command, key)
-        said = {by_word[word]: value for word, value in words.items() if word in by_word}
-        tokens = said.get("num_speculative_tokens", words.get("max_draft_len"))
-        draft = str(said.get("model", words.get("speculative_model_dir", ""))).rstrip("/")
+        neutral = {by_word[word]: value for word, value in words.items() if word in by_word}
+        tokens = neutral.get("num_speculative_tokens", words.get("max_draft_len"))
+        draft = str(neutral.get("model", words.get("speculative_model_dir", ""))).rstrip("/")
         if tokens is not None:
             tokens = whole_number(tokens, f"{key}max_draft_len")
         known = (*by_word, "decoding_type", "max_draft_len", "speculative_model_dir")
         return Speculation(method, draft, tokens, words).sorted(command.option_names(method), known, prefix=key)
+
+
+def _method_of(kind: str, methods: Mapping[str, Method]) -> str:
+    """The catalogue's name of a decoding type, which may be given by its class; ``kind`` where it is unknown."""
+    for name, entry in methods.items():
+        if _plain(kind) in (_plain(name), _plain(entry.get("value", name))):
+            return name
+    return kind
 
 
 def _to_todays(words: Settings, method: str, by_word: Mapping[str, str], command: Command, key: str) -> None:
@@ -160,7 +163,10 @@ def _to_todays(words: Settings, method: str, by_word: Mapping[str, str], command
 def _words_of(method: Method) -> dict[str, str]:
     """What a method's words mean, with those of other versions."""
     others = method.get("spelled", {})
-    words = {each["as"]: neutral for neutral in method["names"] for each in others.get(neutral, ())}
+    words: dict[str, str] = {}
+    for neutral in method["names"]:
+        for spelling in others.get(neutral, ()):
+            words[spelling["as"]] = neutral
     return words | {word: neutral for neutral, word in method["names"].items()}
 
 

@@ -10,7 +10,7 @@ which the engine would silently take one are refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import Problem, did_you_mean, nearest
 from ..core.format import listing
@@ -132,8 +132,11 @@ def _check_word(value: object, words: Words, version: str, path: str, findings: 
 def _spoken(span: Mapping[str, str | None]) -> str:
     """The versions of a span in words: ``1.2.0 or later``, ``1.2 or earlier``."""
     since, until = span.get("since"), span.get("until")
-    parts = [f"{since} or later"] if since else []
-    parts += [f"{until.removesuffix('.99').removesuffix('.0rc99')} or earlier"] if until else []
+    parts = []
+    if since:
+        parts.append(f"{since} or later")
+    if until:
+        parts.append(f"{until.removesuffix('.99').removesuffix('.0rc99')} or earlier")
     return " and ".join(parts)
 
 
@@ -145,7 +148,9 @@ def _advice(name: object, keys: Mapping[str, Key], version: str, path: str) -> t
         place = " or ".join(f"below '{home}'" if home else "to the top level" for home in homes)
         return f"that key {place.replace('to the', 'at the')}", f"move it {place}"
     few = len(valid) <= _MOST_NAMED
-    needed = f"one of: {', '.join(valid)}" if few else f"one of the {len(valid)} keys of TensorRT-LLM {version}"
+    needed = f"one of the {len(valid)} keys of TensorRT-LLM {version}"
+    if few:
+        needed = f"one of: {', '.join(valid)}"
     if name in OTHER_NAMES:
         return needed, OTHER_NAMES[str(name)]
     if few or nearest(name, valid):
@@ -176,60 +181,64 @@ def _check_speculation(data: object, version: str, findings: Findings) -> None:
     if not isinstance(data, dict):
         check(data, Table(Anything()), findings, path)
         return
-    name = data.get("decoding_type")
+    kind = _checked_type(data, version, findings)
+    if kind is None or kind.refused:
+        # Which keys belong is not known then; those of all types are let through.
+        keys: dict[str, Key] = {}
+        for other in DECODING_TYPES.values():
+            keys |= other.keys
+        _check_keys(data, {**keys, **SPECULATION}, version, path, findings)
+        return
+    foreign = _check_foreign(data, kind, version, findings)
+    own = {key: value for key, value in data.items() if key not in foreign}
+    _check_keys(own, {**SPECULATION, **kind.keys}, version, path, findings)
+    _check_needs(data, str(data["decoding_type"]), kind, findings)
+    _check_schedule(data, version, findings)
+
+
+def _checked_type(data: Settings, version: str, findings: Findings) -> DecodingType | None:
+    """The decoding type of `speculative_config`; None where it is missing or unknown."""
+    path = "speculative_config.decoding_type"
     usable = sorted(word for word, kind in DECODING_TYPES.items() if not kind.refused and known(version, kind.span))
+    needed = f"one of: {', '.join(usable)}"
     if "decoding_type" not in data:
-        findings.add(
-            "missing-key",
-            f"{path}.decoding_type",
-            "nothing",
-            f"one of: {', '.join(usable)}",
-            "add 'decoding_type:' here",
-        )
+        findings.add("missing-key", path, "nothing", needed, "add 'decoding_type:' here")
+        return None
+    name = data["decoding_type"]
     kind = DECODING_TYPES.get(name) if isinstance(name, str) else None
-    here = f"{path}.decoding_type"
     if kind is None:
-        if "decoding_type" in data:
-            found = "nothing" if name is None else f"{name!r}"
-            findings.add("unknown-value", here, found, f"one of: {', '.join(usable)}", did_you_mean(name, usable))
+        found = "nothing" if name is None else f"{name!r}"
+        findings.add("unknown-value", path, found, needed, did_you_mean(name, usable))
     elif kind.refused:
-        findings.add(
-            "unknown-value", here, f"{name!r}: {kind.refused}", f"one of: {', '.join(usable)}", "choose another type"
-        )
+        findings.add("unknown-value", path, f"{name!r}: {kind.refused}", needed, "choose another type")
     elif not known(version, kind.span):
         findings.add(
             "option-not-in-version",
-            here,
+            path,
             f"{name!r}",
             f"TensorRT-LLM {_spoken(kind.span)}; this is {version}",
-            kind.instead or f"use one of: {', '.join(usable)}",
+            kind.instead or f"use {needed}",
         )
-    if kind is None or kind.refused:
-        # Which keys belong is not known then; those of all types are let through.
-        keys = {
-            **{key: entry for other in DECODING_TYPES.values() for key, entry in other.keys.items()},
-            **SPECULATION,
-        }
-        _check_keys(data, keys, version, path, findings)
-        return
-    foreign = {
-        key: [word for word, other in DECODING_TYPES.items() if key in other.keys and known(version, other.span)]
-        for key in data
-        if isinstance(key, str) and key not in SPECULATION and key not in kind.keys
-    }
-    for key, owners in foreign.items():
+    return kind
+
+
+def _check_foreign(data: Settings, kind: DecodingType, version: str, findings: Findings) -> set[str]:
+    """The keys of `speculative_config` that belong to other decoding types alone; each is a finding."""
+    foreign = set()
+    for key in data:
+        if not isinstance(key, str) or key in SPECULATION or key in kind.keys:
+            continue
+        owners = [word for word, other in DECODING_TYPES.items() if key in other.keys and known(version, other.span)]
         if owners:
+            foreign.add(key)
             findings.add(
                 "conflicting-keys",
-                f"{path}.{key}",
+                f"speculative_config.{key}",
                 f"the key '{key}', which belongs to decoding_type {listing(owners)}",
-                f"a key of {name}: {', '.join(sorted({*SPECULATION, *kind.keys}))}",
+                f"a key of {data['decoding_type']}: {', '.join(sorted({*SPECULATION, *kind.keys}))}",
                 "remove it, or change the decoding_type",
             )
-    own = {key: value for key, value in data.items() if not (isinstance(key, str) and foreign.get(key))}
-    _check_keys(own, {**SPECULATION, **kind.keys}, version, path, findings)
-    _check_needs(data, str(name), kind, findings)
-    _check_schedule(data, version, findings)
+    return foreign
 
 
 def _check_needs(data: Settings, name: str, kind: DecodingType, findings: Findings) -> None:
@@ -294,23 +303,7 @@ def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
             "write it as {1: 3, 4: 2}",
         )
         return
-    good = True
-    for size, length in schedule.items():
-        if not (_is_whole(size) and _is_whole(length)) or size < 1 or length < 0:
-            good = False
-            findings.add(
-                "wrong-type",
-                f"{path}.{size}",
-                f"{size!r}: {length!r}",
-                "a batch size of 1 or more with a draft length of 0 or more, both whole numbers",
-                "correct the entry",
-            )
-        elif _is_whole(most) and length > most:
-            good = False
-            findings.add(
-                "out-of-range", f"{path}.{size}", f"{length}", f"{most} or less, the max_draft_len", "correct the value"
-            )
-    if not good:
+    if not _entries_are_right(schedule, most, path, findings):
         return
     first = min(schedule)
     if first != 1 and version_line(version) == (1, 2):
@@ -337,6 +330,27 @@ def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
             "one of them: since 1.3 a schedule ends speculation above its last batch size",
             "keep one",
         )
+
+
+def _entries_are_right(schedule: Mapping[Any, Any], most: Any, path: str, findings: Findings) -> bool:
+    """Tell whether each entry of a schedule has a batch size and a draft length of ``most`` at most."""
+    right = True
+    for size, length in schedule.items():
+        if not (_is_whole(size) and _is_whole(length)) or size < 1 or length < 0:
+            right = False
+            findings.add(
+                "wrong-type",
+                f"{path}.{size}",
+                f"{size!r}: {length!r}",
+                "a batch size of 1 or more with a draft length of 0 or more, both whole numbers",
+                "correct the entry",
+            )
+        elif _is_whole(most) and length > most:
+            right = False
+            findings.add(
+                "out-of-range", f"{path}.{size}", f"{length}", f"{most} or less, the max_draft_len", "correct the value"
+            )
+    return right
 
 
 def version_line(version: str) -> tuple[int, int]:

@@ -105,15 +105,17 @@ class VLLM(SpecDecodeCounters):
 
     def place_environment(self, place: HostPlace) -> dict[str, str]:
         """Which address and interface it uses, and which InfiniBand adapters where there are any."""
-        # "=": these very names, or mlx5_1 would mean mlx5_10 too (NCCL's NCCL_IB_HCA).
-        adapters = {"NCCL_IB_HCA": f"={','.join(place.infiniband)}"} if place.infiniband else {}
-        return {
+        environment = {
             "VLLM_HOST_IP": place.address,
             "NCCL_SOCKET_IFNAME": place.interface,
             "GLOO_SOCKET_IFNAME": place.interface,
-            **adapters,
-            **(ray_environment(place) if place.executor == "ray" else {}),
         }
+        if place.infiniband:
+            # "=": these very names, or mlx5_1 would mean mlx5_10 too (NCCL's NCCL_IB_HCA).
+            environment["NCCL_IB_HCA"] = f"={','.join(place.infiniband)}"
+        if place.executor == "ray":
+            environment |= ray_environment(place)
+        return environment
 
     def log_lines(self, text: str) -> list[LogLine]:
         """Return its lines `SpecDecoding metrics: ...`; see `Engine.log_lines`.
@@ -123,7 +125,7 @@ class VLLM(SpecDecodeCounters):
         accepted / (mean length - 1). Lines where nothing was accepted say nothing about the drafts, unless
         the positions give the length of a draft.
         """
-        return [line for line in map(_log_line, _LOG_LINE.findall(text)) if line]
+        return list(filter(None, map(_log_line, _LOG_LINE.findall(text))))
 
     def settings_of_call(self, given: Settings) -> Settings:
         """The settings; Ray Serve's `LLMConfig` has them, and the model, one level deeper."""
@@ -139,23 +141,23 @@ class VLLM(SpecDecodeCounters):
         """
         rest: list[Given] = []
         raw: Settings = {}
-        said: dict[str, str] = {}
-        for one in command.given:
-            head, dot, key = one.name.partition(".")
+        flags: dict[str, str] = {}
+        for flag in command.given:
+            head, dot, key = flag.name.partition(".")
             if head != "speculative-config":
-                rest.append(one)
+                rest.append(flag)
                 continue
-            items = {key: json_value(one.value)} if dot else _json(one)
+            items = {key: json_value(flag.value)} if dot else _json(flag)
             for name, value in items.items():
                 *parents, last = name.replace("-", "_").split(".")
                 place = raw
                 for parent in parents:
                     place = place.setdefault(parent, {})
                 if last in place and str(place[last]) != str(value):
-                    raise DrafthouseError(_two(last, place[last], said.get(last, "?"), value, one.spelled))
+                    raise DrafthouseError(_two(last, place[last], flags.get(last, "?"), value, flag.spelled))
                 place[last] = value
-                said[last] = one.spelled
-        command.given, raw = rest, _one_method(raw, said)
+                flags[last] = flag.spelled
+        command.given, raw = rest, _one_method(raw, flags)
         lookups = {name for name in command.before if name.startswith("ngram-prompt-lookup")}
         if lookups == {"ngram-prompt-lookup-max"} and "prompt_lookup_min" not in raw:
             raw["prompt_lookup_min"] = 1
@@ -183,8 +185,13 @@ class VLLM(SpecDecodeCounters):
         if tokens is not None:
             tokens = whole_number(tokens, "num_speculative_tokens")
         names = command.option_names(method)
-        own = {key: value for key, value in raw.items() if key in names}
-        old = {key: value for key, value in raw.items() if key not in names}
+        own: Settings = {}
+        old: Settings = {}
+        for key, value in raw.items():
+            if key in names:
+                own[key] = value
+            else:
+                old[key] = value
         settings = {**apply_keys(old, command.table, command.changes, "--speculative-config"), **own}
         entry = command.engine["methods"].get(method)
         rows = entry.get("options", {}).get(_SCHEDULE) if entry else None
@@ -203,7 +210,8 @@ class VLLM(SpecDecodeCounters):
             words["model"] = draft
         if tokens is not None:
             words["num_speculative_tokens"] = tokens
-        words.update({key: value for key, value in settings.items() if key not in words})
+        for key, value in settings.items():
+            words.setdefault(key, value)
         always = entry.get("always", {}) if entry else {}
         return Speculation(method, draft, tokens, words).sorted(names, [*_OWN, *always])
 
@@ -213,8 +221,9 @@ def _log_line(text: str) -> LogLine | None:
     if not found["accepted"] or not found["drafted"]:
         return None
     accepted, drafted = int(found["accepted"].group(1)), int(found["drafted"].group(1))
-    positions = found["positions"]
-    rates = [float(rate) for rate in positions.group(1).split(", ")] if positions else []
+    rates: list[float] = []
+    if positions := found["positions"]:
+        rates = list(map(float, positions.group(1).split(", ")))
     length = float(found["length"].group(1)) if found["length"] else 1.0
     drafts: float | None = None
     kept = math.fsum(rates)
@@ -238,17 +247,17 @@ def _two(key: str, one: object, where: str, other: object, there: str) -> Proble
     )
 
 
-def _one_method(raw: Settings, said: Mapping[str, str]) -> Settings:
+def _one_method(raw: Settings, flags: Mapping[str, str]) -> Settings:
     """Write the method out where the model names a lookup, and refuse two methods at once."""
     model = str(raw.get("model", ""))
     if model.startswith("[") and model not in _LOOKUP_WORDS:
         raise one_problem(
-            "unknown-value", model, "a model, or the lookup [ngram]", "did you mean [ngram]?", said.get("model", "")
+            "unknown-value", model, "a model, or the lookup [ngram]", "did you mean [ngram]?", flags.get("model", "")
         )
     if raw.get("model") in _LOOKUP_WORDS:
         if raw.get("method", "ngram") not in _LOOKUP_WORDS:
             raise DrafthouseError(
-                _two("method", raw["method"], said["method"], f"a lookup ({raw['model']})", said["model"])
+                _two("method", raw["method"], flags["method"], f"a lookup ({raw['model']})", flags["model"])
             )
         raw = {"method": "ngram", **{key: value for key, value in raw.items() if key not in ("model", "method")}}
     if raw.get("method") in _LOOKUP_WORDS:
@@ -256,7 +265,7 @@ def _one_method(raw: Settings, said: Mapping[str, str]) -> Settings:
     lookups = [key for key in raw if key.startswith("prompt_lookup_")]
     if raw.get("model") and (raw.get("method") in ("ngram", "suffix") or (lookups and raw.get("method") is None)):
         key = "method" if raw.get("method") else lookups[0]
-        raise DrafthouseError(_two("model", raw["model"], said["model"], f"an n-gram lookup ({raw[key]})", said[key]))
+        raise DrafthouseError(_two("model", raw["model"], flags["model"], f"an n-gram lookup ({raw[key]})", flags[key]))
     if lookups and not raw.get("method"):
         raw = {"method": "ngram", **raw}
     return raw
@@ -264,22 +273,23 @@ def _one_method(raw: Settings, said: Mapping[str, str]) -> Settings:
 
 def _json(given: Given) -> Settings:
     """The JSON of --speculative-config; raises DrafthouseError with line and column where it is none."""
-    try:
-        data: Any = json.loads(given.value) if isinstance(given.value, str) else None
-        reason = f"{type(given.value).__name__} instead of text"
-    except json.JSONDecodeError as error:
-        data, reason = None, json_fault(error)
-    else:
-        reason = f"{type(data).__name__}, not keys with values" if data is not None else reason
-    if not isinstance(data, dict):
-        raise one_problem(
-            "wrong-format",
-            f"text that is not JSON ({reason})",
-            'keys with values, such as {"method": "eagle3", "model": "...", "num_speculative_tokens": 3}',
-            "correct it; put the whole JSON in single quotes",
-            given.spelled,
-        )
-    return data
+    reason = f"{type(given.value).__name__} instead of text"
+    if isinstance(given.value, str):
+        try:
+            data: Any = json.loads(given.value)
+        except json.JSONDecodeError as error:
+            reason = json_fault(error)
+        else:
+            if isinstance(data, dict):
+                return data
+            reason = f"{type(data).__name__}, not keys with values"
+    raise one_problem(
+        "wrong-format",
+        f"text that is not JSON ({reason})",
+        'keys with values, such as {"method": "eagle3", "model": "...", "num_speculative_tokens": 3}',
+        "correct it; put the whole JSON in single quotes",
+        given.spelled,
+    )
 
 
 def json_fault(error: json.JSONDecodeError) -> str:
@@ -288,9 +298,10 @@ def json_fault(error: json.JSONDecodeError) -> str:
     A comma before a closing bracket is told apart since 3.13, and with the place of the comma; older ones tell that
     of the bracket (https://docs.python.org/3/whatsnew/3.13.html#json).
     """
-    comma = re.compile(r",\s*").match(error.doc, error.pos) if error.msg.startswith("Illegal trailing comma") else None
-    place = comma.end() if comma else error.pos
-    before = error.doc[:place].rstrip()
-    trailing = before.endswith(",") and error.doc[place : place + 1] in ("}", "]")
-    same = json.JSONDecodeError("a comma before the closing bracket" if trailing else error.msg, error.doc, place)
+    place, message = error.pos, error.msg
+    if message.startswith("Illegal trailing comma") and (comma := re.compile(r",\s*").match(error.doc, place)):
+        place = comma.end()
+    if error.doc[:place].rstrip().endswith(",") and error.doc[place : place + 1] in ("}", "]"):
+        message = "a comma before the closing bracket"
+    same = json.JSONDecodeError(message, error.doc, place)
     return f"line {same.lineno}, column {same.colno}: {same.msg}"

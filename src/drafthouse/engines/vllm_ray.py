@@ -14,7 +14,9 @@ def ray_words(place: HostPlace) -> list[str]:
     if place.cluster:
         return ["ray-node", "join", "--cluster", place.cluster, *nodes, *gpus]
     own = ["--address", place.address, "--port", str(place.ports[1]), *gpus]
-    return ["ray-node", "worker", *own, "--head", place.head] if place.rank else ["ray-node", "head", *own, *nodes]
+    if place.rank:
+        return ["ray-node", "worker", *own, "--head", place.head]
+    return ["ray-node", "head", *own, *nodes]
 
 
 def ray_environment(place: HostPlace) -> dict[str, str]:

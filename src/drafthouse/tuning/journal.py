@@ -126,8 +126,8 @@ class Journal:
                 self.lost_s = 0.0
             elif line.get("event") == "dropped":
                 # A line that could not be read may have been its outcome's.
-                dropped = self.outcomes.pop(line["task"], None)
-                self.lost_s += dropped.elapsed_s if dropped else 0.0
+                if dropped := self.outcomes.pop(line["task"], None):
+                    self.lost_s += dropped.elapsed_s
             elif line.get("event") == "resumed":
                 self.lost_s = float(line["lost_s"])
         running = lines[-1].get("event") in ("begun", "dropped", "resumed")

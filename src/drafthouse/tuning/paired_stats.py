@@ -39,7 +39,7 @@ def hopeless(ratios: Sequence[float]) -> bool:
 
     They are when the upper end of the interval of their geometric mean is below 0.90. It takes three answers at least.
     """
-    found = mean_ratio([math.log(ratio) for ratio in ratios])
+    found = mean_ratio(list(map(math.log, ratios)))
     return len(ratios) >= LEAST_ANSWERS and found is not None and found["high"] < HOPELESS
 
 
@@ -49,13 +49,17 @@ def speeds_of(candidates: Sequence[Mapping[str, float]]) -> list[float]:
     On each prompt that all of them answered, the field is the geometric mean of their TPOT; a candidate's speed is
     the median over these prompts of the field's TPOT over its own. Raises ValueError when there is no such prompt.
     """
-    shared = [prompt for prompt in candidates[0] if all(prompt in one for one in candidates)]
-    if not shared:
+    field_ms = {}
+    for prompt in candidates[0]:
+        logs = [math.log(tpot_ms[prompt]) for tpot_ms in candidates if prompt in tpot_ms]
+        if len(logs) == len(candidates):
+            field_ms[prompt] = math.exp(math.fsum(logs) / len(logs))
+    if not field_ms:
         raise ValueError("no prompt that all candidates answered")
-    field_ms = {
-        prompt: math.exp(math.fsum(math.log(one[prompt]) for one in candidates) / len(candidates)) for prompt in shared
-    }
-    return [median([field_ms[prompt] / one[prompt] for prompt in shared]) for one in candidates]
+    speeds = []
+    for tpot_ms in candidates:
+        speeds.append(median([of_field_ms / tpot_ms[prompt] for prompt, of_field_ms in field_ms.items()]))
+    return speeds
 
 
 @dataclass

@@ -47,8 +47,7 @@ class TunePrompts:
     @property
     def weight(self) -> float:
         """The output tokens of an answer of the re-measurement over those of the search."""
-        means = [sum(ask["output_tokens"] for ask in asks) / len(asks) for asks in (self.final, self.search)]
-        return float(means[0] / means[1])
+        return _mean_tokens(self.final) / _mean_tokens(self.search)
 
 
 def prompts_for(resolved: ResolvedProfile, own_suite: Suite, whole: Mapping[str, Suite]) -> TunePrompts:
@@ -66,24 +65,28 @@ def prompts_for(resolved: ResolvedProfile, own_suite: Suite, whole: Mapping[str,
     final: list[list[Prompt]] = []
     notes: list[str] = []
     for kind in names:
-        asked = wanted[kind] if enough else everything[kind]
-        seen = {_text(prompt) for prompt in everything[kind]}
+        seen = set(map(_text, everything[kind]))
         others = [prompt for prompt in mine.get(kind, ()) if _text(prompt) not in seen]
-        search.append(others or everything[kind][::2])
-        final.append(asked if others else everything[kind][1::2])
-        if not others:
+        if others:
+            search.append(others)
+            final.append(wanted[kind] if enough else everything[kind])
+        else:
+            search.append(everything[kind][::2])
+            final.append(everything[kind][1::2])
             notes.append(
                 f"the suite '{SUITE}' has no prompts of its own of the kind '{kind}': half of the profile's are "
                 "used for the search, the other half for the re-measurement"
             )
     _check(resolved, names, search, final)
-    usual = tuple(float(value) for value in experiment["temperatures"])
+    usual = tuple(map(float, experiment["temperatures"]))
     limit = experiment.get("max_output_tokens")
-    asks = []
+    asks, judged = [], []
     for prompt, turn in _in_turns(search):
         heat = prompt.temperatures or usual
         asks.append(_ask(prompt, limit, heat[turn % len(heat)]))
-    judged = [_ask(prompt, limit, t) for prompt, _ in _in_turns(final) for t in prompt.temperatures or usual]
+    for prompt, _ in _in_turns(final):
+        for temperature in prompt.temperatures or usual:
+            judged.append(_ask(prompt, limit, temperature))
     streams = int(experiment["concurrency"])
     if len(asks) < streams:
         notes.append(f"the search has {len(asks)} prompts, fewer than the {streams} streams of the profile")
@@ -103,18 +106,23 @@ def _by_kind(suites: Mapping[str, Suite]) -> dict[str, list[Prompt]]:
 
 def _in_turns(kinds: Sequence[Sequence[Prompt]]) -> list[tuple[Prompt, int]]:
     """The prompts of all kinds in turns, with a number by which their temperatures alternate."""
-    longest = max(len(kind) for kind in kinds)
-    return [
-        (kind[place], place + number)
-        for place in range(longest)
-        for number, kind in enumerate(kinds)
-        if place < len(kind)
-    ]
+    turns = []
+    for place in range(max(map(len, kinds))):
+        for number, kind in enumerate(kinds):
+            if place < len(kind):
+                turns.append((kind[place], place + number))
+    return turns
 
 
 def _ask(prompt: Prompt, limit: int | None, temperature: float) -> TuneAsk:
-    tokens = min(prompt.output_tokens, limit) if limit else prompt.output_tokens
+    tokens = prompt.output_tokens
+    if limit:
+        tokens = min(tokens, limit)
     return {**ask_fields(prompt), "output_tokens": tokens, "temperature": temperature}
+
+
+def _mean_tokens(asks: Sequence[TuneAsk]) -> float:
+    return sum(ask["output_tokens"] for ask in asks) / len(asks)
 
 
 def _text(prompt: Prompt) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean
 from typing import TYPE_CHECKING, cast
 
@@ -68,23 +69,23 @@ def judge(found: Found) -> Judgement:
         return Judgement(KEPT, f"kept: {found.why}; {tried} tried, {found.ended}")
     if found.unconfirmed:
         return Judgement(UNCONFIRMED, f"unconfirmed: {won.id} was the fastest in the search, but {found.unconfirmed}")
-    mine, base, before = (
-        found.final[key] for key in ((SPECULATIVE, won.id), (BASELINE, won.id), (SPECULATIVE, own.id))
-    )
-    over_profile, over_baseline = _speedup(before, mine), _speedup(base, mine)
-    arms = found.final[BASELINE, won.id], found.final[SPECULATIVE, won.id]
-    equal, outputs = _equal_outputs(*arms), judge_outputs(*(_answers(outcomes) for outcomes in arms))
+    baseline, speculative = found.final[BASELINE, won.id], found.final[SPECULATIVE, won.id]
+    over_profile = _speedup(found.final[SPECULATIVE, own.id], speculative)
+    over_baseline = _speedup(baseline, speculative)
+    equal = _equal_outputs(baseline, speculative)
+    outputs = judge_outputs(_answers(baseline), _answers(speculative))
     if outputs["word"] == FAILED:
-        said = f"{outputs['said']}; its speed, {times_span(over_profile)} that of {own.id}, does not count"
-        sentence = f"{WRONG_OUTPUT}: {won.id}, {said}"
+        why = f"{outputs['said']}; its speed, {times_span(over_profile)} that of {own.id}, does not count"
+        sentence = f"{WRONG_OUTPUT}: {won.id}, {why}"
         return Judgement(WRONG_OUTPUT, sentence, over_profile, over_baseline, equal, outputs)
-    drafted = any(outcome.facts.get("drafted") for outcome in found.final[SPECULATIVE, won.id])
-    word, said = _word(won, own, over_profile, drafted)
-    verdict = _verdict(found.final[BASELINE, won.id], found.final[SPECULATIVE, won.id])
+    drafted = any(outcome.facts.get("drafted") for outcome in speculative)
+    word, why = _word(won, own, over_profile, drafted)
+    verdict = _verdict(baseline, speculative)
     beside = f"{verdict}: {times_span(over_baseline)} of the speed without speculation"
     prompts = f"on {count(over_profile['n'], 'prompt')} that the search did not see"
-    unsure = "" if outputs["word"] == PASSED else f"; outputs {outputs['word']}: {outputs['said']}"
-    sentence = f"{word}: {won.id}, {said} {prompts}; {beside}{unsure}"
+    sentence = f"{word}: {won.id}, {why} {prompts}; {beside}"
+    if outputs["word"] != PASSED:
+        sentence += f"; outputs {outputs['word']}: {outputs['said']}"
     return Judgement(word, sentence, over_profile, over_baseline, equal, outputs)
 
 
@@ -108,30 +109,39 @@ def _log_tpot(outcomes: Sequence[Outcome]) -> dict[str, dict[int, float]]:
     for turn, outcome in enumerate(outcomes, 1):
         for key, tpot_ms in outcome.tpot_ms.items():
             values.setdefault(prompt_of(key), {}).setdefault(turn, []).append(math.log(tpot_ms))
-    return {prompt: {turn: fmean(logs) for turn, logs in own.items()} for prompt, own in values.items()}
+    means = {}
+    for prompt, rounds in values.items():
+        means[prompt] = {turn: fmean(logs) for turn, logs in rounds.items()}
+    return means
 
 
 def _answers(outcomes: Sequence[Outcome]) -> ArmResult:
     """The answers of an arm's rounds as the outputs gate reads a result; nothing else of it is there."""
-    answers = [
-        {**answer, "round": number}
-        for number, outcome in enumerate(outcomes, 1)
-        for answer in outcome.facts.get("answers", [])
-    ]
+    answers = []
+    for turn, outcome in enumerate(outcomes, 1):
+        for answer in outcome.facts.get("answers", []):
+            answers.append({**answer, "round": turn})
     return cast("ArmResult", {"requests": answers})
 
 
 def _measured(slow: Sequence[Outcome], fast: Sequence[Outcome]) -> Measured:
     """What the verdict looks at: the speed-up, and the sum of the prompts' times per token in place of seconds."""
-    one, two = _log_tpot(slow), _log_tpot(fast)
-    sums = [{prompt: fmean(map(math.exp, own.values())) for prompt, own in arm.items()} for arm in (one, two)]
-    return Measured(estimate_speedup(one, two, dict.fromkeys(one, "")), sum_ratio(sums[0], sums[1]), {})
+    of_slow, of_fast = _log_tpot(slow), _log_tpot(fast)
+    speedup = estimate_speedup(of_slow, of_fast, dict.fromkeys(of_slow, ""))
+    return Measured(speedup, sum_ratio(_mean_tpot(of_slow), _mean_tpot(of_fast)), {})
+
+
+def _mean_tpot(logs: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
+    """The TPOT of every prompt, the mean of its rounds, from their logarithms."""
+    return {prompt: fmean(map(math.exp, rounds.values())) for prompt, rounds in logs.items()}
 
 
 def _verdict(baseline: Sequence[Outcome], speculative: Sequence[Outcome]) -> str:
     """The verdict's word for two arms, by its own table; ``too few rounds`` beside one that more rounds could give."""
     decision = decide(_measured(baseline, speculative))
-    return f"{decision.word} ({decision.cause})" if decision.cause else str(decision.word)
+    if decision.cause:
+        return f"{decision.word} ({decision.cause})"
+    return str(decision.word)
 
 
 def _speedup(slow: Sequence[Outcome], fast: Sequence[Outcome]) -> Gain:
@@ -144,48 +154,59 @@ def _speedup(slow: Sequence[Outcome], fast: Sequence[Outcome]) -> Gain:
 
 def _equal_outputs(baseline: Sequence[Outcome], speculative: Sequence[Outcome]) -> EqualAnswers | None:
     """How many fingerprints of answers at temperature 0 agree; ``control`` is the baseline asked twice."""
-    one, two = (outcomes[0].facts.get("outputs", {}) for outcomes in (baseline, speculative))
-    shared = [prompt for prompt in one if prompt in two]
-    if not shared:
+    equal, pairs = _equal_pairs(baseline[0], speculative[0])
+    if not pairs:
         return None
     control = None
     if len(baseline) > 1:
-        again = baseline[1].facts.get("outputs", {})
-        both = [prompt for prompt in one if prompt in again]
-        control = sum(one[prompt] == again[prompt] for prompt in both) / len(both) if both else None
-    return {"pairs": len(shared), "equal": sum(one[prompt] == two[prompt] for prompt in shared), "control": control}
+        equal_again, asked_twice = _equal_pairs(baseline[0], baseline[1])
+        if asked_twice:
+            control = equal_again / asked_twice
+    return {"pairs": pairs, "equal": equal, "control": control}
+
+
+def _equal_pairs(one: Outcome, other: Outcome) -> tuple[int, int]:
+    """How many fingerprints of the same prompt are equal, and how many prompts both outcomes have."""
+    outputs, others = one.facts.get("outputs", {}), other.facts.get("outputs", {})
+    equal = [outputs[prompt] == others[prompt] for prompt in outputs if prompt in others]
+    return sum(equal), len(equal)
 
 
 # --- for people -------------------------------------------------------------------------------------
 
 
-def speed_over_own(found: Found, one: Tried) -> float | None:
+def speed_over_own(found: Found, known: Tried) -> float | None:
     """The median speed of a candidate over the profile as it stands, on the prompts both answered."""
     own = next(tried for tried in found.tried if tried.candidate == found.own)
-    ratios = list(paired_ratios(own.tpot_ms, one.tpot_ms).values())
-    return median(ratios) if ratios else None
+    ratios = list(paired_ratios(own.tpot_ms, known.tpot_ms).values())
+    if not ratios:
+        return None
+    return median(ratios)
 
 
 def table_of(found: Found) -> str:
     """Everything that was tried as a table, the fastest first and those that are out at the end."""
-    order = sorted(found.tried, key=lambda one: (bool(one.out), -(speed_over_own(found, one) or 0.0)))
+    order = sorted(found.tried, key=lambda known: (bool(known.out), -(speed_over_own(found, known) or 0.0)))
     rows = []
-    for one in order:
-        speed = speed_over_own(found, one)
-        acceptance = one.facts.get("acceptance")
+    for known in order:
+        acceptance = known.facts.get("acceptance")
         length = acceptance.get("spec_decode_acceptance_length") if acceptance else None
-        note = one.out or ("chosen" if one.candidate == found.winner else "")
-        if one.candidate == found.own:
-            note = ", ".join(word for word in ("the profile as it stands", note) if word)
+        notes = []
+        if known.candidate == found.own:
+            notes.append("the profile as it stands")
+        if known.out:
+            notes.append(known.out)
+        elif known.candidate == found.winner:
+            notes.append("chosen")
         rows.append(
             [
-                one.candidate.id,
-                str(len(one.tpot_ms)),
-                str(one.starts),
-                number(median(list(one.medians().values()))) if one.tpot_ms else NOTHING,
-                times(speed) if speed else NOTHING,
+                known.candidate.id,
+                str(len(known.tpot_ms)),
+                str(known.starts),
+                number(median(list(known.medians().values()))) if known.tpot_ms else NOTHING,
+                times(speed_over_own(found, known)),
                 number(length),
-                note,
+                ", ".join(notes),
             ]
         )
     return table(["candidate", "prompts", "starts", "ms/token", "speed", "tokens/step", ""], rows)
@@ -210,8 +231,12 @@ def text_of(found: Found, judgement: Judgement, left_out: Sequence[tuple[str, st
 
 def company(found: Found) -> list[str]:
     """A warning where something else used the machine while candidates were measured."""
-    facts = [one.facts for one in found.tried] + [one.facts for outcomes in found.final.values() for one in outcomes]
-    shares = [share for fact in facts if isinstance(share := fact.get("other_cpu_percent"), float)]
+    measured: list[Tried | Outcome] = [*found.tried, *chain.from_iterable(found.final.values())]
+    shares = []
+    for trial in measured:
+        share = trial.facts.get("other_cpu_percent")
+        if isinstance(share, float):
+            shares.append(share)
     busy = [share for share in shares if share > OTHER_CPU_PERCENT]
     if not busy:
         return []
@@ -237,9 +262,11 @@ def evidence(found: Found, judgement: Judgement, about: Tuned, prompts: TuneProm
     """
     kinds = list(dict.fromkeys(ask["kind"] for ask in prompts.final))
     tried: dict[str, str | float | None] = {}
-    for one in found.tried:
-        speed = speed_over_own(found, one)
-        tried[one.candidate.id] = f"out: {one.out}" if one.out else round(speed, 3) if speed else None
+    for known in found.tried:
+        speed = speed_over_own(found, known)
+        tried[known.candidate.id] = round(speed, 3) if speed else None
+        if known.out:
+            tried[known.candidate.id] = f"out: {known.out}"
     data: Tuned = {**about, "spent_s": round(found.spent_s), "verdict": judgement.sentence, "rule": _RULE}
     if judgement.over_profile:
         data["over_profile"] = _short(judgement.over_profile)
@@ -259,8 +286,12 @@ def evidence(found: Found, judgement: Judgement, about: Tuned, prompts: TuneProm
 
 
 def _short(estimate: Gain) -> TunedSpeed:
-    gain, low, high = (round(value, 3) for value in (estimate["gain"], estimate["low"], estimate["high"]))
-    return {"gain": gain, "low": low, "high": high, "prompts": estimate["n"]}
+    return {
+        "gain": round(estimate["gain"], 3),
+        "low": round(estimate["low"], 3),
+        "high": round(estimate["high"], 3),
+        "prompts": estimate["n"],
+    }
 
 
 def tuned_profile(profile: Profile, winner: Candidate, proof: Tuned) -> Profile:
@@ -303,15 +334,15 @@ def as_json(found: Found, judgement: Judgement) -> str:
     """The whole tuning, for result.json."""
     tried = [
         {
-            "candidate": one.candidate.id,
-            "tokens": one.candidate.tokens,
-            "out": one.out,
-            "starts": one.starts,
-            "speed": speed_over_own(found, one),
-            "tpot_ms": one.tpot_ms,
-            "facts": one.facts,
+            "candidate": known.candidate.id,
+            "tokens": known.candidate.tokens,
+            "out": known.out,
+            "starts": known.starts,
+            "speed": speed_over_own(found, known),
+            "tpot_ms": known.tpot_ms,
+            "facts": known.facts,
         }
-        for one in found.tried
+        for known in found.tried
     ]
     final = []
     for (arm, candidate), outcomes in found.final.items():

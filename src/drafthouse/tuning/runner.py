@@ -176,7 +176,9 @@ class _Why:
     def text(self) -> str:
         """The reason in one line; empty where none was seen."""
         text = " / ".join(self._found) or self._message
-        return text if len(text) <= _WHY_CHARACTERS else text[: _WHY_CHARACTERS - 1] + "…"
+        if len(text) <= _WHY_CHARACTERS:
+            return text
+        return text[: _WHY_CHARACTERS - 1] + "…"
 
 
 def _pass_on(process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:

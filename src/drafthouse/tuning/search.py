@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from ..core.errors import one_problem
 from .paired_stats import SAME, Tried
@@ -69,14 +70,18 @@ def tune(space: Space, trial: Trial, budget_s: float, say: Say = lambda text: No
         winner, why = search.decide()
     search.check_compared(winner)
     say(f"chosen: {winner.id}, {why}")
-    final, unconfirmed = search.confirm(winner) if winner != space.own else ({}, "")
+    if winner == space.own:
+        return Found(space.own, winner, why, list(search.tried.values()), search.ended, search.spent_s)
+    final, unconfirmed = search.confirm(winner)
     tried = list(search.tried.values())
     return Found(space.own, winner, why, tried, search.ended, search.spent_s, final, unconfirmed)
 
 
 def middle(low: int, high: int) -> int:
     """The K between two, as many times the lower one as the higher one is of it; ``low`` where there is none."""
-    return min(max(round(math.sqrt(max(low, 1) * high)), low + 1), high - 1) if high - low > 1 else low
+    if high - low <= 1:
+        return low
+    return min(max(round(math.sqrt(max(low, 1) * high)), low + 1), high - 1)
 
 
 class _Search(Tries):
@@ -111,14 +116,17 @@ class _Search(Tries):
         """Every family's first K and the powers of two around it, the families in turns."""
         rows = [family.row() for family in self.space.families]
         rows[0].pop(0)  # the profile as it stands is measured already
-        longest = max(len(row) for row in rows)
-        return [row[place] for place in range(longest) for row in rows if place < len(row)]
+        candidates: list[Candidate] = []
+        for turn in zip_longest(*rows):
+            candidates += filter(None, turn)
+        return candidates
 
     def halve(self) -> None:
         """Try as many of the coarse row as time allows, then the better half on more prompts, and so on."""
         row = self.coarse()
         number = self.fitting(len(row))
-        self.ended = TIME if number < len(row) else self.ended
+        if number < len(row):
+            self.ended = TIME
         self.say(f"{number} of {len(row)} candidates on {self.size} prompts each")
         for candidate in row[:number]:
             if self.dead(candidate.family):
@@ -142,12 +150,14 @@ class _Search(Tries):
         """The faster half, two at least; the profile as it stands too, as long as it is close to the fastest."""
         half = self.ranked(self.alive)[: max(2, math.ceil(len(self.alive) / 2))]
         own = self.tried[self.space.own.id]
-        return half if own in half or own not in self.near(CLOSE) else [*half, own]
+        if own in half or own not in self.near(CLOSE):
+            return half
+        return [*half, own]
 
     def dead(self, family: str) -> bool:
         """Tell whether two candidates of a family brought not one answer, and none of them did."""
-        own = [one for one in self.tried.values() if one.candidate.family == family]
-        return len(own) >= 2 and not any(one.tpot_ms for one in own)
+        own = [known for known in self.tried.values() if known.candidate.family == family]
+        return len(own) >= 2 and not any(known.tpot_ms for known in own)
 
     def fitting(self, most: int) -> int:
         """How many candidates, ``most`` at most, can go through the halving in its share of the time."""
@@ -197,15 +207,19 @@ class _Search(Tries):
         """
         family = self.space.family(leader.family)
         known = {
-            one.candidate.tokens: one
-            for one in self.tried.values()
-            if (one.candidate.family, one.candidate.settings) == (leader.family, leader.settings)
+            tried.candidate.tokens: tried
+            for tried in self.tried.values()
+            if (tried.candidate.family, tried.candidate.settings) == (leader.family, leader.settings)
         }
-        below = max((k for k in known if k < leader.tokens), default=family.tokens[0] - 1)
-        above = min((k for k in known if k > leader.tokens), default=family.tokens[-1] + 1)
+        below, above = family.tokens[0] - 1, family.tokens[-1] + 1
+        for tokens in known:
+            if below < tokens < leader.tokens:
+                below = tokens
+            elif leader.tokens < tokens < above:
+                above = tokens
         if 2 * (above - below) <= leader.tokens:
             flat = self.near(SAME)
-            if all(known.get(k) in flat for k in (below, above)):
+            if known.get(below) in flat and known.get(above) in flat:
                 return []
         middles = (middle(below, leader.tokens), middle(leader.tokens, above))
         return [family.candidate(k, leader.settings) for k in middles if k in family.tokens and k not in known]
@@ -219,8 +233,10 @@ class _Search(Tries):
                 continue  # the options of another method
             self.say(f"{path}: {', '.join(map(str, values))}")
             for value in values:
-                settings = (*((at, kept) for at, kept in leader.settings if at != path), (path, value))
-                candidate = self.space.family(leader.family).candidate(leader.tokens, settings)
+                settings = dict(leader.settings)
+                settings.pop(path, None)
+                settings[path] = value
+                candidate = self.space.family(leader.family).candidate(leader.tokens, tuple(settings.items()))
                 if not self.affords(1, count):
                     return
                 self.measure(candidate, 0, count)
@@ -231,7 +247,9 @@ class _Search(Tries):
         for _ in range(_PLAYOFFS):
             near = self.near(CLOSE)
             own = self.tried[self.space.own.id]
-            close = near[:_PLAYERS] + ([own] if own in near[_PLAYERS:] else [])
+            close = near[:_PLAYERS]
+            if own in near[_PLAYERS:]:
+                close.append(own)
             # Measuring once more tries nothing new: without the time for it nothing is left untried.
             if len(close) < 2 or not self.fits(len(close), self.space.prompts):
                 return
@@ -245,10 +263,10 @@ class _Search(Tries):
         equal = self.near(SAME)
         best, own = equal[0].candidate, self.space.own
         percent = f"{100 * (SAME - 1):.0f} %"
-        if any(one.candidate == own for one in equal) and own.family != best.family:
+        if any(known.candidate == own for known in equal) and own.family != best.family:
             return own, f"the profile as it stands, which is within {percent} of the fastest ({best.id})"
-        alike = [one.candidate for one in equal if one.candidate.family == best.family]
-        winner = min(alike, key=lambda one: (len(one.settings), one.tokens))
+        alike = [known.candidate for known in equal if known.candidate.family == best.family]
+        winner = min(alike, key=lambda candidate: (len(candidate.settings), candidate.tokens))
         if winner == best:
             return winner, "the fastest"
         return winner, f"within {percent} of the fastest ({best.id}), with fewer drafted tokens or fewer changes"
@@ -269,10 +287,10 @@ class _Search(Tries):
 
     def check_compared(self, winner: Candidate) -> None:
         """Raise DrafthouseError where the profile as it stands wins because everything else failed, and all alike."""
-        others = [one for one in self.tried.values() if one.candidate != self.space.own]
+        others = [known for known in self.tried.values() if known.candidate != self.space.own]
         # Numbers may differ in one and the same reason: seconds, ports, bytes.
-        reasons = {re.sub(r"\d+(\.\d+)?", "#", one.out) for one in others}
-        if winner != self.space.own or len(reasons) != 1 or not all(one.failed for one in others):
+        reasons = {re.sub(r"\d+(\.\d+)?", "#", known.out) for known in others}
+        if winner != self.space.own or len(reasons) != 1 or not all(known.failed for known in others):
             return
         raise one_problem(
             "no-candidate-runs",
@@ -290,20 +308,23 @@ class _Search(Tries):
         Returns the outcomes of whole rounds by arm and candidate's id, and why there is none where there is none.
         """
         arms = [(BASELINE, winner), (SPECULATIVE, winner), (SPECULATIVE, self.space.own)]
-        kept: dict[tuple[str, str], list[Outcome]] = {(arm, candidate.id): [] for arm, candidate in arms}
+        kept: dict[tuple[str, str], list[Outcome]] = {}
         for number in (1, 2):
             begun_s = self.spent_s
             outcomes = {}
-            for place, (arm, candidate) in enumerate(arms if number == 1 else arms[::-1]):
+            for place, (arm, candidate) in enumerate(arms):
                 self.say(f"round {number} on prompts the search did not see: {arm}, {candidate.id}")
                 outcome = self.final_trial(arm, candidate, number, len(arms) - place)
+                if outcome.status != OK and kept:
+                    return kept, ""
                 if outcome.status != OK:
-                    return (kept, "") if number > 1 else ({}, f"{arm}, {candidate.id}: {outcome.why or outcome.status}")
+                    return {}, f"{arm}, {candidate.id}: {outcome.why or outcome.status}"
                 outcomes[arm, candidate.id] = outcome
             for key, outcome in outcomes.items():
-                kept[key].append(outcome)
+                kept.setdefault(key, []).append(outcome)
             if CAUTION * (self.spent_s - begun_s) > self.budget_s - self.spent_s - RESERVE_S:
                 break
+            arms.reverse()  # the second round goes backwards
         return kept, ""
 
     def final_trial(self, arm: str, candidate: Candidate, number: int, arms_left: int) -> Outcome:

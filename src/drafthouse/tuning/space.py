@@ -87,13 +87,13 @@ class _Reach:
         """Method and draft of every family: the profile's own, then those that fetch nothing, then the rest."""
         own = self._own()
         wanted = self.tunable.get("methods")
-        found = [
-            (method, draft)
-            for method, entry in self.engine["methods"].items()
-            if wanted is None or method in wanted
-            for draft in self._drafts(method, entry)
-        ]
-        others = [pair for pair in found if pair != own]
+        others: list[tuple[str, str | None]] = []
+        for method, entry in self.engine["methods"].items():
+            if wanted is not None and method not in wanted:
+                continue
+            for draft in self._drafts(method, entry):
+                if (method, draft) != own:
+                    others.append((method, draft))
         others.sort(key=lambda pair: (pair[1] is not None, pair[0] != own[0]))
         return [own, *others]
 
@@ -107,16 +107,18 @@ class _Reach:
         target, kind = self.resolved["target"], entry["draft"]
         if kind == "lookup":
             return [None]
-        found: list[str | None] = [None] if builtin_head(target, method, entry) else []
+        found: list[str | None] = []
+        if builtin_head(target, method, entry):
+            found.append(None)
         if kind == "builtin" and not entry.get("or_head"):
             return found
         wanted, heads = self.tunable.get("drafts"), head_kind(method, entry)
-        return found + [
-            key
-            for key, model in self.house.models.items()
-            if (wanted is None or key in wanted)
-            and (may_draft(model, target) if kind == "model" else made_for(model, target["id"], heads))
-        ]
+        for key, model in self.house.models.items():
+            if wanted is not None and key not in wanted:
+                continue
+            if may_draft(model, target) if kind == "model" else made_for(model, target["id"], heads):
+                found.append(key)
+        return found
 
     def _family(self, method: str, draft: str | None) -> tuple[Family | None, str]:
         """A family with every K that resolves; else None, and why the first one does not."""
@@ -143,12 +145,15 @@ class _Reach:
     def _tokens(self, method: str, draft: str | None, own: bool) -> tuple[list[int], int]:
         """The K that may be tried, ascending, and the one to begin with."""
         entry = self.engine["methods"][method]
-        kind = draft_kind(entry, self.house.models[draft] if draft else None)
+        model = self.house.models[draft] if draft else None
+        kind = draft_kind(entry, model)
         builtin = None if draft else builtin_head(self.resolved["target"], method, entry)
-        most = most_tokens(self.house.models[draft] if draft else None, builtin)
+        most = most_tokens(model, builtin)
         mine = int(self.spec["num_speculative_tokens"])
         alike = self.resolved["method"]["kind"] == kind
-        first = mine if own or alike else _FIRST_TOKENS[kind]
+        first = _FIRST_TOKENS[kind]
+        if own or alike:
+            first = mine
         if most is not None and entry.get("all_heads"):
             return [most], most
         allowed = set(self.tunable.get("num_speculative_tokens") or range(1, MOST_TOKENS[kind] + 1))

@@ -142,7 +142,9 @@ class _Trial:
         later = await asyncio.to_thread(read_cpu)
         own = own_pids([self.endpoint], state) | own_pids([self.endpoint], later)
         busy = between(state, later, own)["other_cpu_percent"]
-        return self.result(STOPPED if self.why else status, measured_s, before, after, busy)
+        if self.why:
+            status = STOPPED
+        return self.result(status, measured_s, before, after, busy)
 
     async def warm_up(self, session: aiohttp.ClientSession) -> None:
         """Send one request for each stream. Raises DrafthouseError when none is answered in the trial's time."""
@@ -187,6 +189,7 @@ class _Trial:
         output_tokens = 0
         tpot_ms: dict[str, float] = {}
         greedy: list[Request] = []
+        outputs: dict[str, str] = {}
         bad: list[Request] = []
         for request in self.requests:
             output_tokens += request["output_tokens"] or 0
@@ -195,6 +198,7 @@ class _Trial:
                 continue
             if request["temperature"] == 0:
                 greedy.append(request)
+                outputs[_pair(request)] = _fingerprint(request)
             if value := _tpot(request):
                 tpot_ms[_pair(request)] = value
         acceptance = acceptance_of(self.requests, [{"before": before, "after": after}], None) if self.requests else None
@@ -215,7 +219,7 @@ class _Trial:
             "output_tokens": output_tokens,
             "drafted": bool(drafted) or length > 1.0,
             "acceptance": acceptance,
-            "outputs": {_pair(request): _fingerprint(request) for request in greedy},
+            "outputs": outputs,
             "other_cpu_percent": busy,
         }
         if self.options.texts:
@@ -239,7 +243,9 @@ def _answer(request: Request) -> Answer:
 
 def _tpot(request: Request) -> float | None:
     value = request["tpot_ms"]
-    return float(value) if request["status"] == REQUEST_OK and value and value > 0 else None
+    if request["status"] == REQUEST_OK and value and value > 0:
+        return float(value)
+    return None
 
 
 def _fingerprint(request: Request) -> str:

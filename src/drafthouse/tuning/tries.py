@@ -67,7 +67,8 @@ class Tries:
     def affords(self, trials: int, answers: int) -> bool:
         """Tell the same, and note that something was left untried where they do not."""
         fits = self.fits(trials, answers)
-        self.ended = self.ended if fits else TIME
+        if not fits:
+            self.ended = TIME
         return fits
 
     # --- one trial ------------------------------------------------------------------------------
@@ -77,9 +78,10 @@ class Tries:
         known = self.tried.setdefault(candidate.id, Tried(candidate))
         leader = self.ranked(self.alive)[0] if self.alive else known
         if seconds is None:
-            # A family's first trial may have weights to fetch: half of what is left, lest it takes all of it.
-            new = all(one is known or one.candidate.family != candidate.family for one in self.tried.values())
-            seconds = self.left_s / 2 if new else min(self.left_s, 3 * self.cost_s(count) + STOP_S)
+            seconds = min(self.left_s, 3 * self.cost_s(count) + STOP_S)
+            if all(other is known or other.candidate.family != candidate.family for other in self.tried.values()):
+                # A family's first trial may have weights to fetch: half of what is left, lest it takes all of it.
+                seconds = self.left_s / 2
         known.starts += 1
         reference = leader.medians() if leader is not known else {}
         task = Task(candidate, SPECULATIVE, SEARCH, first, count, known.starts, reference, seconds)
@@ -92,7 +94,9 @@ class Tries:
         elif len(outcome.tpot_ms) < count:
             known.out = f"only {len(outcome.tpot_ms)} of {count} answers have a time per token"
         known.failed = bool(known.out) and outcome.status != STOPPED
-        self.failures = self.failures + 1 if known.failed else 0
+        self.failures += 1
+        if not known.failed:
+            self.failures = 0
         self.say(f"{candidate.id}: {self.told(known, outcome)}")
         return outcome
 
@@ -110,20 +114,24 @@ class Tries:
         if known.out:
             return f"out: {known.out}"
         ratios = list(paired_ratios(self.tried[self.space.own.id].tpot_ms, known.tpot_ms).values())
-        beside = "" if known.candidate == self.space.own else f", {median(ratios):.2f} x the profile's own speed"
-        return f"{median(list(outcome.tpot_ms.values())):.2f} ms per token on {len(outcome.tpot_ms)} prompts{beside}"
+        text = f"{median(list(outcome.tpot_ms.values())):.2f} ms per token on {len(outcome.tpot_ms)} prompts"
+        if known.candidate != self.space.own:
+            text += f", {median(ratios):.2f} x the profile's own speed"
+        return text
 
     def ranked(self, among: Sequence[Tried]) -> list[Tried]:
         """The candidates, the fastest first; of equals the one with the smaller K."""
-        speeds = speeds_of([one.medians() for one in among])
-        pairs = sorted(zip(speeds, among, strict=True), key=lambda pair: (-pair[0], pair[1].candidate.tokens))
-        return [one for _, one in pairs]
+        return [known for _, known in self._by_speed(among)]
+
+    def _by_speed(self, among: Sequence[Tried]) -> list[tuple[float, Tried]]:
+        """The candidates with their speeds, in the order of `ranked`."""
+        speeds = speeds_of([known.medians() for known in among])
+        return sorted(zip(speeds, among, strict=True), key=lambda pair: (-pair[0], pair[1].candidate.tokens))
 
     def near(self, factor: float) -> list[Tried]:
         """The leader, and behind it those that are slower by ``factor`` at most."""
-        order = self.ranked(self.alive)
-        speeds = speeds_of([one.medians() for one in order])
-        return [one for speed, one in zip(speeds, order, strict=True) if speeds[0] <= factor * speed]
+        order = self._by_speed(self.alive)
+        return [known for speed, known in order if order[0][0] <= factor * speed]
 
     def still_in(self, more: Sequence[Candidate] = ()) -> list[Tried]:
         """Return those that are alive, and of the candidates ``more`` those that are not out.
@@ -131,9 +139,12 @@ class Tries:
         Where nobody is left, those that were too slow come back. Raises DrafthouseError where these failed too, the
         profile as it stands among them: then it is the box that fails.
         """
-        found = {one.candidate.id: one for one in self.alive if not one.out}
-        found |= {one.id: self.tried[one.id] for one in more if one.id in self.tried and not self.tried[one.id].out}
-        found = found or {name: one for name, one in self.tried.items() if not one.out}
+        found = {known.candidate.id: known for known in self.alive if not known.out}
+        for candidate in more:
+            known = self.tried.get(candidate.id)
+            if known and not known.out:
+                found[candidate.id] = known
+        found = found or {name: known for name, known in self.tried.items() if not known.out}
         if not found:
             raise self.nothing_runs()
         return list(found.values())

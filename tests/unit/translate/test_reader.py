@@ -312,6 +312,7 @@ BAD: list[tuple[str, list[str]]] = [
     ("vllm serve", ["code: no-model"]),
     ("""vllm serve x -sc '{"method": "eagle3",}'""", ["where: line 1, vllm serve: -sc", "line 1, column 21"]),
     ("vllm serve x -sc [1]", ["not JSON (list, not keys with values)"]),
+    ("vllm serve x -sc null", ["not JSON (NoneType, not keys with values)"]),
     ("vllm serve x -sc", ["not JSON (bool instead of text)"]),
     ("""vllm serve x -sc '{"method": "eagle3", "model": "y"}' --spec-method ngram""", ["two methods at once: eagle3"]),
     ('vllm serve x --speculative-model "[ngram]" --spec-model y/z', ["two methods at once: [ngram]"]),
