@@ -82,7 +82,7 @@ def unanswered(results: Mapping[str, ArmResult], groups: Sequence[str]) -> list[
     """A sentence where the baseline answered no prompt of some groups: no work was measured."""
     requests = in_groups(results["baseline"], groups)
     thought = sum(bool(thought_of(r).strip()) for r in requests)
-    if not thought or any(is_answered(r) for r in requests):
+    if not thought or any(map(is_answered, requests)):
         return []
     cut = sum(r.get("finish_reason") == "length" for r in requests)
     advice = "check the engine's reasoning parser: it may take answers for reasoning"

@@ -24,7 +24,7 @@ def show(page: Path, what: str = "report") -> None:
 
 def has_screen(environ: Mapping[str, str], platform: str) -> bool:
     """Whether a browser would be seen: a display, and nobody who came over SSH without one of theirs."""
-    is_remote = any(environ.get(name) for name in _FAR)
+    is_remote = any(map(environ.get, _FAR))
     if platform in ("darwin", "win32"):
         return not is_remote
     display = environ.get("WAYLAND_DISPLAY") or environ.get("DISPLAY")

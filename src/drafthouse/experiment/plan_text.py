@@ -124,7 +124,7 @@ def _load(resolved: ResolvedProfile, ladder: PlannedLadder) -> list[str]:
     experiment = resolved["experiment"]
     suites = [resolved["suites"][name] for name in experiment["suites"]]
     kinds = plan_of(ladder, suites, experiment["once"], [], 0.0).kinds
-    levels = ", ".join(shown_level(level) for level in ladder["levels"])
+    levels = ", ".join(map(shown_level, ladder["levels"]))
     most = shown_time(longest_s(ladder, len(kinds), len(resolved["arms"])))
     lines = [
         f"load       {levels} {ladder['unit']}: {count(len(kinds), 'kind')} of work, {ladder['rounds']} rounds,"

@@ -141,7 +141,7 @@ def _numbers(part: Config, where: str) -> dict[str, int]:
 def _traits(config: Config, part: Config, kept: list[Keeps]) -> tuple[Trait, ...]:
     """What decides how an engine runs the model, as the catalogue calls it."""
     found: dict[Trait, bool] = {
-        "hybrid": Keeps.STATE in kept or any(part.get(name) for name in _STATE_KEYS),
+        "hybrid": Keeps.STATE in kept or any(map(part.get, _STATE_KEYS)),
         "moe": _experts(part) is not None,
         "multimodal": isinstance(config.get("vision_config"), Mapping)
         or isinstance(config.get("audio_config"), Mapping),

@@ -67,7 +67,7 @@ def head_tensors(tensors: Mapping[str, TensorKind], shape: Shape) -> list[str]:
 def totals_of(tensors: Mapping[str, TensorKind], shape: Shape) -> Totals:
     """Add up the tensors of all files."""
     head = set(head_tensors(tensors, shape))
-    tied = shape.tied or not any(_OUTPUT.search(name) for name in tensors)
+    tied = shape.tied or not any(map(_OUTPUT.search, tensors))
     share = shape.experts[1] / shape.experts[0] if shape.experts else 1.0
     parameters, read, in_head = 0, 0.0, 0
     for name, tensor in tensors.items():

@@ -81,7 +81,7 @@ def records_in(document: Json) -> Iterator[Record]:
             yield from reader(document)
             return
     items = _mappings(document)
-    if any(_reader_of(item) for item in items):
+    if any(map(_reader_of, items)):
         for item in items:
             yield from records_in(item)
         return

@@ -75,7 +75,7 @@ def merge(current: Settings, needs: Settings, likes: Settings, ours: Settings, w
         raise DrafthouseError([_contradiction(keys, needs, where) for keys in contradicted])
     left: list[Keys] = []
     settings = _joined(settings, likes, left)
-    return Merged(settings, without(settings, users), tuple(".".join(keys) for keys in left))
+    return Merged(settings, without(settings, users), tuple(map(".".join, left)))
 
 
 def without(settings: Settings, other: Settings) -> dict[str, Json]:

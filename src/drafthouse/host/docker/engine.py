@@ -120,7 +120,7 @@ def decide(seen: Seen, source: str, nvidia: str) -> Decision:
         nvidia=wants_nvidia,
         nvidia_install=wants_nvidia and not toolkit,
         gpu_visible=bool(seen.gpus),
-        complete=all(seen.candidates.get(name) for name in install),
+        complete=all(map(seen.candidates.get, install)),
         why=tuple(why),
     )
 
