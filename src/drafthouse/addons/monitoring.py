@@ -1,4 +1,4 @@
-"""The monitoring of a box: what the inventory asks for, what follows, and its files. Pure; the controller's part.
+"""The monitoring of a box: what the inventory asks for, and the files that follow. No box is asked; templates are read.
 
 Prometheus asks the engine for its counters, the blackbox exporter whether engine and gateway answer, and on a
 workstation Debian's node exporter and, in the docker runtime, NVIDIA's DCGM exporter. They listen on five ports in a
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from ..core.errors import DrafthouseError, Problem
 from ..profiles.container import MONITORING_LABEL
-from ..profiles.monitoring_settings import _LOOPBACK, _NOT_IN_A_PATH, near
+from ..profiles.monitoring_settings import LOOPBACK, NOT_IN_A_PATH, near
 from ..profiles.render import render_file, yaml_block
 from .gateway import in_brackets
 from .grafana import DATASOURCE, UID, dashboard
@@ -38,8 +38,8 @@ _WHAT = {
     "node": "node exporter: the machine's memory and processors",
     "blackbox": "blackbox exporter: checks that the engine and the gateway answer",
 }
-# What DCGM's exporter shall show; its own list has no reasons for lowered clocks. It ends where a line has other than
-# three fields (`internal/pkg/counters/counter_config.go`): no comma in a text.
+# What DCGM's exporter shall show; its own list has no reasons for lowered clocks. The exporter exits if a line has not
+# exactly three comma-separated fields (`internal/pkg/counters/counter_config.go`), so no text may hold a comma.
 _DCGM_FIELDS = (
     ("DCGM_FI_DEV_FB_USED", "Memory used (MiB)."),
     ("DCGM_FI_DEV_FB_FREE", "Memory free (MiB)."),
@@ -118,7 +118,7 @@ def problems(settings: Settings) -> list[Problem]:
         paths["monitoring_key_file"] = settings.key_file
     found = []
     for at, path in paths.items():
-        if not path.startswith("/") or _NOT_IN_A_PATH & set(path):
+        if not path.startswith("/") or NOT_IN_A_PATH & set(path):
             needed = 'an absolute path without quotes, braces and backslashes: " ` { } \\ $ %'
             found.append(Problem("invalid-setting", f"'{path}'", needed, "correct it", at))
     pace = settings.pace
@@ -251,13 +251,13 @@ def _scraped(settings: Settings, job: str) -> Json:
     if job in (HEALTH, GATEWAY):
         # Prometheus reads the blackbox exporter, which asks what is named in `target`.
         if wished["gateway"] and job == GATEWAY:
-            asked, profile = f"{_LOOPBACK}:{wished['gateway']['port']}", ""
+            asked, profile = f"{LOOPBACK}:{wished['gateway']['port']}", ""
         else:
             asked, profile = f"http://{wished['target']}{wished['health']}", wished["profile"]
-        scraped = _target(job, f"{_LOOPBACK}:{ports['blackbox']}", profile)
+        scraped = _target(job, f"{LOOPBACK}:{ports['blackbox']}", profile)
         return {**scraped, "metrics_path": "/probe", "params": {"module": [job], "target": [asked]}}
     exporter = "node" if job == NODE else "dcgm"
-    return _target(job, f"{_LOOPBACK}:{ports[exporter]}")
+    return _target(job, f"{LOOPBACK}:{ports[exporter]}")
 
 
 def _target(job: str, address: str, profile: str = "") -> dict[str, Json]:
@@ -296,7 +296,7 @@ def _flags(settings: Settings, name: str) -> list[str]:
             f"--web.listen-address={in_brackets(wished['listen'])}:{wished['ports'][name]}",
             "--log.level=warn",
         ]
-    at = f"--web.listen-address={_LOOPBACK}:{wished['ports'][name]}"
+    at = f"--web.listen-address={LOOPBACK}:{wished['ports'][name]}"
     if name == "blackbox":
         return [f"--config.file={folder}/blackbox.yml", at, "--log.level=warn"]
     return [at, "--log.level=warn", "--collector.disable-defaults", "--collector.meminfo", "--collector.cpu"]
@@ -332,7 +332,7 @@ def _containers(settings: Settings, entries: Iterable[File]) -> list[Container]:
                 "name": "drafthouse-dcgm",
                 "image": settings.images["dcgm"],
                 "environment": {
-                    "DCGM_EXPORTER_LISTEN": f"{_LOOPBACK}:{ports['dcgm']}",
+                    "DCGM_EXPORTER_LISTEN": f"{LOOPBACK}:{ports['dcgm']}",
                     "DCGM_EXPORTER_COLLECTORS": "/etc/drafthouse/dcgm.csv",
                 },
                 "mounts": [f"{folder}/dcgm.csv:/etc/drafthouse/dcgm.csv:ro"],

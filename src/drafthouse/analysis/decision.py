@@ -72,7 +72,7 @@ class Decision:
 def decide(measured: Measured) -> Decision:
     """The word that the speeds alone give, before anything else is looked at."""
     speedup, total = measured.speedup, measured.total
-    if speedup is None or total is None or not speedup.reaches:
+    if speedup is None or total is None or not speedup.enough_for_claim:
         if speedup is not None and speedup.rounds < FIRST_LOOK:
             return Decision(Word.CANNOT_SAY, Cause.MORE_ROUNDS, Fresh.MANY)
         return Decision(Word.CANNOT_SAY, Cause.TOO_FEW_PROMPTS, Fresh.MANY)

@@ -134,7 +134,12 @@ def cannot_say(evidence: Evidence, decision: Decision, speedup: Speedup) -> tupl
             "allow more rounds (experiment.budget)",
         )
     total = evidence.measured.total
-    if total and speedup.reaches and speedup.low > math.log(THRESHOLD) and not faster_in_sum(evidence.measured):
+    if (
+        total
+        and speedup.enough_for_claim
+        and speedup.low > math.log(THRESHOLD)
+        and not faster_in_sum(evidence.measured)
+    ):
         together = f"all answers together, {times(math.exp(total.ratio))}"
         return f"most prompts are faster, but not surely {together}", "add prompts of the declared kinds"
     if decision.cause == Cause.TOO_FEW_PROMPTS:

@@ -1,6 +1,8 @@
 """The speed-up of one arm over another, with its interval: the one estimator of every comparison. Pure.
 
-The names are those of docs/verdict.md. For an arm a, a prompt p, a round r, with R rounds:
+The names are those of docs/verdict.md, and all numbers are natural logarithms until `as_dict` makes ratios of them.
+`SumRatio` compares the seconds of all answers, where long answers weigh more. For an arm a, a prompt p, a round r, with
+R rounds:
 
     log_tpot[a, p, r]     natural logarithm of the time per token; of a prompt that was asked at several temperatures in
                           a round the mean of theirs
@@ -13,7 +15,7 @@ The names are those of docs/verdict.md. For an arm a, a prompt p, a round r, wit
     prompt_gains[p]       the mean over the prompt's rounds of log_tpot[baseline] - log_tpot[speculative]; of a fresh
                           prompt less share * (start_effects[baseline, r] - start_effects[speculative, r]), with
                           share = start / (start + noise / A)
-    speedup               exp of the mean of prompt_gains within each kind, averaged over the kinds
+    speedup               the mean of prompt_gains within each kind, averaged over the kinds (a logarithm)
     from_prompts          sum over K kinds of variance(prompt_gains of the kind) / n of the kind / K^2
     from_starts           2 start (1 / R + (1 - share)^2 uneven) + 2 noise / A share^2 uneven, where uneven is the sum
                           over the rounds of (weight of the round in the estimate - 1 / R)^2
@@ -88,7 +90,11 @@ class StartEffects:
 
 @dataclass(frozen=True)
 class Speedup:
-    """A speed-up with its interval, all natural logarithms; ``prompt_gains`` by prompt, ``rounds`` their number."""
+    """A speed-up with its interval, all natural logarithms.
+
+    ``from_prompts`` and ``from_starts`` are the two variances of the interval, ``prompt_gains`` stand by prompt,
+    ``by_kind`` is the mean gain of each kind, ``rounds`` the number of rounds.
+    """
 
     speedup: float
     low: float
@@ -106,22 +112,22 @@ class Speedup:
         return self.speedup - t_quantile(tail, self.freedom) * math.sqrt(self.from_prompts + self.from_starts)
 
     @property
-    def reaches(self) -> bool:
+    def enough_for_claim(self) -> bool:
         """Whether there are prompts and starts enough for a claim."""
         return len(self.prompt_gains) >= FEWEST_PROMPTS and self.rounds > 1
 
     def as_dict(self) -> Gain:
         """The speed-up as plain data: ratios, above 1 where the second arm is faster."""
-        return ratio_of(self.speedup, self.low, self.high, len(self.prompt_gains), enough=self.reaches)
+        return ratio_of(self.speedup, self.low, self.high, len(self.prompt_gains), enough=self.enough_for_claim)
 
 
-def ratio_of(log: float, low: float, high: float, number: int, *, enough: bool) -> Gain:
-    """A ratio as plain data, from logarithms; ``enough``: there are values enough for a claim."""
+def ratio_of(log: float, low: float, high: float, prompts: int, *, enough: bool) -> Gain:
+    """A ratio as plain data, from logarithms over so many prompts; ``enough``: they are enough for a claim."""
     return {
         "gain": math.exp(log),
         "low": math.exp(low),
         "high": math.exp(high),
-        "n": number,
+        "n": prompts,
         "confidence": CONFIDENCE,
         "reach": CONFIDENCE if enough else 0.0,
     }

@@ -1,7 +1,8 @@
 """The verdict: does speculation pay on the work a profile declares, does it not, or can nothing be said.
 
-Three steps: the evidence is gathered (`evidence.py`; its number by the estimator of `speedup.py`), the word is decided
-by a table of four rows (`decision.py`), and the word is explained (`explanation.py`). The rule: docs/verdict.md.
+Three steps. `gather` (`evidence.py`) measures: the speed-up by the estimator of `speedup.py`, and with it the word that
+speed alone gives, by the table of `decision.py`. `decide_word` lets invalid evidence, wrong output and a disturbed
+machine override that word. `explain` puts it into sentences (`explanation.py`). The rule: docs/verdict.md.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class Recording:
     throttled_s: float = 0.0
     """How long was waited for that, in all."""
     body: bytearray = field(default_factory=bytearray)
-    # Arrays and not lists: 12 bytes a read, and nothing for the garbage collector to walk over.
+    # Arrays and not lists: 16 bytes a read, and nothing for the garbage collector to walk over.
     times_s: array[float] = field(default_factory=lambda: array("d"))
     ends: array[int] = field(default_factory=lambda: array("Q"))
 

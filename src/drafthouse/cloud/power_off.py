@@ -80,7 +80,10 @@ def with_children(table: Table, pids: Collection[int]) -> set[int]:
 
 
 def end(home: str, grace_s: float = GRACE_S) -> int:
-    """End all that serves out of ``home``, within ``grace_s`` seconds in order; the number of processes that it was."""
+    """End all that serves out of ``home``; the number of processes that this was.
+
+    Supervisors get SIGTERM and ``grace_s`` seconds, what is left SIGTERM and 3 seconds, then SIGKILL.
+    """
     before = processes()
     roots = keepers(before, home)
     found = with_children(before, roots)
@@ -126,21 +129,24 @@ class _Docker(http.client.HTTPConnection):
         self.sock.settimeout(self.timeout)
         self.sock.connect(os.environ.get("DOCKER_HOST", _ENGINE).removeprefix("unix://"))
 
-    def answer(self, method: str, path: str) -> bytes:
-        """The body of the answer."""
+    def answer(self, method: str, path: str) -> tuple[int, bytes]:
+        """The status and the body of the answer."""
         self.request(method, path)
-        return self.getresponse().read()
+        answer = self.getresponse()
+        return answer.status, answer.read()
 
 
 def end_containers() -> int:
-    """Stop our containers, which come back by themselves only when they are started; return how many they were."""
-    numbers: list[str] = []
+    """Stop our containers; the number of those that stopped. Docker does not restart a container that was stopped."""
+    ids: list[str] = []
     with contextlib.suppress(OSError, http.client.HTTPException, ValueError, TypeError, KeyError):
-        numbers = [one["Id"] for one in json.loads(_Docker().answer("GET", _LISTED))]
-    for number in numbers:
+        ids = [container["Id"] for container in json.loads(_Docker().answer("GET", _LISTED)[1])]
+    stopped = 0
+    for container in ids:
         with contextlib.suppress(OSError, http.client.HTTPException):
-            _Docker().answer("POST", f"/containers/{number}/stop")
-    return len(numbers)
+            status, _ = _Docker().answer("POST", f"/containers/{container}/stop")
+            stopped += status < http.client.BAD_REQUEST
+    return stopped
 
 
 def main() -> int:

@@ -19,9 +19,9 @@ _PORT = 9490
 # Who listens, in order, from the first port on.
 PROGRAMS = ("prometheus", "node", "blackbox", "dcgm", "grafana")
 
-_LOOPBACK = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 
-_NOT_IN_A_PATH = set('"`{}\n\\$%')
+NOT_IN_A_PATH = set('"`{}\n\\$%')
 
 
 def monitoring_of(
@@ -40,7 +40,7 @@ def monitoring_of(
     if not wished or not wished["enabled"]:
         return None
     docker = site["runtime"] == "docker"
-    metrics, listen = engine["metrics"], str(wished.get("listen", _LOOPBACK))
+    metrics, listen = engine["metrics"], str(wished.get("listen", LOOPBACK))
     ports = {name: number for number, name in enumerate(PROGRAMS, start=int(wished.get("port", _PORT)))}
     grafana = bool(wished.get("grafana", docker))
     # A rental's node exporter would show the memory and processors of the machine that others use too.
@@ -80,7 +80,7 @@ def monitoring_of(
 def near(listen: str) -> str:
     """The address at which the box itself reaches what listens there, as a URL has it."""
     if listen in ("0.0.0.0", "::"):  # noqa: S104
-        return _LOOPBACK
+        return LOOPBACK
     if ":" in listen:
         return f"[{listen}]"
     return listen
@@ -114,7 +114,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
                 "site.monitoring.port",
             )
         )
-    listen = str(wished.get("listen", _LOOPBACK))
+    listen = str(wished.get("listen", LOOPBACK))
     if not _is_address(listen):
         problems.append(
             Problem(

