@@ -76,7 +76,7 @@ class LlamaCpp(SpecDecodeCounters):
     forms = ("llama-server", "llama-speculative", "llama-cli")
 
     def log_lines(self, text: str) -> list[LogLine]:
-        """Return its lines about drafting: of each answer, else the last total of each kind; see `Engine.log_lines`."""
+        """Its lines about drafting: of each answer, else the last total of each kind; see `Engine.log_lines`."""
         if answers := list(map(_of_answer, _ANSWER.finditer(text))):
             return answers
         totals = {}
