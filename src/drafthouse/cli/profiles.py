@@ -45,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             "profiles",
             {
                 "profiles": rows,
-                "broken": _told(house.broken),
-                "broken_hardware": _told(house.broken_hardware),
-                "broken_engines": _told(house.broken_engines),
-                "broken_models": _told(house.broken_models),
+                "broken": _as_data(house.broken),
+                "broken_hardware": _as_data(house.broken_hardware),
+                "broken_engines": _as_data(house.broken_engines),
+                "broken_models": _as_data(house.broken_models),
             },
         )
         return status
@@ -83,7 +83,7 @@ def _short(name: str | None) -> str:
     return name.rpartition("/")[2].partition(",")[0] if name else "?"
 
 
-def _told(broken: Mapping[str, Sequence[Problem]]) -> dict[str, list[dict[str, str]]]:
+def _as_data(broken: Mapping[str, Sequence[Problem]]) -> dict[str, list[dict[str, str]]]:
     problems_by_name = {}
     for name, problems in broken.items():
         problems_by_name[name] = [problem.as_dict() for problem in problems]

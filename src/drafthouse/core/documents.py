@@ -46,7 +46,7 @@ class BadDocument(ValueError):
         super().__init__(", ".join(filter(None, (found, place))))
 
     def problem(self, where: str, needed: str, do: str) -> Problem:
-        """Return it as a problem of the file ``where``."""
+        """The fault as a problem of the file ``where``."""
         return Problem("file-malformed", self.found, needed, do, f"{where}: {self.place}" if self.place else where)
 
 

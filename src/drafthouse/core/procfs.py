@@ -32,7 +32,7 @@ class Clocks:
 
 
 def clocks() -> Clocks:
-    """Return this machine's; where the system does not tell its starts apart, ``boot`` is ''."""
+    """The clocks of this machine; where the system does not tell its starts apart, ``boot`` is ''."""
     try:
         boot = boot_id()
     except OSError:  # no Linux: a controller
@@ -97,7 +97,7 @@ def state_of(pid: int) -> str | None:
 
 
 def start_of(pid: int) -> str | None:
-    """Return when a process was started, in the kernel's ticks; None where it has ended."""
+    """The start of a process, in the kernel's ticks; None where the process has ended."""
     state = _stat(pid)
     return state[19] if state and state[0] != "Z" else None
 

@@ -35,7 +35,7 @@ class Patience:
 
 
 def asked_to_wait(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """Return for how many seconds an answer asks to be left alone, or None.
+    """The seconds for which an answer asks to send no further request; None where it names none.
 
     ``Retry-After`` holds seconds or a date (RFC 9110, 10.2.3). The hub also says when its window ends:
     ``RateLimit: "api";r=0;t=55`` (huggingface_hub's parse_ratelimit_headers), which counts where nothing is left.

@@ -153,7 +153,7 @@ class _Placed:
         return read
 
     def replaced(self, unit: re.Pattern[str], letter: Callable[[re.Match[str]], str]) -> _Placed:
-        """Return it with one letter, or none, for each unit."""
+        """The text with one letter, or none, for each unit."""
         parts: list[str] = []
         begins, ends, at = array("I"), array("I"), 0
         for one in unit.finditer(self.text):
@@ -170,7 +170,7 @@ class _Placed:
         return _Placed("".join([*parts, self.text[at:]]), begins, ends)
 
     def span(self, begin: int, end: int) -> tuple[int, int]:
-        """Return where in the first text these letters begin and end."""
+        """Begin and end of these letters in the first text."""
         return self._begins[begin], self._ends[end - 1]
 
 

@@ -44,7 +44,7 @@ def _within(version: str, bounds: Mapping[str, Any]) -> bool:
 
 
 def having(versions: Iterable[str], entry: Mapping[str, Any]) -> list[str]:
-    """Return those of ``versions`` that have what ``entry`` describes, oldest first."""
+    """The ``versions`` that have what ``entry`` describes, oldest first."""
     return sorted((version for version in versions if known(version, entry)), key=number)
 
 

@@ -292,7 +292,7 @@ class SpecDecodeCounters(Engine):
     }
 
     def drafted(self, samples: Sequence[Sample]) -> Drafted | None:
-        """Return them; see `Engine.drafted`."""
+        """The totals of these counters; see `Engine.drafted`."""
         found = by_field(samples, self._FIELDS, self.prefixes, "position")
         if not found:
             return None

@@ -76,7 +76,7 @@ class LlamaCpp(SpecDecodeCounters):
     forms = ("llama-server", "llama-speculative", "llama-cli")
 
     def log_lines(self, text: str) -> list[LogLine]:
-        """Return its lines about drafting: of each answer, else the last total of each kind; see `Engine.log_lines`."""
+        """Its lines about drafting: of each answer, else the last total of each kind; see `Engine.log_lines`."""
         if answers := list(map(_of_answer, _ANSWER.finditer(text))):
             return answers
         totals = {}
@@ -104,11 +104,7 @@ class LlamaCpp(SpecDecodeCounters):
             why = "a draft model alone no longer drafts; the type must be named" if draft else "none was named"
             command.note("(no --spec-type)", f"--spec-type {method}", why, "chosen", _RENAMED)
         types = method.split(",")
-        for old, new in _of_type(types[0], words):
-            if new.endswith("-size-m") and old == "spec-draft-n-max":
-                why = "this lookup's draft length; --spec-draft-n-max is for the others, and ignored here now"
-                command.note(f"--{old} {words[old]}", f"--{new} {words[old]}", why, "renamed", _RENAMED)
-            words[new] = words.pop(old)
+        _rename_lookup_flags(types[0], words, command)
         usual = f"--spec-{types[0]}-size-m" if types[0] in _SIZES else "--spec-draft-n-max"
         count = command.names(method).get("num_speculative_tokens", usual).removeprefix("--")
         tokens = None
@@ -141,6 +137,14 @@ def _of_answer(found: re.Match[str]) -> LogLine:
     rates = [float(rate) for rate in (found["rates"] or "").split(",") if rate.strip()]
     drafts = accepted / (length - 1) if length > 1 else None
     return LogLine(drafts, int(found["drafted"]), accepted, rates)
+
+
+def _rename_lookup_flags(kind: str, words: Settings, command: Command) -> None:
+    for old, new in _of_type(kind, words):
+        if new.endswith("-size-m") and old == "spec-draft-n-max":
+            why = "this lookup's draft length; --spec-draft-n-max is for the others, and ignored here now"
+            command.note(f"--{old} {words[old]}", f"--{new} {words[old]}", why, "renamed", _RENAMED)
+        words[new] = words.pop(old)
 
 
 def _of_type(kind: str, words: Settings) -> list[tuple[str, str]]:

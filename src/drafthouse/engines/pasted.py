@@ -226,7 +226,7 @@ class Command:
 
 
 def apply_keys(settings: Settings, table: FlagTable, changes: list[Change], where: str) -> Settings:
-    """Return a flat table of settings (dotted keys) with today's keys, and note what changed."""
+    """A flat table of settings (dotted keys) with today's keys; what changed goes to ``changes``."""
     result: Settings = {}
     for given_key, given_value in settings.items():
         key, value = given_key, given_value

@@ -81,7 +81,7 @@ def read_given(words: list[str], table: FlagWords) -> list[Given]:
         ):
             found.append(Given(spelled, name, True))
         else:
-            values = _values(words[place:], several=name in table["several"])
+            values = _values(words, place, several=name in table["several"])
             place += len(values)
             if len(values) > 1:
                 found.append(Given(spelled, name, values))
@@ -90,14 +90,12 @@ def read_given(words: list[str], table: FlagWords) -> list[Given]:
     return found
 
 
-def _values(words: list[str], *, several: bool) -> list[str]:
-    """The values at the head of ``words``: those of a flag that takes ``several``, or of one that takes one."""
-    values: list[str] = []
-    for word in words:
-        if not _is_value(word) or (values and not several):
-            break
-        values.append(word)
-    return values
+def _values(words: list[str], place: int, *, several: bool) -> list[str]:
+    """The values from ``place`` on up to the next flag; one at most where the flag does not take ``several``."""
+    end = place
+    while end < len(words) and _is_value(words[end]) and (several or end == place):
+        end += 1
+    return words[place:end]
 
 
 def _is_value(word: str) -> bool:

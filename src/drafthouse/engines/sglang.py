@@ -76,7 +76,7 @@ class SGLang(Engine):
     }
 
     def drafted(self, samples: Sequence[Sample]) -> Drafted | None:
-        """Return its verifications and what they accepted, else its gauge; see `Engine.drafted`."""
+        """The verifications and the tokens that they accepted, else the gauge; see `Engine.drafted`."""
         found = {name: counts.get(0, 0) for name, counts in by_field(samples, self._FIELDS, self.prefixes, "").items()}
         if "verified" in found:
             accepted = found.get("tokens", 0) - found.get("requests", 0) - found["verified"]
@@ -91,7 +91,7 @@ class SGLang(Engine):
         return Drafted(None, None, None, length=length)
 
     def log_lines(self, text: str) -> list[LogLine]:
-        """Return its lines `Decode batch, …`: the mean acceptance length since the last one; see `Engine.log_lines`."""
+        """The lines `Decode batch, …`: the mean acceptance length since the last one; see `Engine.log_lines`."""
         return [LogLine(None, 0, 0, [], float(length)) for length in _LOG_LINE.findall(text)]
 
     def read_speculation(self, command: Command) -> Speculation | None:

@@ -74,7 +74,7 @@ class VLLM(SpecDecodeCounters):
     flags_in_file = True
 
     def place_flags(self, place: HostPlace) -> list[Flag]:
-        """Return its own flags for several hosts: a split model by ``--nnodes``, copies by ``--data-parallel-*``."""
+        """The flags for several hosts: a split model by ``--nnodes``, copies by ``--data-parallel-*``."""
         if place.executor == "ray":
             return [["--distributed-executor-backend", "ray"]]
         split, copies = place.ports
@@ -118,7 +118,7 @@ class VLLM(SpecDecodeCounters):
         return environment
 
     def log_lines(self, text: str) -> list[LogLine]:
-        """Return its lines `SpecDecoding metrics: ...`; see `Engine.log_lines`.
+        """The lines `SpecDecoding metrics: ...`; see `Engine.log_lines`.
 
         A line gives accepted and drafted tokens exactly and rounded rates. The number of drafts follows from
         them: accepted / (sum of the per-position rates), which has the most digits; without positions

@@ -97,7 +97,7 @@ class Tries:
         self.failures += 1
         if not known.failed:
             self.failures = 0
-        self.say(f"{candidate.id}: {self.told(known, outcome)}")
+        self.say(f"{candidate.id}: {self.outcome_text(known, outcome)}")
         return outcome
 
     def run(self, task: Task) -> Outcome:
@@ -109,7 +109,7 @@ class Tries:
             self.overhead_s = max(self.overhead_s, outcome.overhead_s)
         return outcome
 
-    def told(self, known: Tried, outcome: Outcome) -> str:
+    def outcome_text(self, known: Tried, outcome: Outcome) -> str:
         """What a trial showed, in words."""
         if known.out:
             return f"out: {known.out}"
@@ -134,7 +134,7 @@ class Tries:
         return [known for speed, known in order if order[0][0] <= factor * speed]
 
     def still_in(self, more: Sequence[Candidate] = ()) -> list[Tried]:
-        """Return those that are alive, and of the candidates ``more`` those that are not out.
+        """The candidates that are alive, and those of ``more`` that are not out.
 
         Where nobody is left, those that were too slow come back. Raises DrafthouseError where these failed too, the
         profile as it stands among them: then it is the box that fails.
