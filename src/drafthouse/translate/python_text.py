@@ -86,7 +86,9 @@ def _statements(text: str, calls: re.Pattern[str]) -> Iterator[tuple[int, ast.st
             found = _pieces("\n".join(lines[place:end]), len(lines[place]), calls) or found
         for statement in found:
             yield place + 1, statement
-        place = end if found else place + 1
+        if not found:
+            end = place + 1
+        place = end
 
 
 def _end(lines: list[str], start: int, most: int) -> int:
@@ -160,10 +162,12 @@ class _Reader(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         given = [*node.args.posonlyargs, *node.args.args]
-        pairs = [*zip(reversed(given), reversed(node.args.defaults), strict=False)]
-        pairs += [(one, value) for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value]
+        pairs: list[tuple[ast.arg, ast.expr | None]] = []
+        pairs += zip(reversed(given), reversed(node.args.defaults), strict=False)
+        pairs += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
         for argument, default in pairs:
-            self.names.setdefault(argument.arg, self.value(default))
+            if default is not None:
+                self.names.setdefault(argument.arg, self.value(default))
         for statement in node.body:
             self.visit(statement)
 
@@ -171,14 +175,17 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         function = node.func
-        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-        owner = function.value if isinstance(function, ast.Attribute) else None
+        name, owner = getattr(function, "id", ""), None
+        if isinstance(function, ast.Attribute):
+            name, owner = function.attr, function.value
         if isinstance(owner, ast.Name) and name in ("append", "extend", "update"):
             for argument in node.args:
                 value = self.value(argument)
-                self._add(owner.id, [plain_value(value)] if name == "append" else value)
+                if name == "append":
+                    value = [plain_value(value)]
+                self._add(owner.id, value)
         else:
-            arguments = [self.value(argument) for argument in node.args]
+            arguments = list(map(self.value, node.args))
             self.program.calls.append((self.line, name, arguments, self._keywords(node)))
         self.generic_visit(node)
 
@@ -232,11 +239,15 @@ class _Reader(ast.NodeVisitor):
         found = self._read(node)
         if isinstance(found, (str, list)) and len(found) > _LONGEST:
             found = _NOT_READ
-        return f"{_UNKNOWN}{_name_of(node)}{_UNKNOWN}" if found is _NOT_READ else found
+        if found is _NOT_READ:
+            return f"{_UNKNOWN}{_name_of(node)}{_UNKNOWN}"
+        return found
 
     def _read(self, node: ast.expr) -> Any:
         read = getattr(self, f"_of_{type(node).__name__}", None)
-        return _NOT_READ if read is None else read(node)
+        if read is None:
+            return _NOT_READ
+        return read(node)
 
     def _of_Constant(self, node: ast.Constant) -> Any:
         return node.value
@@ -266,12 +277,15 @@ class _Reader(ast.NodeVisitor):
 
     def _of_UnaryOp(self, node: ast.UnaryOp) -> Any:
         number = self.value(node.operand)
-        return -number if isinstance(node.op, ast.USub) and isinstance(number, (int, float)) else _NOT_READ
+        if isinstance(node.op, ast.USub) and isinstance(number, (int, float)):
+            return -number
+        return _NOT_READ
 
     def _of_BinOp(self, node: ast.BinOp) -> Any:
         left, right = self.value(node.left), self.value(node.right)
-        alike = isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, (str, list))
-        return left + right if alike else _NOT_READ
+        if isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, (str, list)):
+            return left + right
+        return _NOT_READ
 
     def _items(self, nodes: list[ast.expr]) -> list[Any]:
         found: list[Any] = []
@@ -307,16 +321,20 @@ class _Reader(ast.NodeVisitor):
 
     def _of_Call(self, node: ast.Call) -> Any:
         """The value of a call of Python's own whose arguments say it."""
-        name, arguments = ast.unparse(node.func), [self.value(argument) for argument in node.args]
+        name, arguments = ast.unparse(node.func), list(map(self.value, node.args))
         if name == "dict":
             return self._keywords(node)
         if not arguments:
             return _NOT_READ
         if name in ("os.environ.get", "os.getenv"):
-            return [f"{_UNKNOWN}{arguments[0]}{_UNKNOWN}", *arguments][-1 if len(arguments) > 1 else 0]
+            if len(arguments) > 1:
+                return arguments[-1]
+            return f"{_UNKNOWN}{arguments[0]}{_UNKNOWN}"
         if name == "os.path.join":
             return posixpath.join(*map(_short, arguments))
-        return self._of_one(name, node.func, arguments[0]) if len(arguments) == 1 else _NOT_READ
+        if len(arguments) > 1:
+            return _NOT_READ
+        return self._of_one(name, node.func, arguments[0])
 
     @staticmethod
     def _of_one(name: str, function: ast.expr, argument: Any) -> Any:
@@ -328,7 +346,9 @@ class _Reader(ast.NodeVisitor):
         if name == "shlex.split":
             return shlex.split(str(argument))
         joined = isinstance(function, ast.Attribute) and function.attr == "join" and isinstance(argument, list)
-        return " ".join(map(_short, argument)) if joined else _NOT_READ
+        if joined:
+            return " ".join(map(_short, argument))
+        return _NOT_READ
 
 
 _NOT_READ = object()

@@ -56,8 +56,8 @@ def _hide_json(match: re.Match[str]) -> str:
     if not end or text[end : end + 1].strip():
         return match.group()
     parts = re.split(r"(\$\{[^}]*\}|\$\w+)", text[:end])
-    told = "".join(part if place % 2 else hidden(part) for place, part in enumerate(parts))
-    return match["flag"] + told + text[end:]
+    parts[::2] = map(hidden, parts[::2])  # between the variables
+    return match["flag"] + "".join(parts) + text[end:]
 
 
 def _exec_form(match: re.Match[str]) -> str:
@@ -127,7 +127,8 @@ _REPAIRS: tuple[tuple[str, _Text, bool], ...] = (
 def mended(text: str) -> str:
     """The text with all repairs of the table."""
     windows = _WINDOWS.search(text) is not None
-    text = _made(text) if _RECIPE.search(text) else text
+    if _RECIPE.search(text):
+        text = _made(text)
     for pattern, instead, only_windows in _REPAIRS:
         if windows or not only_windows:
             text = re.sub(pattern, instead, text, flags=re.MULTILINE)
@@ -139,7 +140,8 @@ def _over_comments(lines: list[str]) -> Iterator[str]:
     goes_on = False
     for line in lines:
         bare = re.sub(rf"(?:\\[ \t]+|{BROKEN_LINE} )#[^'\"]*$", r"\\", line)
-        bare = re.sub(r"[ \t]#[^'\"]*\\[ \t]*$", r" \\", bare) if goes_on else bare
+        if goes_on:
+            bare = re.sub(r"[ \t]#[^'\"]*\\[ \t]*$", r" \\", bare)
         comment = bare.lstrip().startswith("#")
         yield "\\" if comment and goes_on else bare
         goes_on = bare.rstrip().endswith("\\") and (goes_on or not comment)

@@ -53,7 +53,10 @@ def as_data(translation: Translation) -> dict[str, Any]:
     models: list[str] = []
     variables: list[str] = []
     for name in translation.missing:
-        (variables if "$" in name else models).append(name)
+        if "$" in name:
+            variables.append(name)
+        else:
+            models.append(name)
     data: dict[str, Any] = {
         "name": translation.name,
         "engine": translation.engine,
@@ -91,23 +94,32 @@ def translation_text(translation: Translation, *, colour: bool = False) -> str:
 
 def _is(translation: Translation) -> str:
     """Say first whether there is such a profile already, and in what the command differs from it."""
-    missing = "".join(
-        f"\na variable, not a model: {printable(name)}: paste the line that sets it, or write the model out"
-        if "$" in name
-        else "\nnot in the catalogue: plan and run add it from the Hub, drafthouse model add does it now: "
-        + printable(name)
-        for name in translation.missing
-    )
     if translation.asked:
         wanted = "".join(f"\npaste it too, or leave it out: {printable(what)}" for what in translation.asked)
         return f"not translated yet: this may speculate, and what it holds was not pasted{wanted}"
-    near = missing + (f"\nnear it: {', '.join(translation.near[:3])}" if translation.near else "")
     if not translation.same:
-        return f"a new profile: {translation.name}{near}"
+        return f"a new profile: {translation.name}{_missing_and_near(translation)}"
     name = translation.same[0]
-    what = "the baseline of the profile" if translation.baseline else "the profile"
+    what = "the profile"
+    if translation.baseline:
+        what = "the baseline of the profile"
     differs = [f"it differs in {printable(one)}" for one in translation.differs]
     return "\n".join([f"this is {what} {name}: make {name}", *differs])
+
+
+def _missing_and_near(translation: Translation) -> str:
+    """Lines on the models that the catalogue lacks, and on the profiles near the new one."""
+    text = ""
+    for name in map(printable, translation.missing):
+        if "$" in name:
+            text += f"\na variable, not a model: {name}: paste the line that sets it, or write the model out"
+        else:
+            text += (
+                f"\nnot in the catalogue: plan and run add it from the Hub, drafthouse model add does it now: {name}"
+            )
+    if translation.near:
+        text += f"\nnear it: {', '.join(translation.near[:3])}"
+    return text
 
 
 def _changes(translation: Translation) -> str:
@@ -126,16 +138,17 @@ def _changes(translation: Translation) -> str:
 
 def _columns(rows: Sequence[Sequence[str]]) -> str:
     """A table without the columns that are empty in every row."""
-    columns = [
-        (title, cells)
-        for title, *cells in zip(_CHANGES, *rows, strict=True)
-        if any(cell not in ("", "-") for cell in cells)
-    ]
-    return table([title for title, _ in columns], list(zip(*(cells for _, cells in columns), strict=True)))
+    titles: list[str] = []
+    columns: list[list[str]] = []
+    for title, *cells in zip(_CHANGES, *rows, strict=True):
+        if set(cells) - {"", "-"}:
+            titles.append(title)
+            columns.append(cells)
+    return table(titles, list(zip(*columns, strict=True)))
 
 
 def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.split("\n"))
+    return "  " + text.replace("\n", "\n  ")
 
 
 def _rule(title: str, colour: bool) -> str:
@@ -143,4 +156,6 @@ def _rule(title: str, colour: bool) -> str:
 
 
 def _paint(text: str, code: str, colour: bool) -> str:
-    return f"{code}{text}\033[0m" if colour else text
+    if not colour:
+        return text
+    return f"{code}{text}\033[0m"
