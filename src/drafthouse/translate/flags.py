@@ -167,8 +167,9 @@ def flags_of_variables(
     words: list[str] = []
     read: dict[str, str] = {}
     unknown: list[str] = []
-    known = {*table.get("known", ()), *table["old"], *(name.removeprefix("--") for name in table["short"])}
-    known |= {name.removeprefix("--") for name in table["short"].values()}
+    known = {*table.get("known", ()), *table["old"]}
+    for short, long in table["short"].items():
+        known.update((short.removeprefix("--"), long.removeprefix("--")))
     for variable, value in variables.items():
         if not prefix or not variable.startswith(prefix):
             continue

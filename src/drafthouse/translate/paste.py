@@ -204,18 +204,17 @@ def _bounds(lines: list[str]) -> list[int]:
     Outside of such a block a page has prose, which ends at an empty line.
     """
     bounds = [len(lines)] * len(lines)
-    if lines[0].startswith("#!"):
+    if lines[0].startswith("#!") or not any(map(_FENCE.match, lines)):
         return bounds
-    fences = [bool(_FENCE.match(line)) for line in lines]
     inside, ends = False, []
-    for line, fence in zip(lines, fences, strict=True):
+    for line in lines:
+        fence = _FENCE.match(line) is not None
         inside ^= fence
         ends.append(fence or (not inside and not line.strip()))
-    if any(fences):
-        for place in range(len(lines) - 2, -1, -1):
-            bounds[place] = bounds[place + 1]
-            if ends[place] or ends[place + 1]:
-                bounds[place] = place + 1
+    for place in range(len(lines) - 2, -1, -1):
+        bounds[place] = bounds[place + 1]
+        if ends[place] or ends[place + 1]:
+            bounds[place] = place + 1
     return bounds
 
 
@@ -261,7 +260,9 @@ def _documents_open(lines: list[str]) -> bool:
             if (line.lstrip("\t ") if dashed else line).rstrip() == end:
                 waiting.pop(0)
             continue
-        waiting += [(match["end"], bool(match["dash"])) for match in _HEREDOC.finditer(line) if "<<<" not in line]
+        if "<<<" not in line:
+            for match in _HEREDOC.finditer(line):
+                waiting.append((match["end"], bool(match["dash"])))
     return bool(waiting)
 
 

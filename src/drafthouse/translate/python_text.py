@@ -74,7 +74,7 @@ def _plain(value: Any, left: list[int]) -> Any:
 
 def _statements(text: str, calls: re.Pattern[str]) -> Iterator[tuple[int, ast.stmt]]:
     """Yield the simple statements of a text with their lines, and the heads of compound ones."""
-    lines = [re.sub(r"^[ \t]*(?:>>>|\.\.\.) ", "", line) for line in text.split("\n")]
+    lines = re.sub(r"^[ \t]*(?:>>>|\.\.\.) ", "", text, flags=re.MULTILINE).split("\n")
     place = never_closed = 0
     while place < len(lines):
         end = _end(lines, place, max(2, _MOST_LINES - 3 * never_closed))  # what never closes is soon no program
@@ -109,11 +109,10 @@ def _has_call(statement: ast.stmt) -> bool:
 
 def _pieces(text: str, first_line: int, calls: re.Pattern[str]) -> list[ast.stmt]:
     """What can be read in a line that is no statement: calls, and else a list (``{"command": ["vllm", "serve"]}``)."""
-    starts = [match.start() for match in calls.finditer(text, 0, first_line)]
-    starts = starts or [match.start() for match in re.finditer(r"\[(?=\s*[\"'])", text[:first_line])]
+    matches = [*calls.finditer(text, 0, first_line)] or [*re.finditer(r"\[(?=\s*[\"'])", text[:first_line])]
     found: list[ast.stmt] = []
-    for start in starts[:_MOST_PIECES]:
-        found += _parsed([_bracketed(text, start)])
+    for match in matches[:_MOST_PIECES]:
+        found += _parsed([_bracketed(text, match.start())])
     return found
 
 
@@ -264,7 +263,7 @@ class _Reader(ast.NodeVisitor):
         return self._table(node)
 
     def _of_JoinedStr(self, node: ast.JoinedStr) -> Any:
-        return "".join(_short(self.value(part)) for part in node.values)
+        return "".join(map(_short, map(self.value, node.values)))
 
     def _of_FormattedValue(self, node: ast.FormattedValue) -> Any:
         return self.value(node.value)

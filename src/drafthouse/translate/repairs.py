@@ -14,8 +14,8 @@ _QUOTES = str.maketrans({"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2018": 
 #: ``<model>``, ``<your-model>``, ``<logits processor 1>``: to be filled in, and no redirection.
 PLACEHOLDER = re.compile(r"(?<!<)<[A-Za-z][\w .:/|-]*(?:\.\.\.)?>")
 _HIDES = " \t\"'\\`$(){}<>|&;#!*?~"
-_HIDDEN = {ord(char): chr(0xE000 + place) for place, char in enumerate(_HIDES)}
-_SHOWN = {ord(mark): chr(char) for char, mark in _HIDDEN.items()}
+_MARKS = "".join(map(chr, range(0xE000, 0xE000 + len(_HIDES))))
+_HIDDEN, _SHOWN = str.maketrans(_HIDES, _MARKS), str.maketrans(_MARKS, _HIDES)
 #: Stands where a line ended before a page lost its newlines: ``\ --model x \ --port 8000``.
 BROKEN_LINE = "\ue080"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import yaml
@@ -30,7 +31,8 @@ _Dumper.add_representer(
 def profile_text(translation: Translation) -> str:
     """The profile as YAML, ready for profiles/<name>.yml; what it cannot hold stands in comments."""
     lines = ["# Translated from a pasted command by drafthouse translate; never run."]
-    lines += [f"# In the command but not in this profile: {printable(entry)}" for entry in translation.left_out]
+    for entry in translation.left_out:
+        lines.append(f"# In the command but not in this profile: {printable(entry)}")
     body = yaml.dump(translation.profile, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
     return "\n".join(lines) + "\n" + body
 
@@ -70,7 +72,7 @@ def as_data(translation: Translation) -> dict[str, Any]:
         "asked": translation.asked,
         "profile": translation.profile,
         "profile_yaml": profile_text(translation),
-        "command": [word for words in translation.command for word in words],
+        "command": list(chain.from_iterable(translation.command)),
         "command_text": command_text(translation),
         "files": translation.files,
         "changes": [change.as_dict() for change in translation.changes],
