@@ -218,27 +218,20 @@ def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tupl
         method = method_for_head(wanted.engine, head["kind"], "builtin")
         if method:
             tokens = usual_tokens(house, wanted.engine, method, ())[0]
-            return {
-                "method": method,
-                "num_speculative_tokens": tokens,
-            }, "the command has none; the target has this head"
+            spec = {"method": method, "num_speculative_tokens": tokens}
+            return spec, "the command has none; the target has this head"
     for key, model in house.models.items():
         method = method_for_head(wanted.engine, model.get("head_method", ""), "head")
         if wanted.target and model.get("head_for") == wanted.target and method:
-            spec = {
-                "method": method,
-                "draft": key,
-                "num_speculative_tokens": usual_tokens(house, wanted.engine, method, ())[0],
-            }
+            tokens = usual_tokens(house, wanted.engine, method, ())[0]
+            spec = {"method": method, "draft": key, "num_speculative_tokens": tokens}
             return spec, "the command has none; the catalogue has this head for the target"
     lookups = [key for key, method in wanted.engine["methods"].items() if method["draft"] == "lookup"]
     method = "ngram"
     if lookups and method not in lookups:
         method = lookups[0]
-    return {
-        "method": method,
-        "num_speculative_tokens": USUAL_TOKENS,
-    }, "the command has none; a lookup needs no draft model"
+    spec = {"method": method, "num_speculative_tokens": USUAL_TOKENS}
+    return spec, "the command has none; a lookup needs no draft model"
 
 
 def slug(text: str) -> str:
