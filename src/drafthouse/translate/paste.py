@@ -130,9 +130,7 @@ def _labelled(text: str) -> str:
             break
         lines.append(below)
     body = "\n".join(lines).strip("\n")
-    if not body:
-        return ""
-    return f"{body}\n"
+    return f"{body}\n" if body else ""
 
 
 def _read(text: str, values: dict[str, Value]) -> Paste:
@@ -450,9 +448,7 @@ def engine_words(words: list[str], line: int) -> Words | None:
 
 def _without_verb(words: list[str], verb: str) -> list[str]:
     """Words without ``verb`` at their start."""
-    if words[:1] == [verb]:
-        return words[1:]
-    return words
+    return words[1:] if words[:1] == [verb] else words
 
 
 def _without_build(name: str) -> str:

@@ -244,9 +244,7 @@ class _Reader(ast.NodeVisitor):
 
     def _read(self, node: ast.expr) -> Any:
         read = getattr(self, f"_of_{type(node).__name__}", None)
-        if read is None:
-            return _NOT_READ
-        return read(node)
+        return _NOT_READ if read is None else read(node)
 
     def _of_Constant(self, node: ast.Constant) -> Any:
         return node.value

@@ -391,9 +391,8 @@ class Reading:
             why = "a secret is not printed again: the token comes from the environment or the vault"
             self.note(entry.spelled, "HF_TOKEN", why, "moved")
         elif entry.name != "api-key":
-            self.note(
-                entry.spelled, "", "it looks like a secret, which is not printed again: add it by hand", "removed"
-            )
+            why = "it looks like a secret, which is not printed again: add it by hand"
+            self.note(entry.spelled, "", why, "removed")
         elif "key_inside" in launch:
             why = f"serve.sh passes it inside the process, from {KEY_FILE}; by hand: {entry.flag} KEY"
             self.note(entry.spelled, "", f"{_OPEN_KEY}; {why}", "moved")

@@ -88,9 +88,8 @@ def translation_text(translation: Translation, *, colour: bool = False) -> str:
     if translation.asked:
         return "\n\n".join([*parts, _rule("what became of the rest", colour) + _changes(translation)])
     parts.append(_rule(f"profiles/{translation.name}.yml", colour) + profile_text(translation).rstrip())
-    parts.append(
-        _rule(f"today's command ({translation.engine_name} {translation.version})", colour) + command_text(translation)
-    )
+    title = f"today's command ({translation.engine_name} {translation.version})"
+    parts.append(_rule(title, colour) + command_text(translation))
     return "\n\n".join([*parts, _rule("what changed", colour) + _changes(translation)])
 
 
@@ -158,6 +157,4 @@ def _rule(title: str, colour: bool) -> str:
 
 
 def _paint(text: str, code: str, colour: bool) -> str:
-    if not colour:
-        return text
-    return f"{code}{text}\033[0m"
+    return f"{code}{text}\033[0m" if colour else text
