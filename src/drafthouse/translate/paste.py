@@ -15,7 +15,7 @@ from ..engines.base import Engine
 from ..engines.registry import DIALECTS
 from .expansions import Value
 from .launchers import before_program
-from .repairs import BROKEN_LINE, hidden, mended, plain_text, shown
+from .repairs import BROKEN_LINE, hide_match, mended, plain_text, shown
 from .shell import Run, Shell, parsed
 
 #: Programs and Python modules that serve, and the engine of each.
@@ -291,7 +291,7 @@ def _from_broken(statement: str, line: int, shell: Shell, problems: list[Problem
         head = re.split(r"&&|[;|`(]", statement[start : match.start()])[-1]
         tail = statement[match.end() :].partition("\n\n")[0]
         above = statement.count("\n", 0, match.start())
-        for text in (head + match.group() + tail, head + match.group() + re.sub(r"[()|&;<>{}`]", _hide, tail)):
+        for text in (head + match.group() + tail, head + match.group() + re.sub(r"[()|&;<>{}`]", hide_match, tail)):
             if parsed(text).has_error:
                 continue
             place = len(shell.runs)
@@ -312,10 +312,6 @@ def _from_broken(statement: str, line: int, shell: Shell, problems: list[Problem
         if found:
             break
     return found
-
-
-def _hide(match: re.Match[str]) -> str:
-    return hidden(match.group())
 
 
 def _open_quote(text: str, start: int) -> tuple[str, int] | None:

@@ -235,30 +235,19 @@ class _Reader(ast.NodeVisitor):
 
     def value(self, node: ast.expr) -> Any:
         """The value of an expression; a mark with its text where only a run could tell."""
-        found = self._read(node)
+        read = getattr(self, f"_of_{type(node).__name__}", None)
+        found = _NOT_READ if read is None else read(node)
         if isinstance(found, (str, list)) and len(found) > _LONGEST:
             found = _NOT_READ
         if found is _NOT_READ:
             return f"{_UNKNOWN}{_name_of(node)}{_UNKNOWN}"
         return found
 
-    def _read(self, node: ast.expr) -> Any:
-        read = getattr(self, f"_of_{type(node).__name__}", None)
-        return _NOT_READ if read is None else read(node)
-
     def _of_Constant(self, node: ast.Constant) -> Any:
         return node.value
 
     def _of_Name(self, node: ast.Name) -> Any:
         return self.names.get(node.id, _NOT_READ)
-
-    def _of_List(self, node: ast.List | ast.Tuple) -> Any:
-        return self._items(node.elts)
-
-    _of_Tuple = _of_List
-
-    def _of_Dict(self, node: ast.Dict) -> Any:
-        return self._table(node)
 
     def _of_JoinedStr(self, node: ast.JoinedStr) -> Any:
         return "".join(map(_short, map(self.value, node.values)))
@@ -284,17 +273,19 @@ class _Reader(ast.NodeVisitor):
             return left + right
         return _NOT_READ
 
-    def _items(self, nodes: list[ast.expr]) -> list[Any]:
+    def _of_List(self, node: ast.List | ast.Tuple) -> list[Any]:
         found: list[Any] = []
-        for node in nodes:
-            if not isinstance(node, ast.Starred):
-                found.append(self.value(node))
+        for item in node.elts:
+            if not isinstance(item, ast.Starred):
+                found.append(self.value(item))
                 continue
-            inner = self.value(node.value)
+            inner = self.value(item.value)
             found += inner if isinstance(inner, list) else [inner]
         return found
 
-    def _table(self, node: ast.Dict) -> dict[Any, Any]:
+    _of_Tuple = _of_List
+
+    def _of_Dict(self, node: ast.Dict) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
         for key, item in zip(node.keys, node.values, strict=True):
             value = self.value(item)

@@ -41,7 +41,8 @@ def plain_text(text: str) -> str:
     return re.sub(r"(?<!\S)[\u2013\u2014](?=[A-Za-z])", "--", text)
 
 
-def _hide(match: re.Match[str]) -> str:
+def hide_match(match: re.Match[str]) -> str:
+    """What a pattern found, hidden."""
     return hidden(match.group())
 
 
@@ -113,10 +114,10 @@ _REPAIRS: tuple[tuple[str, _Text, bool], ...] = (
     (r"^[ \t]*(?:ENV[ \t]+|set[ \t]+|\$env:)(?=[A-Za-z_]\w*[ \t]*=)", "export ", False),
     (r"^([ \t]*(?:export[ \t]+)?[A-Za-z_]\w*)[ \t]+=[ \t]*(?=[\"'\w./])", r"\1=", False),
     # What is to be filled in: `<model>`, and the braces of templates.
-    (PLACEHOLDER.pattern, _hide, False),
-    (r"\{\{[^}\n]*\}\}|\$\{[^}\s:]*\s[^}\n]*\}", _hide, False),
+    (PLACEHOLDER.pattern, hide_match, False),
+    (r"\{\{[^}\n]*\}\}|\$\{[^}\s:]*\s[^}\n]*\}", hide_match, False),
     # Apostrophes of prose, and JSON without quotes.
-    (r"(?<=[A-Za-z])'(?=(?:t|s|re|ve|ll|d|m)\b(?!'))", _hide, False),
+    (r"(?<=[A-Za-z])'(?=(?:t|s|re|ve|ll|d|m)\b(?!'))", hide_match, False),
     (r"(?P<flag>(?<!\S)--?[\w.-]+(?:=|[ \t]+))(?P<rest>\{\s*\"[^\n]*)", _hide_json, False),
     # A page lost its newlines: a comment is glued to the command below it.
     (r"^[ \t]*#[^\n]*?(?=[ \t](?:[\w.:/~-]*/)?[\w.-]+[ \t]+\\[ \t]+-)", "", False),
