@@ -167,8 +167,9 @@ def flags_of_variables(
     words: list[str] = []
     read: dict[str, str] = {}
     unknown: list[str] = []
-    known = {*table.get("known", ()), *table["old"], *(name.removeprefix("--") for name in table["short"])}
-    known |= {name.removeprefix("--") for name in table["short"].values()}
+    known = {*table.get("known", ()), *table["old"]}
+    for short, long in table["short"].items():
+        known.update((short.removeprefix("--"), long.removeprefix("--")))
     for variable, value in variables.items():
         if not prefix or not variable.startswith(prefix):
             continue
@@ -199,18 +200,14 @@ def apply_old(found: list[Given], table: FlagTable, changes: list[Change]) -> li
         rule = table["old"].get(given.name)
         optional = table.get("optional", {}).get(given.name)
         if rule is not None:
-            value = f" {given.value}" if rule["kind"] != "renamed" and isinstance(given.value, str) else ""
-            changes.append(
-                Change(
-                    f"{given.spelled}{value}",
-                    _became(rule) if rule["kind"] == "renamed" else "",
-                    rule["version"],
-                    rule.get("note", "the same under another name"),
-                    rule["kind"],
-                )
-            )
+            was, became = given.spelled, ""
             if rule["kind"] == "renamed":
+                became = _became(rule)
                 result.append(replace(given, name=rule["became"], value=rule.get("value", given.value)))
+            elif isinstance(given.value, str):
+                was += f" {given.value}"
+            why = rule.get("note", "the same under another name")
+            changes.append(Change(was, became, rule["version"], why, rule["kind"]))
         elif optional and given.value is True:
             why = "it needs a value now; without one it meant this"
             became = f"{given.flag} {optional['alone']}"
@@ -222,7 +219,7 @@ def apply_old(found: list[Given], table: FlagTable, changes: list[Change]) -> li
 
 
 def _became(rule: OldRule) -> str:
-    return f"--{rule['became']}" + (f" {rule['value']}" if "value" in rule else "")
+    return f"--{rule['became']} {rule.get('value', '')}".rstrip()
 
 
 def _new_value(given: Given, table: FlagTable, changes: list[Change]) -> Given:
@@ -231,13 +228,6 @@ def _new_value(given: Given, table: FlagTable, changes: list[Change]) -> Given:
     if not isinstance(given.value, str) or given.value not in words:
         return given
     new = words[given.value]
-    changes.append(
-        Change(
-            f"{given.spelled} {given.value}",
-            f"{given.flag} {new['became']}",
-            new["version"],
-            "the same under another name",
-            "renamed",
-        )
-    )
+    was, became = f"{given.spelled} {given.value}", f"{given.flag} {new['became']}"
+    changes.append(Change(was, became, new["version"], "the same under another name", "renamed"))
     return replace(given, value=new["became"])

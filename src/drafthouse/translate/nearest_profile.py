@@ -48,7 +48,8 @@ def called_like(house: House, name: str) -> str | None:
 
 def repository(model: ModelEntry) -> str:
     """A model's repository on the hub, '' where it has another source."""
-    return hub["repo"] if (hub := model["source"].get("hub")) else ""
+    hub = model["source"].get("hub")
+    return hub["repo"] if hub else ""
 
 
 def nearest_models(house: House, name: str, kind: str, formats: Sequence[str]) -> list[str]:
@@ -87,11 +88,15 @@ def profiles_like(house: House, wanted: Wanted, target_name: str) -> tuple[list[
         if name in house.broken or profile["engine"] != wanted.engine_id:
             continue
         spec = profile["speculation"]
-        if not (find_model(profile["target"], house.models) == target if target else spec["method"] == wanted.method):
+        if target and find_model(profile["target"], house.models) != target:
+            continue
+        if not target and spec["method"] != wanted.method:
             continue
         draft = find_model(spec["draft"], house.models) if "draft" in spec else None
-        exact = wanted.target is not None and (spec["method"], draft) == (wanted.method, wanted.draft)
-        (same if exact else near).append(name)
+        if wanted.target is not None and (spec["method"], draft) == (wanted.method, wanted.draft):
+            same.append(name)
+        else:
+            near.append(name)
     near.sort(key=lambda name: house.profiles[name]["speculation"]["method"] != wanted.method)
     return same, near
 
@@ -103,7 +108,7 @@ def differences(profile: Profile, other: Profile) -> list[str]:
         ("speculation", dict(profile["speculation"]), dict(other["speculation"])),
         ("serve", dict(profile.get("serve") or {}), dict(other.get("serve") or {})),
     ):
-        for key in [*here, *(key for key in there if key not in here)]:
+        for key in {**here, **there}:
             if here.get(key) != there.get(key):
                 found.append(f"{part}.{key}: {here.get(key, 'not set')} (there {there.get(key, 'not set')})")
     return found
@@ -213,25 +218,20 @@ def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tupl
         method = method_for_head(wanted.engine, head["kind"], "builtin")
         if method:
             tokens = usual_tokens(house, wanted.engine, method, ())[0]
-            return {
-                "method": method,
-                "num_speculative_tokens": tokens,
-            }, "the command has none; the target has this head"
+            spec = {"method": method, "num_speculative_tokens": tokens}
+            return spec, "the command has none; the target has this head"
     for key, model in house.models.items():
         method = method_for_head(wanted.engine, model.get("head_method", ""), "head")
         if wanted.target and model.get("head_for") == wanted.target and method:
-            spec = {
-                "method": method,
-                "draft": key,
-                "num_speculative_tokens": usual_tokens(house, wanted.engine, method, ())[0],
-            }
+            tokens = usual_tokens(house, wanted.engine, method, ())[0]
+            spec = {"method": method, "draft": key, "num_speculative_tokens": tokens}
             return spec, "the command has none; the catalogue has this head for the target"
     lookups = [key for key, method in wanted.engine["methods"].items() if method["draft"] == "lookup"]
-    method = "ngram" if "ngram" in lookups else lookups[0] if lookups else "ngram"
-    return {
-        "method": method,
-        "num_speculative_tokens": USUAL_TOKENS,
-    }, "the command has none; a lookup needs no draft model"
+    method = "ngram"
+    if lookups and method not in lookups:
+        method = lookups[0]
+    spec = {"method": method, "num_speculative_tokens": USUAL_TOKENS}
+    return spec, "the command has none; a lookup needs no draft model"
 
 
 def slug(text: str) -> str:

@@ -15,7 +15,7 @@ from ..engines.base import Engine
 from ..engines.registry import DIALECTS
 from .expansions import Value
 from .launchers import before_program
-from .repairs import BROKEN_LINE, hidden, mended, plain_text, shown
+from .repairs import BROKEN_LINE, hide_match, mended, plain_text, shown
 from .shell import Run, Shell, parsed
 
 #: Programs and Python modules that serve, and the engine of each.
@@ -144,20 +144,22 @@ def _read(text: str, values: dict[str, Value]) -> Paste:
             found = _from_broken(statement, line, shell, problems)
         else:
             shell.read(statement, line)
-            found = [words for run in shell.runs[start:] for words in _started(run, shell)]
+            found = _started_since(start, shell)
         commands += found
-        if found:
-            cut_off = [run.words for run in shell.runs[start:] if run.words[0].startswith("--")]
-            loose += [word for words in cut_off for word in words if word.startswith("--")]
-        else:
+        if not found:
             loose += _LOOSE.findall(statement)
+            continue
+        for run in shell.runs[start:]:
+            if run.words[0].startswith("--"):  # cut off from its command
+                loose += [word for word in run.words if word.startswith("--")]
     start = len(shell.runs)
     shell.finish()
-    commands += [words for run in shell.runs[start:] for words in _started(run, shell)]
+    commands += _started_since(start, shell)
     if not commands:  # it may be put together here and started elsewhere
         for value in shell.values.values():
             run = Run(1, value if isinstance(value, list) else [value])
-            commands += _started(run, shell) if _NAMED.search(" ".join(run.words)) else []
+            if _NAMED.search(" ".join(run.words)):
+                commands += _started(run, shell)
     used: set[str] = set()
     for words in commands:
         words.guessed = list(dict.fromkeys(shell.notes))
@@ -175,8 +177,10 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
     bounds = _bounds(lines)
     place = hopeless = failed = 0  # a statement that began above was not whole until the line ``hopeless``
     while place < len(lines):
-        near = _NEAR if failed < _PATIENCE else 1
-        furthest = min(bounds[place], place + (near if place < hopeless else _FAR))
+        most = _FAR
+        if place < hopeless:
+            most = _NEAR if failed < _PATIENCE else 1
+        furthest = min(bounds[place], place + most)
         end, whole = _end(lines, place, furthest)
         if not whole:
             hopeless = max(hopeless, furthest)
@@ -198,16 +202,17 @@ def _bounds(lines: list[str]) -> list[int]:
     Outside of such a block a page has prose, which ends at an empty line.
     """
     bounds = [len(lines)] * len(lines)
-    if lines[0].startswith("#!"):
+    if lines[0].startswith("#!") or not any(map(_FENCE.match, lines)):
         return bounds
-    fences = [bool(_FENCE.match(line)) for line in lines]
     inside, ends = False, []
-    for line, fence in zip(lines, fences, strict=True):
+    for line in lines:
+        fence = _FENCE.match(line) is not None
         inside ^= fence
         ends.append(fence or (not inside and not line.strip()))
-    if any(fences):
-        for place in range(len(lines) - 2, -1, -1):
-            bounds[place] = place + 1 if ends[place] or ends[place + 1] else bounds[place + 1]
+    for place in range(len(lines) - 2, -1, -1):
+        bounds[place] = bounds[place + 1]
+        if ends[place] or ends[place + 1]:
+            bounds[place] = place + 1
     return bounds
 
 
@@ -233,7 +238,9 @@ def _joined(lines: list[str]) -> str:
     """Lines as one text; a last one goes on to nothing."""
     text = "\n".join(lines)
     stripped = text.rstrip()
-    return stripped[:-1].rstrip() if stripped.endswith("\\") else text
+    if stripped.endswith("\\"):
+        return stripped[:-1].rstrip()
+    return text
 
 
 def _continued(lines: list[str], place: int) -> int:
@@ -251,14 +258,18 @@ def _documents_open(lines: list[str]) -> bool:
             if (line.lstrip("\t ") if dashed else line).rstrip() == end:
                 waiting.pop(0)
             continue
-        waiting += [(match["end"], bool(match["dash"])) for match in _HEREDOC.finditer(line) if "<<<" not in line]
+        if "<<<" not in line:
+            for match in _HEREDOC.finditer(line):
+                waiting.append((match["end"], bool(match["dash"])))
     return bool(waiting)
 
 
 def _check_documents(lines: list[str], start: int, end: int) -> None:
     """Raise DrafthouseError for a here-document that nothing ends."""
     line = "\n".join(lines[start:end])
-    match = _HEREDOC.search(line) if re.match(r"\s*(?:sudo\s+)?(?:cat|tee)\b", line) else None
+    if not re.match(r"\s*(?:sudo\s+)?(?:cat|tee)\b", line):
+        return
+    match = _HEREDOC.search(line)
     if match and "<<<" not in line and not any(below.strip() == match["end"] for below in lines[start + 1 :]):
         raise one_problem(
             "unclosed-quote",
@@ -280,12 +291,12 @@ def _from_broken(statement: str, line: int, shell: Shell, problems: list[Problem
         head = re.split(r"&&|[;|`(]", statement[start : match.start()])[-1]
         tail = statement[match.end() :].partition("\n\n")[0]
         above = statement.count("\n", 0, match.start())
-        for text in (head + match.group() + tail, head + match.group() + re.sub(r"[()|&;<>{}`]", _hide, tail)):
+        for text in (head + match.group() + tail, head + match.group() + re.sub(r"[()|&;<>{}`]", hide_match, tail)):
             if parsed(text).has_error:
                 continue
             place = len(shell.runs)
             shell.read(text, line + above)
-            found += [words for run in shell.runs[place:] for words in _started(run, shell)]
+            found += _started_since(place, shell)
             break
         else:
             opened = _open_quote(statement, match.start())
@@ -303,10 +314,6 @@ def _from_broken(statement: str, line: int, shell: Shell, problems: list[Problem
     return found
 
 
-def _hide(match: re.Match[str]) -> str:
-    return hidden(match.group())
-
-
 def _open_quote(text: str, start: int) -> tuple[str, int] | None:
     """The quote behind ``start`` that nothing closes, and its place."""
     place = start
@@ -322,6 +329,19 @@ _HEAD = 16
 # --- what starts an engine ------------------------------------------------------------------------------
 
 
+def _started_since(start: int, shell: Shell) -> list[Words]:
+    """The commands of a shell's runs from number ``start`` on."""
+    found: list[Words] = []
+    for run in shell.runs[start:]:
+        found += _started(run, shell)
+    return found
+
+
+def _shown_words(words: list[str]) -> list[str]:
+    """Words with their hidden characters given back, without the marks of lost line ends."""
+    return [shown(word) for word in words if word != BROKEN_LINE]
+
+
 def _started(run: Run, shell: Shell) -> list[Words]:
     """The commands that one command of a shell is: none, its own, or those in its words."""
     places = run.words
@@ -331,16 +351,15 @@ def _started(run: Run, shell: Shell) -> list[Words]:
         if word == BROKEN_LINE:
             continue
         # A program shows in its first words: of a long paste not every end is read as a command.
-        head = [shown(one) for one in places[place : place + _HEAD] if one != BROKEN_LINE]
-        if _command(head, run.line) is None:
+        if _command(_shown_words(places[place : place + _HEAD]), run.line) is None:
             continue
         rest = places[place:]
-        clean = [shown(one) for one in rest if one != BROKEN_LINE]
+        clean = _shown_words(rest)
         found = _command(clean, run.line)
         if found is None:
             continue
-        before, whole = before_program([shown(one) for one in places[:place] if one != BROKEN_LINE])
-        behind = rest[len(clean) - len(found.words) :][:1] if found.program != SHELL else []
+        before, whole = before_program(_shown_words(places[:place]))
+        behind = rest[len(clean) - len(found.words) :][:1]
         flags_behind = BROKEN_LINE in rest[:3] or bool(behind and behind[0].startswith("-"))
         if not (whole or flags_behind or found.program == SHELL):
             continue
@@ -350,9 +369,17 @@ def _started(run: Run, shell: Shell) -> list[Words]:
         found.assignments = {**run.exported, **run.assignments, **before.assignments}
         found.launchers = before.launchers
         return [found]
-    # What stands in backticks is a run of its own.
-    scripts = [shown(word) for word in places if re.search(r"\s", word) and not word.startswith("`")]
-    return [inner for script in scripts for inner in _in_word(script, run, shell)]
+    return _in_scripts(run, shell)
+
+
+def _in_scripts(run: Run, shell: Shell) -> list[Words]:
+    """The commands in those words of a run that are scripts."""
+    found: list[Words] = []
+    for word in run.words:
+        # What stands in backticks is a run of its own.
+        if re.search(r"\s", word) and not word.startswith("`"):
+            found += _in_word(shown(word), run, shell)
+    return found
 
 
 def _in_word(word: str, run: Run, shell: Shell) -> list[Words]:
@@ -361,11 +388,11 @@ def _in_word(word: str, run: Run, shell: Shell) -> list[Words]:
         return []
     inner = Shell(dict(shell.values), depth=shell.depth + 1, left=shell.left)
     inner.read(mended(word), run.line)
-    found = [words for one in inner.runs for words in _started(one, inner)]
+    found = [words for words in _started_since(0, inner) if words.words]
     for words in found:
         words.line = run.line
         words.assignments = {**run.exported, **run.assignments, **words.assignments}
-    return [words for words in found if words.words]
+    return found
 
 
 def _without_prose(words: list[str]) -> tuple[list[str], str]:
@@ -379,10 +406,14 @@ def _without_prose(words: list[str]) -> tuple[list[str], str]:
 
 def _command(words: list[str], line: int) -> Words | None:
     """A command by its first words; None for `vllm bench` and the like."""
-    name = words[0].rsplit("/", 1)[-1] if words else ""
+    if not words:
+        return None
+    name = words[0].rsplit("/", 1)[-1]
     if name in _CONTAINERS:
-        inner = words[2:] if words[1:2] == ["container"] else words[1:]
-        return Words(line, "docker run", inner[1:]) if inner[:1] in (["run"], ["create"]) else None
+        inner = _without_verb(words[1:], "container")
+        if inner[:1] not in (["run"], ["create"]):
+            return None
+        return Words(line, "docker run", inner[1:])
     if name in _APPTAINERS and words[1:2] in (["exec"], ["run"]):
         return Words(line, "docker run", words[2:])
     if name in _SHELLS and any(re.fullmatch(r"-\w*c", word) for word in words[1:-1]):
@@ -392,21 +423,38 @@ def _command(words: list[str], line: int) -> Words | None:
 
 def engine_words(words: list[str], line: int) -> Words | None:
     """A command whose first words start an engine; None where they do not."""
-    name = words[0].rsplit("/", 1)[-1].removesuffix(".exe") if words else ""
+    if not words:
+        return None
+    name = words[0].rsplit("/", 1)[-1].removesuffix(".exe")
     python = re.fullmatch(r"python[\d.]*|\$\{?\w+\}?", name)
     if python and words[1:2] == ["-m"] and words[2:3] and words[2] in PYTHON_MODULES:
-        rest = words[3:]
-        return Words(line, f"python -m {words[2]}", rest[1:] if rest[:1] == ["serve"] else rest)
-    if python and any(word.startswith("-") for word in words[1:2]):
+        return Words(line, f"python -m {words[2]}", _without_verb(words[3:], "serve"))
+    if python and words[1:] and words[1].startswith("-"):
         name = _program_of_variable(name)
-    # A build's own name: llama-server-b6343.
-    name = name if name in PROGRAMS else next((one for one in _ALONE if name.startswith(f"{one}-")), name)
+    name = _without_build(name)
     if name not in PROGRAMS:
         return None
     verb, rest = PROGRAMS[name].programs[name], words[1:]
     if verb:
-        return Words(line, f"{name} {verb}", rest[1:]) if rest[:1] == [verb] else None
-    return Words(line, name, rest[1:] if rest[:1] == ["serve"] else rest)
+        if rest[:1] != [verb]:
+            return None
+        return Words(line, f"{name} {verb}", rest[1:])
+    return Words(line, name, _without_verb(rest, "serve"))
+
+
+def _without_verb(words: list[str], verb: str) -> list[str]:
+    """Words without ``verb`` at their start."""
+    return words[1:] if words[:1] == [verb] else words
+
+
+def _without_build(name: str) -> str:
+    """The program of a build that has a name of its own: ``llama-server-b6343``."""
+    if name in PROGRAMS:
+        return name
+    for program in _ALONE:
+        if name.startswith(f"{program}-"):
+            return program
+    return name
 
 
 def _program_of_variable(name: str) -> str:
@@ -415,7 +463,10 @@ def _program_of_variable(name: str) -> str:
     if match is None or "_model" in name.lower():
         return name
     meant = match[1].lower().replace("_cpp", "").replace("_", "-")
-    return next((program for program in _ALONE if program == meant or program.startswith(f"{meant}-")), name)
+    for program in _ALONE:
+        if program == meant or program.startswith(f"{meant}-"):
+            return program
+    return name
 
 
 def engine_of(program: str) -> Engine:

@@ -74,7 +74,7 @@ def _plain(value: Any, left: list[int]) -> Any:
 
 def _statements(text: str, calls: re.Pattern[str]) -> Iterator[tuple[int, ast.stmt]]:
     """Yield the simple statements of a text with their lines, and the heads of compound ones."""
-    lines = [re.sub(r"^[ \t]*(?:>>>|\.\.\.) ", "", line) for line in text.split("\n")]
+    lines = re.sub(r"^[ \t]*(?:>>>|\.\.\.) ", "", text, flags=re.MULTILINE).split("\n")
     place = never_closed = 0
     while place < len(lines):
         end = _end(lines, place, max(2, _MOST_LINES - 3 * never_closed))  # what never closes is soon no program
@@ -86,7 +86,9 @@ def _statements(text: str, calls: re.Pattern[str]) -> Iterator[tuple[int, ast.st
             found = _pieces("\n".join(lines[place:end]), len(lines[place]), calls) or found
         for statement in found:
             yield place + 1, statement
-        place = end if found else place + 1
+        if not found:
+            end = place + 1
+        place = end
 
 
 def _end(lines: list[str], start: int, most: int) -> int:
@@ -107,11 +109,10 @@ def _has_call(statement: ast.stmt) -> bool:
 
 def _pieces(text: str, first_line: int, calls: re.Pattern[str]) -> list[ast.stmt]:
     """What can be read in a line that is no statement: calls, and else a list (``{"command": ["vllm", "serve"]}``)."""
-    starts = [match.start() for match in calls.finditer(text, 0, first_line)]
-    starts = starts or [match.start() for match in re.finditer(r"\[(?=\s*[\"'])", text[:first_line])]
+    matches = [*calls.finditer(text, 0, first_line)] or [*re.finditer(r"\[(?=\s*[\"'])", text[:first_line])]
     found: list[ast.stmt] = []
-    for start in starts[:_MOST_PIECES]:
-        found += _parsed([_bracketed(text, start)])
+    for match in matches[:_MOST_PIECES]:
+        found += _parsed([_bracketed(text, match.start())])
     return found
 
 
@@ -160,10 +161,12 @@ class _Reader(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         given = [*node.args.posonlyargs, *node.args.args]
-        pairs = [*zip(reversed(given), reversed(node.args.defaults), strict=False)]
-        pairs += [(one, value) for one, value in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if value]
+        pairs: list[tuple[ast.arg, ast.expr | None]] = []
+        pairs += zip(reversed(given), reversed(node.args.defaults), strict=False)
+        pairs += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
         for argument, default in pairs:
-            self.names.setdefault(argument.arg, self.value(default))
+            if default is not None:
+                self.names.setdefault(argument.arg, self.value(default))
         for statement in node.body:
             self.visit(statement)
 
@@ -171,14 +174,17 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         function = node.func
-        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-        owner = function.value if isinstance(function, ast.Attribute) else None
+        name, owner = getattr(function, "id", ""), None
+        if isinstance(function, ast.Attribute):
+            name, owner = function.attr, function.value
         if isinstance(owner, ast.Name) and name in ("append", "extend", "update"):
             for argument in node.args:
                 value = self.value(argument)
-                self._add(owner.id, [plain_value(value)] if name == "append" else value)
+                if name == "append":
+                    value = [plain_value(value)]
+                self._add(owner.id, value)
         else:
-            arguments = [self.value(argument) for argument in node.args]
+            arguments = list(map(self.value, node.args))
             self.program.calls.append((self.line, name, arguments, self._keywords(node)))
         self.generic_visit(node)
 
@@ -229,14 +235,13 @@ class _Reader(ast.NodeVisitor):
 
     def value(self, node: ast.expr) -> Any:
         """The value of an expression; a mark with its text where only a run could tell."""
-        found = self._read(node)
+        read = getattr(self, f"_of_{type(node).__name__}", None)
+        found = _NOT_READ if read is None else read(node)
         if isinstance(found, (str, list)) and len(found) > _LONGEST:
             found = _NOT_READ
-        return f"{_UNKNOWN}{_name_of(node)}{_UNKNOWN}" if found is _NOT_READ else found
-
-    def _read(self, node: ast.expr) -> Any:
-        read = getattr(self, f"_of_{type(node).__name__}", None)
-        return _NOT_READ if read is None else read(node)
+        if found is _NOT_READ:
+            return f"{_UNKNOWN}{_name_of(node)}{_UNKNOWN}"
+        return found
 
     def _of_Constant(self, node: ast.Constant) -> Any:
         return node.value
@@ -244,16 +249,8 @@ class _Reader(ast.NodeVisitor):
     def _of_Name(self, node: ast.Name) -> Any:
         return self.names.get(node.id, _NOT_READ)
 
-    def _of_List(self, node: ast.List | ast.Tuple) -> Any:
-        return self._items(node.elts)
-
-    _of_Tuple = _of_List
-
-    def _of_Dict(self, node: ast.Dict) -> Any:
-        return self._table(node)
-
     def _of_JoinedStr(self, node: ast.JoinedStr) -> Any:
-        return "".join(_short(self.value(part)) for part in node.values)
+        return "".join(map(_short, map(self.value, node.values)))
 
     def _of_FormattedValue(self, node: ast.FormattedValue) -> Any:
         return self.value(node.value)
@@ -266,24 +263,29 @@ class _Reader(ast.NodeVisitor):
 
     def _of_UnaryOp(self, node: ast.UnaryOp) -> Any:
         number = self.value(node.operand)
-        return -number if isinstance(node.op, ast.USub) and isinstance(number, (int, float)) else _NOT_READ
+        if isinstance(node.op, ast.USub) and isinstance(number, (int, float)):
+            return -number
+        return _NOT_READ
 
     def _of_BinOp(self, node: ast.BinOp) -> Any:
         left, right = self.value(node.left), self.value(node.right)
-        alike = isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, (str, list))
-        return left + right if alike else _NOT_READ
+        if isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, (str, list)):
+            return left + right
+        return _NOT_READ
 
-    def _items(self, nodes: list[ast.expr]) -> list[Any]:
+    def _of_List(self, node: ast.List | ast.Tuple) -> list[Any]:
         found: list[Any] = []
-        for node in nodes:
-            if not isinstance(node, ast.Starred):
-                found.append(self.value(node))
+        for item in node.elts:
+            if not isinstance(item, ast.Starred):
+                found.append(self.value(item))
                 continue
-            inner = self.value(node.value)
+            inner = self.value(item.value)
             found += inner if isinstance(inner, list) else [inner]
         return found
 
-    def _table(self, node: ast.Dict) -> dict[Any, Any]:
+    _of_Tuple = _of_List
+
+    def _of_Dict(self, node: ast.Dict) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
         for key, item in zip(node.keys, node.values, strict=True):
             value = self.value(item)
@@ -307,16 +309,20 @@ class _Reader(ast.NodeVisitor):
 
     def _of_Call(self, node: ast.Call) -> Any:
         """The value of a call of Python's own whose arguments say it."""
-        name, arguments = ast.unparse(node.func), [self.value(argument) for argument in node.args]
+        name, arguments = ast.unparse(node.func), list(map(self.value, node.args))
         if name == "dict":
             return self._keywords(node)
         if not arguments:
             return _NOT_READ
         if name in ("os.environ.get", "os.getenv"):
-            return [f"{_UNKNOWN}{arguments[0]}{_UNKNOWN}", *arguments][-1 if len(arguments) > 1 else 0]
+            if len(arguments) > 1:
+                return arguments[-1]
+            return f"{_UNKNOWN}{arguments[0]}{_UNKNOWN}"
         if name == "os.path.join":
             return posixpath.join(*map(_short, arguments))
-        return self._of_one(name, node.func, arguments[0]) if len(arguments) == 1 else _NOT_READ
+        if len(arguments) > 1:
+            return _NOT_READ
+        return self._of_one(name, node.func, arguments[0])
 
     @staticmethod
     def _of_one(name: str, function: ast.expr, argument: Any) -> Any:
@@ -328,7 +334,9 @@ class _Reader(ast.NodeVisitor):
         if name == "shlex.split":
             return shlex.split(str(argument))
         joined = isinstance(function, ast.Attribute) and function.attr == "join" and isinstance(argument, list)
-        return " ".join(map(_short, argument)) if joined else _NOT_READ
+        if joined:
+            return " ".join(map(_short, argument))
+        return _NOT_READ
 
 
 _NOT_READ = object()

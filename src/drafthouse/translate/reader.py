@@ -158,15 +158,18 @@ class Reading:
         for name, became in read.items():
             del self.words.assignments[name]
             self.note(name, became or "(off)", "a flag by another way", "renamed")
-        self.asked += [name for name in unknown if _MAY_SPECULATE.search(name)]
+        self.asked += filter(_MAY_SPECULATE.search, unknown)
         return words
 
     def _without_rest(self, words: list[str]) -> list[str]:
         """Take out what a script is given when it is called: nobody knows it here."""
+        kept: list[str] = []
         for word in words:
             if word in _SCRIPTS_OWN:
                 self.note(word, "", "what the script is called with; paste it too where it has flags", "ignored")
-        return [word for word in words if word not in _SCRIPTS_OWN]
+            else:
+                kept.append(word)
+        return kept
 
     def _check_speculation(self, given: list[Given]) -> None:
         """Raise DrafthouseError where speculation is all in a variable that nobody sets."""
@@ -228,8 +231,9 @@ class Reading:
     def _variable(self, name: str, value: str) -> None:
         if name.startswith("sampling."):
             what = name.removeprefix("sampling.")
-            became = f"temperature: {value}" if what == "temperature" else ""
-            why = "measured as well as 0" if became else "asked with each request; the benchmark sets its own"
+            became, why = "", "asked with each request; the benchmark sets its own"
+            if what == "temperature":
+                became, why = f"temperature: {value}", "measured as well as 0"
             self.note(f"SamplingParams {what}={value}", became, why, "moved")
             return
         rule = self.table["environment"].get(name)
@@ -306,21 +310,20 @@ class Reading:
     def _open(key: str, value: Any) -> Any:
         """A setting without what looks like a secret, by its name or by itself."""
         if isinstance(value, str):
-            return GONE if is_secret_name(key) else without_shapes(value)
+            value = without_shapes(value)
+            if is_secret_name(key):
+                return GONE
         return value
 
     def _target(self, given: list[Given]) -> list[Given]:
         """Take the model out of the flags. Raises DrafthouseError where the command names none."""
-        named = [entry for entry in given if entry.name in ("model", "hf-repo") and isinstance(entry.value, str)]
-        bare = [entry for entry in given if entry.name == "" and not _LEFT_TO_FILL.fullmatch(entry.value)]
-        for entry in given:
-            if entry.name == "" and entry not in bare:
-                self.note(entry.value, "", "a placeholder: fill it in", "ignored")
-        chosen = named[-1] if named else bare[0] if bare else None
-        in_prose = len(given) == len(bare) and chosen is not None and _A_SENTENCE.fullmatch(str(chosen.value))
-        if chosen is None or in_prose or not str(chosen.value).strip("/ "):
+        named, bare = self._possible_models(given)
+        chosen = (named[-1:] or bare[:1] or [Given("", "", "")])[0]
+        in_prose = len(given) == len(bare) and _A_SENTENCE.fullmatch(str(chosen.value))
+        if in_prose or not str(chosen.value).strip("/ "):
             raise one_problem("no-model", "no model", "the model that is served", "write it after the program's name")
-        self.target_flag = "--hf-repo" if chosen.name == "hf-repo" else ""
+        if chosen.name == "hf-repo":
+            self.target_flag = "--hf-repo"
         self.target = self.moved_repository(str(chosen.value).rstrip("/"))
         behind = self.table.get("model_behind")
         if behind and self.words.program == behind["program"] and chosen.name == "model":
@@ -331,12 +334,25 @@ class Reading:
                 self.note(entry.spelled, entry.spelled, f"{_NOT_KNOWN}; the model is {self.target}", "kept")
         return [entry for entry in given if entry not in named and entry.name]
 
+    def _possible_models(self, given: list[Given]) -> tuple[list[Given], list[Given]]:
+        """The flags that name a model, and the words without a flag that are no placeholder."""
+        named: list[Given] = []
+        bare: list[Given] = []
+        for entry in given:
+            if entry.name in ("model", "hf-repo") and isinstance(entry.value, str):
+                named.append(entry)
+            elif entry.name == "" and not _LEFT_TO_FILL.fullmatch(entry.value):
+                bare.append(entry)
+            elif entry.name == "":
+                self.note(entry.value, "", "a placeholder: fill it in", "ignored")
+        return named, bare
+
     # --- flags of the server --------------------------------------------------------------------------
 
     def _flag(self, entry: Given) -> None:
         """Sort one flag: address, name and key are the site's, an option goes to `serve`, the rest is kept."""
         launch = self.engine["launch"]
-        options = {option["flag"]: key for key, option in self.engine["options"].items() if "flag" in option}
+        options = self._options_by("flag")
         if entry.name in self.table["secret"] or (is_secret_name(entry.name) and entry.name != launch.get("key_file")):
             self._secret(entry)
             return
@@ -364,15 +380,19 @@ class Reading:
             self.kept.append((entry, was, words))
         self.rest.append(words)
 
+    def _options_by(self, kind: str) -> dict[str, str]:
+        """A profile's keys of the engine's options by their ``kind`` of name: ``flag`` or ``yaml``."""
+        entries: dict[str, Any] = {**self.engine["options"]}
+        return {option[kind]: key for key, option in entries.items() if kind in option}
+
     def _secret(self, entry: Given) -> None:
         launch = self.engine["launch"]
         if entry.name == "hf-token":
             why = "a secret is not printed again: the token comes from the environment or the vault"
             self.note(entry.spelled, "HF_TOKEN", why, "moved")
         elif entry.name != "api-key":
-            self.note(
-                entry.spelled, "", "it looks like a secret, which is not printed again: add it by hand", "removed"
-            )
+            why = "it looks like a secret, which is not printed again: add it by hand"
+            self.note(entry.spelled, "", why, "removed")
         elif "key_inside" in launch:
             why = f"serve.sh passes it inside the process, from {KEY_FILE}; by hand: {entry.flag} KEY"
             self.note(entry.spelled, "", f"{_OPEN_KEY}; {why}", "moved")
@@ -386,7 +406,7 @@ class Reading:
 
     def _settings(self) -> None:
         """Sort the settings of an engine's YAML: options go to `serve`, the rest is kept."""
-        options = {option["yaml"]: key for key, option in self.engine["options"].items() if "yaml" in option}
+        options = self._options_by("yaml")
         for name, value in self.config.items():
             if name in options and GONE not in str(value):
                 self.serve[options[name]] = value

@@ -14,8 +14,8 @@ _QUOTES = str.maketrans({"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2018": 
 #: ``<model>``, ``<your-model>``, ``<logits processor 1>``: to be filled in, and no redirection.
 PLACEHOLDER = re.compile(r"(?<!<)<[A-Za-z][\w .:/|-]*(?:\.\.\.)?>")
 _HIDES = " \t\"'\\`$(){}<>|&;#!*?~"
-_HIDDEN = {ord(char): chr(0xE000 + place) for place, char in enumerate(_HIDES)}
-_SHOWN = {ord(mark): chr(char) for char, mark in _HIDDEN.items()}
+_MARKS = "".join(map(chr, range(0xE000, 0xE000 + len(_HIDES))))
+_HIDDEN, _SHOWN = str.maketrans(_HIDES, _MARKS), str.maketrans(_MARKS, _HIDES)
 #: Stands where a line ended before a page lost its newlines: ``\ --model x \ --port 8000``.
 BROKEN_LINE = "\ue080"
 
@@ -41,7 +41,8 @@ def plain_text(text: str) -> str:
     return re.sub(r"(?<!\S)[\u2013\u2014](?=[A-Za-z])", "--", text)
 
 
-def _hide(match: re.Match[str]) -> str:
+def hide_match(match: re.Match[str]) -> str:
+    """What a pattern found, hidden."""
     return hidden(match.group())
 
 
@@ -56,8 +57,8 @@ def _hide_json(match: re.Match[str]) -> str:
     if not end or text[end : end + 1].strip():
         return match.group()
     parts = re.split(r"(\$\{[^}]*\}|\$\w+)", text[:end])
-    told = "".join(part if place % 2 else hidden(part) for place, part in enumerate(parts))
-    return match["flag"] + told + text[end:]
+    parts[::2] = map(hidden, parts[::2])  # between the variables
+    return match["flag"] + "".join(parts) + text[end:]
 
 
 def _exec_form(match: re.Match[str]) -> str:
@@ -113,10 +114,10 @@ _REPAIRS: tuple[tuple[str, _Text, bool], ...] = (
     (r"^[ \t]*(?:ENV[ \t]+|set[ \t]+|\$env:)(?=[A-Za-z_]\w*[ \t]*=)", "export ", False),
     (r"^([ \t]*(?:export[ \t]+)?[A-Za-z_]\w*)[ \t]+=[ \t]*(?=[\"'\w./])", r"\1=", False),
     # What is to be filled in: `<model>`, and the braces of templates.
-    (PLACEHOLDER.pattern, _hide, False),
-    (r"\{\{[^}\n]*\}\}|\$\{[^}\s:]*\s[^}\n]*\}", _hide, False),
+    (PLACEHOLDER.pattern, hide_match, False),
+    (r"\{\{[^}\n]*\}\}|\$\{[^}\s:]*\s[^}\n]*\}", hide_match, False),
     # Apostrophes of prose, and JSON without quotes.
-    (r"(?<=[A-Za-z])'(?=(?:t|s|re|ve|ll|d|m)\b(?!'))", _hide, False),
+    (r"(?<=[A-Za-z])'(?=(?:t|s|re|ve|ll|d|m)\b(?!'))", hide_match, False),
     (r"(?P<flag>(?<!\S)--?[\w.-]+(?:=|[ \t]+))(?P<rest>\{\s*\"[^\n]*)", _hide_json, False),
     # A page lost its newlines: a comment is glued to the command below it.
     (r"^[ \t]*#[^\n]*?(?=[ \t](?:[\w.:/~-]*/)?[\w.-]+[ \t]+\\[ \t]+-)", "", False),
@@ -127,7 +128,8 @@ _REPAIRS: tuple[tuple[str, _Text, bool], ...] = (
 def mended(text: str) -> str:
     """The text with all repairs of the table."""
     windows = _WINDOWS.search(text) is not None
-    text = _made(text) if _RECIPE.search(text) else text
+    if _RECIPE.search(text):
+        text = _made(text)
     for pattern, instead, only_windows in _REPAIRS:
         if windows or not only_windows:
             text = re.sub(pattern, instead, text, flags=re.MULTILINE)
@@ -139,7 +141,8 @@ def _over_comments(lines: list[str]) -> Iterator[str]:
     goes_on = False
     for line in lines:
         bare = re.sub(rf"(?:\\[ \t]+|{BROKEN_LINE} )#[^'\"]*$", r"\\", line)
-        bare = re.sub(r"[ \t]#[^'\"]*\\[ \t]*$", r" \\", bare) if goes_on else bare
+        if goes_on:
+            bare = re.sub(r"[ \t]#[^'\"]*\\[ \t]*$", r" \\", bare)
         comment = bare.lstrip().startswith("#")
         yield "\\" if comment and goes_on else bare
         goes_on = bare.rstrip().endswith("\\") and (goes_on or not comment)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import yaml
@@ -30,7 +31,8 @@ _Dumper.add_representer(
 def profile_text(translation: Translation) -> str:
     """The profile as YAML, ready for profiles/<name>.yml; what it cannot hold stands in comments."""
     lines = ["# Translated from a pasted command by drafthouse translate; never run."]
-    lines += [f"# In the command but not in this profile: {printable(entry)}" for entry in translation.left_out]
+    for entry in translation.left_out:
+        lines.append(f"# In the command but not in this profile: {printable(entry)}")
     body = yaml.dump(translation.profile, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
     return "\n".join(lines) + "\n" + body
 
@@ -53,7 +55,10 @@ def as_data(translation: Translation) -> dict[str, Any]:
     models: list[str] = []
     variables: list[str] = []
     for name in translation.missing:
-        (variables if "$" in name else models).append(name)
+        if "$" in name:
+            variables.append(name)
+        else:
+            models.append(name)
     data: dict[str, Any] = {
         "name": translation.name,
         "engine": translation.engine,
@@ -67,7 +72,7 @@ def as_data(translation: Translation) -> dict[str, Any]:
         "asked": translation.asked,
         "profile": translation.profile,
         "profile_yaml": profile_text(translation),
-        "command": [word for words in translation.command for word in words],
+        "command": list(chain.from_iterable(translation.command)),
         "command_text": command_text(translation),
         "files": translation.files,
         "changes": [change.as_dict() for change in translation.changes],
@@ -83,31 +88,39 @@ def translation_text(translation: Translation, *, colour: bool = False) -> str:
     if translation.asked:
         return "\n\n".join([*parts, _rule("what became of the rest", colour) + _changes(translation)])
     parts.append(_rule(f"profiles/{translation.name}.yml", colour) + profile_text(translation).rstrip())
-    parts.append(
-        _rule(f"today's command ({translation.engine_name} {translation.version})", colour) + command_text(translation)
-    )
+    title = f"today's command ({translation.engine_name} {translation.version})"
+    parts.append(_rule(title, colour) + command_text(translation))
     return "\n\n".join([*parts, _rule("what changed", colour) + _changes(translation)])
 
 
 def _is(translation: Translation) -> str:
     """Say first whether there is such a profile already, and in what the command differs from it."""
-    missing = "".join(
-        f"\na variable, not a model: {printable(name)}: paste the line that sets it, or write the model out"
-        if "$" in name
-        else "\nnot in the catalogue: plan and run add it from the Hub, drafthouse model add does it now: "
-        + printable(name)
-        for name in translation.missing
-    )
     if translation.asked:
         wanted = "".join(f"\npaste it too, or leave it out: {printable(what)}" for what in translation.asked)
         return f"not translated yet: this may speculate, and what it holds was not pasted{wanted}"
-    near = missing + (f"\nnear it: {', '.join(translation.near[:3])}" if translation.near else "")
     if not translation.same:
-        return f"a new profile: {translation.name}{near}"
+        return f"a new profile: {translation.name}{_missing_and_near(translation)}"
     name = translation.same[0]
-    what = "the baseline of the profile" if translation.baseline else "the profile"
+    what = "the profile"
+    if translation.baseline:
+        what = "the baseline of the profile"
     differs = [f"it differs in {printable(one)}" for one in translation.differs]
     return "\n".join([f"this is {what} {name}: make {name}", *differs])
+
+
+def _missing_and_near(translation: Translation) -> str:
+    """Lines on the models that the catalogue lacks, and on the profiles near the new one."""
+    text = ""
+    for name in map(printable, translation.missing):
+        if "$" in name:
+            text += f"\na variable, not a model: {name}: paste the line that sets it, or write the model out"
+        else:
+            text += (
+                f"\nnot in the catalogue: plan and run add it from the Hub, drafthouse model add does it now: {name}"
+            )
+    if translation.near:
+        text += f"\nnear it: {', '.join(translation.near[:3])}"
+    return text
 
 
 def _changes(translation: Translation) -> str:
@@ -126,16 +139,17 @@ def _changes(translation: Translation) -> str:
 
 def _columns(rows: Sequence[Sequence[str]]) -> str:
     """A table without the columns that are empty in every row."""
-    columns = [
-        (title, cells)
-        for title, *cells in zip(_CHANGES, *rows, strict=True)
-        if any(cell not in ("", "-") for cell in cells)
-    ]
-    return table([title for title, _ in columns], list(zip(*(cells for _, cells in columns), strict=True)))
+    titles: list[str] = []
+    columns: list[list[str]] = []
+    for title, *cells in zip(_CHANGES, *rows, strict=True):
+        if set(cells) - {"", "-"}:
+            titles.append(title)
+            columns.append(cells)
+    return table(titles, list(zip(*columns, strict=True)))
 
 
 def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.split("\n"))
+    return "  " + text.replace("\n", "\n  ")
 
 
 def _rule(title: str, colour: bool) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import yaml
@@ -94,18 +94,22 @@ def translate(
         try:
             found.append(_Result(Reading(words, house, flags, file_of)).translation())
         except DrafthouseError as error:
-            where = f"line {words.line}, {words.program}"
-            problems += [
-                Problem(one.code, one.found, one.needed, one.do, f"{where}: {one.where}" if one.where else where)
-                for one in error.problems
-            ]
+            for problem in error.problems:
+                where = f"line {words.line}, {words.program}: {problem.where}".removesuffix(": ")
+                problems.append(replace(problem, where=where))
     problems = list(dict.fromkeys(problems))
     if not found:
         raise DrafthouseError(problems)
-    mentions = [f"{problem.where} (no model)" for problem in problems if problem.code == "no-model"]
+    mentions: list[str] = []
+    refused: list[Problem] = []
+    for problem in problems:
+        if problem.code == "no-model":
+            mentions.append(f"{problem.where} (no model)")
+        else:
+            refused.append(problem)
     if all(one.baseline and not one.asked for one in found):
         mentions += _not_reached(text)
-    return found, [*paste.loose, *mentions], [problem for problem in problems if problem.code != "no-model"]
+    return found, [*paste.loose, *mentions], refused
 
 
 def _not_reached(text: str) -> list[str]:
@@ -136,18 +140,19 @@ class _Result:
         draft_name, draft = self._draft()
         wanted = Wanted(read.engine_id, self.engine, target, draft, method, read.serve)
         same, near = profiles_like(self.house, wanted, read.target)
+        like: list[str] = []
+        if target:
+            like = [*same, *near]
         if speculation is None:
-            spec, why = a_speculation(self.house, wanted, near if target else [])
+            spec, why = a_speculation(self.house, wanted, like)
             self.note("(no speculation)", f"method: {spec['method']}", f"{why}; a profile compares both", "chosen")
-            same = near[:1] if target else []
+            same = like[:1]
             near = near[len(same) :]
         else:
-            like = [*same, *near] if target else []
             spec = self._spoken(speculation, draft or draft_name, draft_name, like)
             self._version_for(method)
         drafts_with = spec.get("draft") if spec.get("draft") in self.house.models else None
         wanted = Wanted(read.engine_id, self.engine, target, drafts_with, spec["method"], read.serve)
-        like = [*same, *near] if target else []
         hardware, why = choose_hardware(self.house, wanted, like)
         self.note("(no hardware)", f"hardware: {hardware}", why, "chosen")
         self._context(wanted, hardware, like)
@@ -215,13 +220,17 @@ class _Result:
         entry, own = self.engine["methods"][method], head.get("speculators")
         names = entry["names"]
         behind = self.house.models.get(head.get("head_for", ""))
-        model = own["target"] if own else repository(behind) if behind else ""
+        model, tokens = "", None
+        if own:
+            model, tokens = own["target"], own["tokens"]
+        elif behind:
+            model = repository(behind)
         if not model or not {"method", "model"} <= names.keys():
             return
         words: Settings = {names["method"]: entry.get("value", method), names["model"]: name, **entry.get("always", {})}
         if own:
-            words[names["num_speculative_tokens"]] = own["tokens"]
-        self.speculation = Speculation(method, name, own["tokens"] if own else None, words)
+            words[names["num_speculative_tokens"]] = tokens
+        self.speculation = Speculation(method, name, tokens, words)
         self.read.target = model
         why = "a head's repository: it names its model"
         if not own:
@@ -254,12 +263,7 @@ class _Result:
             if draft_name and isinstance(value, str) and value.rstrip("/") == speculation.draft:
                 speculation.words[key] = draft_name
         if speculation.tokens is None and "num_speculative_tokens" in names:
-            head = {names[key]: speculation.words.pop(names[key], None) for key in ("method", "model") if key in names}
-            head = {word: value for word, value in head.items() if value is not None}
-            more: Settings = {}
-            if entry and "follows" in entry:  # what goes with the number, as the arms have it
-                more = {**entry.get("always", {}), **{name: tokens + own for name, own in entry["follows"].items()}}
-            speculation.words = {**head, names["num_speculative_tokens"]: tokens, **more, **speculation.words}
+            self._set_tokens(speculation, tokens)
         for key in speculation.unknown:
             self.read.left_out.append(f"{key} of the speculation")
             self.note(key, key, "passed on unchanged: it is not in the catalogue", "kept")
@@ -270,6 +274,22 @@ class _Result:
         if speculation.options:
             spec["options"] = {key: plain(value) for key, value in speculation.options.items()}
         return spec
+
+    def _set_tokens(self, speculation: Speculation, tokens: int) -> None:
+        """Write the number of tokens, and what goes with it in the arms, behind the method and the model."""
+        entry = self.engine["methods"][speculation.method]
+        names = entry["names"]
+        first: Settings = {}
+        for key in ("method", "model"):
+            value = speculation.words.pop(names[key], None) if key in names else None
+            if value is not None:
+                first[names[key]] = value
+        first[names["num_speculative_tokens"]] = tokens
+        if "follows" in entry:
+            first.update(entry.get("always", {}))
+            for name, more in entry["follows"].items():
+                first[name] = tokens + more
+        speculation.words = {**first, **speculation.words}
 
     def _refuse_lossy(self, said: Settings) -> None:
         """Raise DrafthouseError for a word that is lossy with any method: not each of them lists it."""
@@ -286,9 +306,11 @@ class _Result:
         elif not known(self.version, entry):
             older = having(releases(self.engine), entry)
             why = f"{name} {self.version} does not have it: {entry.get('reason', 'another version has it')}"
-            became = f"engine_version: {older[-1]}" if older else ""
+            became = ""
+            if older:
+                self.version = older[-1]
+                became = f"engine_version: {self.version}"
             self.note(f"method {method}", became, why, "removed", f"after {entry.get('until', '-')}")
-            self.version = older[-1] if older else self.version
 
     def _context(self, wanted: Wanted, hardware: str, like: list[str]) -> None:
         """Shorten a context that was not asked for and does not fit; say so of one that was."""
@@ -320,10 +342,10 @@ class _Result:
             setting = f"{name}={quoted(str(value))}"
             self.read.environment.append(setting)
             # What another method lost may be just what this one needs (V0 for MLP speculators).
-            said = [change for change in self.read.changes if change.what.startswith(f"{name}=")]
-            for change in said:
-                self.read.changes.remove(change)
-                self.note(change.what, setting, f"set with the method {method}: {required['reason']}", "moved")
+            for change in list(self.read.changes):
+                if change.what.startswith(f"{name}="):
+                    self.read.changes.remove(change)
+                    self.note(change.what, setting, f"set with the method {method}: {required['reason']}", "moved")
 
     def _profile(
         self, hardware: str, target: str, spec: SpeculationWishes, extra: list[str], environment: dict[str, str]
@@ -332,9 +354,11 @@ class _Result:
         named = models[target]["name"] if target in models else target
         draft = spec.get("draft", "")
         drafted = models[draft]["name"] if draft in models else draft
-        way = f"{drafted} as its draft ({spec['method']})" if drafted else spec["method"]
+        how = spec["method"]
+        if drafted:
+            how = f"{drafted} as its draft ({how})"
         profile: Profile = {
-            "title": f"{named} with {way} on {self.house.hardware[hardware]['name']}",
+            "title": f"{named} with {how} on {self.house.hardware[hardware]['name']}",
             "hardware": hardware,
             "engine": read.engine_id,
             "engine_version": self.version,
@@ -369,7 +393,7 @@ class _Result:
         if self.speculation and form == "json":
             command.append([self.engine["speculation"]["flag"], compact_json(plain(self.speculation.words))])
         elif self.speculation and form == "flags":
-            command += [flag(name, value) for name, value in self.speculation.words.items()]
+            command += map(flag, self.speculation.words.keys(), self.speculation.words.values())
         return command
 
     def _files(self) -> dict[str, str]:
@@ -378,5 +402,6 @@ class _Result:
         settings = dict(self.read.config)
         if self.speculation:
             key = self.engine["speculation"]["key"]
-            settings.update({f"{key}.{name}": value for name, value in self.speculation.words.items()})
+            for name, value in self.speculation.words.items():
+                settings[f"{key}.{name}"] = value
         return {self.read.config_name: yaml.safe_dump(nested(settings), sort_keys=False)}
