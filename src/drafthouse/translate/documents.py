@@ -65,16 +65,16 @@ class Holder:
             return filled(text.replace("$$", "\0"), value_of).replace("\0", "$")
 
         def words(value: Any) -> list[str]:
-            if isinstance(value, list):
-                return [text_of(str(item)) for item in value if not isinstance(item, (dict, list))]
-            if not isinstance(value, str):
-                return []
-            return list(map(shown, words_of(mended(text_of(value)))))
+            if isinstance(value, str):
+                return list(map(shown, words_of(mended(text_of(value)))))
+            found: list[str] = []
+            for item in value:
+                if not isinstance(item, (dict, list)):
+                    found.append(text_of(str(item)))
+            return found
 
         self.image = text_of(self.image)
-        passes = 1
-        if self.kubernetes:  # a variable may name another one
-            passes = 2
+        passes = 2 if self.kubernetes else 1  # there a variable may name another one
         for _ in range(passes):
             self.environment = {name: text_of(value) for name, value in self.environment.items()}
         return words(self.entrypoint), [*words(self.command), *words(self.arguments)]
@@ -111,9 +111,7 @@ def _in_sections(text: str, above: int) -> Iterator[Holder]:
     marks = list(_SECTION.finditer(text))
     common: dict[str, str] = {}
     for place, mark in enumerate(marks, 1):
-        end = len(text)
-        if place < len(marks):
-            end = marks[place].start()
+        end = marks[place].start() if place < len(marks) else len(text)
         pairs: list[tuple[str, str]] = []
         for entry in _ENTRY_LINE.finditer(text, mark.end(), end):
             pairs.append((entry["key"], re.sub(r"\\\n[ \t]*", " ", entry["value"]).strip()))
@@ -146,9 +144,7 @@ def _preset(keys: Mapping[str, str], line: int) -> Holder:
     words = [_PRESETS_OF]
     holder = Holder(line, words)
     for key, value in keys.items():
-        bare = value
-        if value[:1] == value[-1:]:
-            bare = value.strip("\"'")
+        bare = value.strip("\"'") if value[:1] == value[-1:] else value
         if key.isupper():
             holder.environment[key] = bare
         elif key not in ("load-on-startup", "stop-timeout"):
@@ -186,21 +182,21 @@ def _holders(text: str, above: int) -> Iterator[Holder]:
 
 def _mapping(value: Any) -> dict[Any, Any]:
     """A mapping of a document; an empty one for any other value."""
-    if isinstance(value, dict):
-        return value
-    return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _last(value: Any) -> Any:
-    if isinstance(value, list) and value:
-        return value[-1]
-    return value
+    return value[-1] if isinstance(value, list) and value else value
 
 
 def _dedented(text: str) -> str:
     """A piece of YAML that was cut out of a deeper one at the left margin."""
     lines = text.split("\n")
-    depth = min((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), default=0)
+    depths: list[int] = []
+    for line in lines:
+        if line.strip():
+            depths.append(len(line) - len(line.lstrip(" ")))
+    depth = min(depths, default=0)
     return "\n".join(line[depth:] for line in lines)
 
 
@@ -311,6 +307,4 @@ def _short(value: Any) -> str:
     if isinstance(value, list):
         value = ", ".join(map(str, value))
     text = without_shapes(str(value))
-    if len(text) > 60:
-        return f"{text[:57]}..."
-    return text
+    return text if len(text) <= 60 else f"{text[:57]}..."

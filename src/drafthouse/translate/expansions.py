@@ -15,9 +15,7 @@ _PARTS = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*|[0-9@*#?])(?:\[(?P<index>[^\]]*
 
 def as_text(value: Value) -> str:
     """A value as one text."""
-    if isinstance(value, list):
-        return " ".join(value)
-    return value
+    return " ".join(value) if isinstance(value, list) else value
 
 
 def filled(text: str, value_of: Callable[[str], Value | None]) -> str:
@@ -34,9 +32,7 @@ def parameter(text: str, value_of: Callable[[str], Value | None]) -> Value:
     value = _item(value_of(match["name"]), match["index"])
     operator = re.match(r":?[-=?+]|##?|%%?|//?|,,?|\^\^?|:", rest)
     if operator is None:
-        if value is None or rest:
-            return text
-        return value
+        return text if value is None or rest else value
     word = filled(rest[operator.end() :], value_of)
     if "$(" in word:
         word = word.replace('"', "")
@@ -46,18 +42,14 @@ def parameter(text: str, value_of: Callable[[str], Value | None]) -> Value:
         return word.strip("\"'") if value else ""
     if operator.group() in (":?", "?"):
         return f"${{{match['name']}}}" if value is None else value
-    if value is None:
-        return text
-    return _cut(as_text(value), operator.group(), word)
+    return text if value is None else _cut(as_text(value), operator.group(), word)
 
 
 def _item(value: Value | None, index: str | None) -> Value | None:
     """One item of a list, by what stands between its brackets; all of it without them, and with ``@``."""
     if index in (None, "@", "*") or not isinstance(value, list):
         return value
-    if index.isdigit() and int(index) < len(value):
-        return value[int(index)]
-    return None
+    return value[int(index)] if index.isdigit() and int(index) < len(value) else None
 
 
 def _cut(value: str, operator: str, word: str) -> str:

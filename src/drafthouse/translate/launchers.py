@@ -24,21 +24,13 @@ _LAUNCHERS: dict[str, tuple[str, ...]] = {
     "mpiexec": ("-n", "-np", "-H", "-host"),
     "srun": ("-N", "-n", "-p", "-A", "-J", "-G"),
     "uv": (
-        "--with",
-        "--python",
-        "-p",
-        "--extra",
-        "--group",
-        "--directory",
-        "--project",
-        "--env-file",
-        "--index-strategy",
-    ),  # fmt: skip
+        "--with", "--python", "-p", "--extra", "--group", "--directory", "--project", "--env-file", "--index-strategy",
+    ),
     "uvx": ("--with", "--from", "--python", "-p", "--index-strategy", "--torch-backend"),
     "pixi": ("-e", "--environment"),
     "conda": ("-n", "--name", "-p"),
     "nsys": ("-o", "-t", "--trace", "--output"),
-}
+}  # fmt: skip
 #: Words between such a program and what it starts: `uv run`, `nsys profile`; what a duration or a mask looks like.
 _WORDS = {"uv": ("run", "tool"), "poetry": ("run",), "pipenv": ("run",), "pdm": ("run",), "hatch": ("run",)}
 _WORDS |= {"pixi": ("run",), "conda": ("run",), "nsys": ("profile",)}

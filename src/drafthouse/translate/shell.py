@@ -47,9 +47,7 @@ _READERS = {
 
 def _number(text: str) -> int:
     """An integer as `test` reads it; what is none counts as 0."""
-    if not re.fullmatch(r"-?\d{1,18}", text.strip()):
-        return 0
-    return int(text)
+    return int(text) if re.fullmatch(r"-?\d{1,18}", text.strip()) else 0
 
 
 def parsed(text: str) -> Node:
@@ -116,9 +114,7 @@ class Shell:
     def text_value(self, name: str) -> str | None:
         """A variable's value as one text; None where the script does not set it, or where it may be a secret."""
         value = self._value(name)
-        if value is None:
-            return None
-        return as_text(value)
+        return None if value is None else as_text(value)
 
     # --- statements -----------------------------------------------------------------------------------
 
@@ -180,7 +176,7 @@ class Shell:
                     self._walk(child)
             self._guesses -= holds is None
             if holds is None and self.values != before:
-                self.notes.append(" ".join(shown(_text(condition)) for condition in conditions))
+                self.notes.append(shown(" ".join(map(_text, conditions))))
         if holds is True:
             return
         for other in others:
@@ -227,9 +223,7 @@ class Shell:
         if not node.named_children:
             return None
         holds = self._walk(node.named_children[0])
-        if holds is None:
-            return None
-        return not holds
+        return None if holds is None else not holds
 
     def _test(self, node: Node) -> bool | None:
         if not node.named_children:
@@ -239,9 +233,7 @@ class Shell:
         parts = [child for child in inner.children if child.type not in ("(", ")")]
         if inner.type == "unary_expression" and words and words[0] in ("-n", "-z") and len(parts) == 2:
             value = self._known(parts[1])
-            if value is None:
-                return None
-            return bool(value) == (words[0] == "-n")
+            return None if value is None else bool(value) == (words[0] == "-n")
         if inner.type == "binary_expression" and len(parts) == 3 and _text(parts[1]) in _TESTS:
             left, right = self._known(parts[0]), self._known(parts[2])
             if left is not None and right is not None:
@@ -253,9 +245,7 @@ class Shell:
         if node is None:
             return None
         text = " ".join(self._fields(node))
-        if "$" in text or "`" in text:
-            return None
-        return text
+        return None if "$" in text or "`" in text else text
 
     # --- variables ------------------------------------------------------------------------------------
 
@@ -349,10 +339,8 @@ class Shell:
             target = child.child_by_field_name("name")
             if child.type != "variable_assignment" or target is None:
                 continue
-            value, text = child.child_by_field_name("value"), ""
-            if value is not None:
-                text = shown(self._joined(value))
-            found[_text(target)] = text
+            value = child.child_by_field_name("value")
+            found[_text(target)] = "" if value is None else shown(self._joined(value))
         return found
 
     def _call(self, name: str, arguments: list[str]) -> None:
@@ -412,12 +400,10 @@ class Shell:
     def _redirected(self, node: Node) -> bool | None:
         body = node.child_by_field_name("body")
         redirects = node.children_by_field_name("redirect")
-        documents = [redirect for redirect in redirects if redirect.type == "heredoc_redirect"]
+        documents = _children(node, "heredoc_redirect")
         target, appends = self._destination(redirects)
         start = len(self.runs)
-        holds = None
-        if body is not None:
-            holds = self._walk(body)
+        holds = None if body is None else self._walk(body)
         written = self.runs[start:]
         target, appends = _tee_target(written, target, appends=appends)
         for redirect in documents:
@@ -490,9 +476,7 @@ class Shell:
             value = parameter(self._with_outputs(node), self._value)
             if isinstance(value, list):
                 return value
-            if splits and value != text:
-                return split_value(value)
-            return [value]
+            return split_value(value) if splits and value != text else [value]
         if kind == "command_substitution":
             return [self._output(node)]
         if kind == "command_name" and node.named_children:
@@ -555,9 +539,7 @@ class Shell:
             if words[0] == "cat" and len(words) == 2 and _file_name(words[1]) in self.files:
                 return self.files[_file_name(words[1])].rstrip("\n")
             output = printed(words)
-        if output is None:
-            return re.sub(r"\"|\\\n\s*", "", text)
-        return output
+        return re.sub(r"\"|\\\n\s*", "", text) if output is None else output
 
 
 def _appended(old: Value, new: Value) -> Value:
@@ -571,9 +553,7 @@ def _appended(old: Value, new: Value) -> Value:
 
 def _bounded(name: str, value: Value) -> Value:
     """A variable's value; where it is longer than any command's, the variable as it is typed."""
-    if len(value) > _LONGEST:
-        return f"${{{name}}}"
-    return value
+    return value if len(value) <= _LONGEST else f"${{{name}}}"
 
 
 def _tee_target(runs: list[Run], target: str, *, appends: bool) -> tuple[str, bool]:

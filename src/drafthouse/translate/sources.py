@@ -286,7 +286,8 @@ def _docker_flags(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
         name, equals, value = words[place].partition("=")
         place += 1
         if re.fullmatch(r"-[itdPq]{2,}", name):
-            flags += [(_DOCKER_SHORT[f"-{letter}"], "") for letter in name[1:]]
+            for letter in name[1:]:
+                flags.append((_DOCKER_SHORT[f"-{letter}"], ""))
             continue
         if re.fullmatch(r"-[pvewul].+", name):  # -p8000:8000
             name, value, equals = name[:2], words[place - 1][2:], "="
@@ -302,9 +303,7 @@ def image_version(image: str) -> str:
     """The version in an image's tag (``v0.10.2`` is 0.10.2); '' where it names none."""
     tag = image.partition("@")[0].rsplit("/", 1)[-1].partition(":")[2]
     found = re.match(r"v?(\d+(?:\.\w+)+)", tag)
-    if found is None:
-        return ""
-    return found[1]
+    return found[1] if found else ""
 
 
 # --- Python ---------------------------------------------------------------------------------------------

@@ -60,9 +60,7 @@ def _integer(given: Given, text: str) -> int:
 
 
 def _wrong(given: Given, needed: str) -> DrafthouseError:
-    found = repr(given.value)
-    if given.value is True:
-        found = "nothing"
+    found = "nothing" if given.value is True else repr(given.value)
     return one_problem("wrong-type", found, needed, "correct the value", given.spelled)
 
 
@@ -82,9 +80,7 @@ def file_words(key: str, value: Any) -> list[str]:
     """An entry of vLLM's --config file as words: nested settings become JSON, as vLLM does it."""
     name = f"--{key.lstrip('-').replace('_', '-')}"
     if isinstance(value, bool):
-        if value:
-            return [name]
-        return [f"--no-{name[2:]}"]
+        return [name] if value else [f"--no-{name[2:]}"]
     if isinstance(value, Mapping):
         return [name, compact_json(dict(value))]
     if isinstance(value, list):
@@ -111,22 +107,13 @@ def read_yaml(text: str, name: str) -> Settings:
     except BadDocument as error:
         place = f" ({error.place})" if error.place else ""
         raise one_problem(
-            "file-malformed",
-            f"not YAML{place}: {error.why}",
-            "keys with values",
-            "correct that line",
-            name,
+            "file-malformed", f"not YAML{place}: {error.why}", "keys with values", "correct that line", name
         ) from None
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise one_problem(
-            "file-malformed",
-            f"YAML that is one {type(data).__name__}",
-            "keys with values",
-            "write it as `key: value`",
-            name,
-        )
+        found = f"YAML that is one {type(data).__name__}"
+        raise one_problem("file-malformed", found, "keys with values", "write it as `key: value`", name)
     return {str(key): value for key, value in data.items()}
 
 
