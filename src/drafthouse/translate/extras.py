@@ -64,7 +64,7 @@ def _variables(read: Reading, engine: CatalogEngine, method: str) -> dict[str, s
 
 
 def _why_left_out(findings: Findings, text: str) -> str:
-    """Why a flag or a variable is not for a profile: its first problem, or a secret in it; '' where it is for one."""
+    """Why a profile does not take a flag or a variable: its first problem, a secret; '' for none."""
     if findings.problems:
         first = findings.problems[0]
         return f"{first.found}; {first.do}"

@@ -557,7 +557,7 @@ def _bounded(name: str, value: Value) -> Value:
 
 
 def _tee_target(runs: list[Run], target: str, *, appends: bool) -> tuple[str, bool]:
-    """The file that the first `tee` of commands writes to and whether it appends, else those given."""
+    """The file that the first `tee` writes to and whether it appends; without one, those given."""
     for run in runs:
         if run.words[0] not in ("tee", "sudo"):
             continue
@@ -576,7 +576,7 @@ def _children(node: Node, *kinds: str) -> list[Node]:
 
 
 def _with_gaps(node: Node) -> Iterator[tuple[str, Node | None]]:
-    """Yield the children of a node, each with the text before it; last the text behind them, with None."""
+    """Yield each child of a node with the text before it; last the text behind all, with None."""
     raw, place = node.text or b"", node.start_byte
     for child in node.children:
         yield raw[place - node.start_byte : child.start_byte - node.start_byte].decode(), child

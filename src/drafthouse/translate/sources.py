@@ -210,7 +210,7 @@ def _open_container(words: Words) -> list[Words] | None:
 
 
 def _in_container(words: Words, inner: list[str]) -> list[Words]:
-    """The commands of a container; its words may repeat the entrypoint: ``vllm/vllm-openai vllm serve MODEL``."""
+    """The commands of a container, whose words may repeat its entrypoint (``vllm serve MODEL``)."""
     return _opened(words, inner) or _opened(words, _full_command(words, inner))
 
 
