@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 
 Value = str | list[str]
+_LONGEST = 100_000  # letters, or words, of one variable
 _NESTED = r"(?:[^{}]|\{[^{}]*\})*"
 _VARIABLE = re.compile(rf"\$(?:\{{{_NESTED}\}}|[A-Za-z_]\w*|[0-9@*#?])")
 _PARTS = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*|[0-9@*#?])(?:\[(?P<index>[^\]]*)\])?(?P<rest>.*?)\}?", re.DOTALL)
@@ -16,6 +17,20 @@ _PARTS = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*|[0-9@*#?])(?:\[(?P<index>[^\]]*
 def as_text(value: Value) -> str:
     """A value as one text."""
     return " ".join(value) if isinstance(value, list) else value
+
+
+def appended(old: Value, new: Value) -> Value:
+    """What ``+=`` makes of a variable: a longer array, or a longer text."""
+    if isinstance(old, str):
+        return old + as_text(new)
+    if isinstance(new, str):
+        return [*old, new]
+    return [*old, *new]
+
+
+def bounded(name: str, value: Value) -> Value:
+    """A variable's value; where it is longer than any command's, the variable as it is typed."""
+    return value if len(value) <= _LONGEST else f"${{{name}}}"
 
 
 def filled(text: str, value_of: Callable[[str], Value | None]) -> str:

@@ -17,11 +17,11 @@ from tree_sitter import Language, Node, Parser
 
 from ..core.secret_shapes import is_secret_name
 from ..engines.pasted import json_value
-from .expansions import Value, as_text, filled, parameter, printed
+from .expansions import Value, appended, as_text, bounded, filled, parameter, printed
 from .repairs import shown
 
 _PARSER = Parser(Language(tree_sitter_bash.language()))
-_MOST_LETTERS, _LONGEST = 5_000_000, 100_000  # of all that variables become; of one
+_MOST_LETTERS = 5_000_000  # of all that variables become
 _DEEPEST, _MOST_TURNS = 8, 200  # scripts in words of scripts; turns of a loop
 _TESTS: Mapping[str, Callable[[str, str], bool]] = {
     "=": fnmatch.fnmatchcase,
@@ -34,8 +34,6 @@ _TESTS: Mapping[str, Callable[[str, str], bool]] = {
     "-lt": lambda left, right: _number(left) < _number(right),
     "-le": lambda left, right: _number(left) <= _number(right),
 }
-
-
 #: The method that reads a kind of node; of the others, what is in them is read.
 _READERS = {
     "command": "_command", "variable_assignment": "_assign", "declaration_command": "_declare",
@@ -259,8 +257,8 @@ class Shell:
         new = self._assigned(value)
         old = self.values.get(name)
         if appends and old is not None:
-            new = _appended(old, new)
-        self.values[name] = _bounded(name, new)
+            new = appended(old, new)
+        self.values[name] = bounded(name, new)
         if "*" in self.exported and name not in self.exported:
             self.exported.append(name)
         return name
@@ -292,7 +290,7 @@ class Shell:
         match = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", self._joined(node), re.DOTALL)
         if match is None:
             return ""
-        self.values[match[1]] = _bounded(match[1], match[2])
+        self.values[match[1]] = bounded(match[1], match[2])
         return match[1]
 
     def _value(self, name: str) -> Value | None:
@@ -399,9 +397,8 @@ class Shell:
 
     def _redirected(self, node: Node) -> bool | None:
         body = node.child_by_field_name("body")
-        redirects = node.children_by_field_name("redirect")
         documents = _children(node, "heredoc_redirect")
-        target, appends = self._destination(redirects)
+        target, appends = self._destination(node.children_by_field_name("redirect"))
         start = len(self.runs)
         holds = None if body is None else self._walk(body)
         written = self.runs[start:]
@@ -540,20 +537,6 @@ class Shell:
                 return self.files[_file_name(words[1])].rstrip("\n")
             output = printed(words)
         return re.sub(r"\"|\\\n\s*", "", text) if output is None else output
-
-
-def _appended(old: Value, new: Value) -> Value:
-    """What ``+=`` makes of a variable: a longer array, or a longer text."""
-    if isinstance(old, str):
-        return old + as_text(new)
-    if isinstance(new, str):
-        return [*old, new]
-    return [*old, *new]
-
-
-def _bounded(name: str, value: Value) -> Value:
-    """A variable's value; where it is longer than any command's, the variable as it is typed."""
-    return value if len(value) <= _LONGEST else f"${{{name}}}"
 
 
 def _tee_target(runs: list[Run], target: str, *, appends: bool) -> tuple[str, bool]:
