@@ -35,6 +35,7 @@ _HOLDS = re.compile(
 _MODEL_KEYS = {"model", "m", "hf", "hf-repo", "hfr", "model-url", "LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO"}
 _CHARTED = next(engine for engine in ENGINES if engine.chart_command)
 _PRESETS_OF = next(engine.presets_of for engine in ENGINES if engine.presets_of)
+_FLAG_VARIABLES = tuple(engine.flag_variables for engine in DIALECTS.values() if engine.flag_variables)
 _NAME_IN_BRACKETS = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 
 
@@ -64,15 +65,17 @@ class Holder:
             return filled(text.replace("$$", "\0"), value_of).replace("\0", "$")
 
         def words(value: Any) -> list[str]:
-            if isinstance(value, list):
-                return [text_of(str(item)) for item in value if not isinstance(item, (dict, list))]
-            return [shown(word) for word in words_of(mended(text_of(value)))] if isinstance(value, str) else []
+            if isinstance(value, str):
+                return list(map(shown, words_of(mended(text_of(value)))))
+            found: list[str] = []
+            for item in value:
+                if not isinstance(item, (dict, list)):
+                    found.append(text_of(str(item)))
+            return found
 
         self.image = text_of(self.image)
-        if self.kubernetes:
-            for _ in range(2):  # one may name another
-                self.environment = {name: text_of(value) for name, value in self.environment.items()}
-        else:
+        passes = 2 if self.kubernetes else 1  # there a variable may name another one
+        for _ in range(passes):
             self.environment = {name: text_of(value) for name, value in self.environment.items()}
         return words(self.entrypoint), [*words(self.command), *words(self.arguments)]
 
@@ -88,7 +91,9 @@ def holders_of(text: str) -> tuple[list[Holder], str]:
         place = 0
         while begin := _BEGINS.search(text, place):
             lines = _YAML_LINES.match(text, begin.start())
-            place = max(lines.end() if lines else 0, begin.end())
+            place = begin.end()
+            if lines:
+                place = max(place, lines.end())
             places.append((begin.start(), place))
     found: list[Holder] = []
     rest = text
@@ -105,9 +110,11 @@ def _in_sections(text: str, above: int) -> Iterator[Holder]:
     """Yield the commands of a Quadlet, and those of llama.cpp's presets: a section is one, a key a flag."""
     marks = list(_SECTION.finditer(text))
     common: dict[str, str] = {}
-    for place, mark in enumerate(marks):
-        body = text[mark.end() : marks[place + 1].start() if place + 1 < len(marks) else len(text)]
-        pairs = [(one["key"], re.sub(r"\\\n[ \t]*", " ", one["value"]).strip()) for one in _ENTRY_LINE.finditer(body)]
+    for place, mark in enumerate(marks, 1):
+        end = marks[place].start() if place < len(marks) else len(text)
+        pairs: list[tuple[str, str]] = []
+        for entry in _ENTRY_LINE.finditer(text, mark.end(), end):
+            pairs.append((entry["key"], re.sub(r"\\\n[ \t]*", " ", entry["value"]).strip()))
         keys = dict(pairs)
         line = above + text.count("\n", 0, mark.start()) + 1
         if mark["name"] == "Container" and "Image" in keys:
@@ -165,23 +172,31 @@ def _holders(text: str, above: int) -> Iterator[Holder]:
             data = yaml_of(_dedented(body))
         except BadDocument:
             continue
-        macros = data.get("macros") if isinstance(data, dict) else None
-        texts = {str(name): str(text) for name, text in macros.items()} if isinstance(macros, dict) else {}
-        for holder in _walk(data, texts):
-            word = str(_first(holder.entrypoint) or _first(holder.command) or _first(holder.arguments) or holder.image)
+        macros = _mapping(_mapping(data).get("macros"))
+        for holder in _walk(data, {str(name): str(text) for name, text in macros.items()}):
+            word = str(_last(holder.entrypoint) or _last(holder.command) or _last(holder.arguments) or holder.image)
             place = text.find(word.strip().split("\n")[0][:20], begin)
             holder.line = above + text.count("\n", 0, max(place, begin)) + 1
             yield holder
 
 
-def _first(value: Any) -> Any:
+def _mapping(value: Any) -> dict[Any, Any]:
+    """A mapping of a document; an empty one for any other value."""
+    return value if isinstance(value, dict) else {}
+
+
+def _last(value: Any) -> Any:
     return value[-1] if isinstance(value, list) and value else value
 
 
 def _dedented(text: str) -> str:
     """A piece of YAML that was cut out of a deeper one at the left margin."""
     lines = text.split("\n")
-    depth = min((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), default=0)
+    depths: list[int] = []
+    for line in lines:
+        if line.strip():
+            depths.append(len(line) - len(line.lstrip(" ")))
+    depth = min(depths, default=0)
     return "\n".join(line[depth:] for line in lines)
 
 
@@ -202,12 +217,15 @@ def _walk(data: Any, macros: Mapping[str, str]) -> Iterator[Holder]:
 
 def _holder(data: Any, macros: Mapping[str, str]) -> Holder | None:
     """The holder that a mapping is; None where it starts nothing. Raises DrafthouseError for `extends`."""
-    image = data.get("image")
-    image = str(image) if isinstance(image, str) else ""
-    held = {key: data[key] for key in ("command", _ENTRY, _ARGUMENTS, _WHOLE) if isinstance(data.get(key), (str, list))}
+    image = ""
+    if isinstance(data.get("image"), str):
+        image = str(data["image"])
+    commands: dict[str, Any] = {}
+    for key in ("command", _ENTRY, _ARGUMENTS, _WHOLE):
+        if isinstance(data.get(key), (str, list)):
+            commands[key] = data[key]
     environment = dict(_variables(data.get("environment"))) | dict(_variables(data.get("env")))
-    prefixes = tuple(engine.flag_variables for engine in DIALECTS.values() if engine.flag_variables)
-    if not any(held.values()) and not (image and any(name.startswith(prefixes) for name in environment)):
+    if not any(commands.values()) and not (image and any(name.startswith(_FLAG_VARIABLES) for name in environment)):
         return None
     if "extends" in data:
         raise one_problem(
@@ -217,11 +235,13 @@ def _holder(data: Any, macros: Mapping[str, str]) -> Holder | None:
             "paste what this prints: docker compose config",
         )
     kubernetes = _ARGUMENTS in data or (isinstance(data.get("env"), list) and "name" in data)
-    command = _in_macros(held.get("command", held.get(_WHOLE, "")), macros)
-    holder = Holder(0, command, held.get(_ENTRY, ""), "", image, environment, kubernetes=kubernetes)
+    command = _in_macros(commands.get("command", commands.get(_WHOLE, "")), macros)
+    holder = Holder(0, command, commands.get(_ENTRY, ""), "", image, environment, kubernetes=kubernetes)
     if kubernetes:  # its `command` is the entrypoint
-        holder.entrypoint, holder.command, holder.arguments = command, "", held.get(_ARGUMENTS, "")
-    holder.settings = [(f"--{key}", _short(value)) for key, value in data.items() if key not in _READ]
+        holder.entrypoint, holder.command, holder.arguments = command, "", commands.get(_ARGUMENTS, "")
+    for key, value in data.items():
+        if key not in _READ:
+            holder.settings.append((f"--{key}", _short(value)))
     return holder
 
 
@@ -230,17 +250,22 @@ def _of_a_chart(data: Mapping[str, Any]) -> Holder | None:
     if isinstance(data.get("run"), str):  # SkyPilot
         return Holder(0, ["bash", "-c", data["run"]], environment=dict(_variables(data.get("envs"))))
     if "modelURL" in data:  # vLLM's production stack
-        config = data.get("vllmConfig")
-        named = {_snake(key): value for key, value in config.items()} if isinstance(config, dict) else {}
+        named = {_snake(key): value for key, value in _mapping(data.get("vllmConfig")).items()}
         more = named.pop("extra_args", None)
-        words = [*setting_words(named), *(more if isinstance(more, list) else [])]
-        return Holder(0, [*_CHARTED.chart_command, str(data["modelURL"]), *words])
+        words = [*_CHARTED.chart_command, str(data["modelURL"]), *setting_words(named)]
+        if isinstance(more, list):
+            words += more
+        return Holder(0, words)
     if {"engine_kwargs", "model_loading_config"} <= data.keys():  # Ray Serve
         settings = dict(_CHARTED.settings_of_call(dict(data)))
         return Holder(0, [*_CHARTED.chart_command, str(settings.pop("model", "")), *setting_words(settings)])
     if "modelFormat" in data and isinstance(data.get(_ARGUMENTS), list):  # KServe
-        words = [str(word).replace("--model_id", "--model") for word in data[_ARGUMENTS]]
-        return Holder(0, [*_CHARTED.chart_command, *(word for word in words if not word.startswith("--model_name"))])
+        words = list(_CHARTED.chart_command)
+        for argument in data[_ARGUMENTS]:
+            word = str(argument).replace("--model_id", "--model")
+            if not word.startswith("--model_name"):
+                words.append(word)
+        return Holder(0, words)
     return None
 
 
@@ -263,18 +288,23 @@ def _variables(value: Any) -> Iterator[tuple[str, str]]:
 
     One without a value is handed on from where the container is started: nothing is known of it here.
     """
-    if isinstance(value, dict):
-        yield from ((str(name), str(one)) for name, one in value.items() if one is not None)
-    for item in value if isinstance(value, list) else ():
+    for name, content in _mapping(value).items():
+        if content is not None:
+            yield str(name), str(content)
+    if not isinstance(value, list):
+        return
+    for item in value:
         if isinstance(item, str):
-            name, given, one = item.partition("=")
-            if given:
-                yield name, one
+            name, equals, content = item.partition("=")
+            if equals:
+                yield name, content
         elif isinstance(item, dict) and "name" in item:
             yield str(item["name"]), str(item.get("value", f"${{{item['name']}}}"))
 
 
 def _short(value: Any) -> str:
     """A value in a few words, without a secret: of what is cut off nobody could tell that it is one."""
-    text = without_shapes(", ".join(map(str, value)) if isinstance(value, list) else str(value))
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
+    text = without_shapes(str(value))
     return text if len(text) <= 60 else f"{text[:57]}..."

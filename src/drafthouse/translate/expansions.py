@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 
 Value = str | list[str]
+_LONGEST = 100_000  # letters, or words, of one variable
 _NESTED = r"(?:[^{}]|\{[^{}]*\})*"
 _VARIABLE = re.compile(rf"\$(?:\{{{_NESTED}\}}|[A-Za-z_]\w*|[0-9@*#?])")
 _PARTS = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*|[0-9@*#?])(?:\[(?P<index>[^\]]*)\])?(?P<rest>.*?)\}?", re.DOTALL)
@@ -16,6 +17,20 @@ _PARTS = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*|[0-9@*#?])(?:\[(?P<index>[^\]]*
 def as_text(value: Value) -> str:
     """A value as one text."""
     return " ".join(value) if isinstance(value, list) else value
+
+
+def appended(old: Value, new: Value) -> Value:
+    """What ``+=`` makes of a variable: a longer array, or a longer text."""
+    if isinstance(old, str):
+        return old + as_text(new)
+    if isinstance(new, str):
+        return [*old, new]
+    return [*old, *new]
+
+
+def bounded(name: str, value: Value) -> Value:
+    """A variable's value; where it is longer than any command's, the variable as it is typed."""
+    return value if len(value) <= _LONGEST else f"${{{name}}}"
 
 
 def filled(text: str, value_of: Callable[[str], Value | None]) -> str:
@@ -37,7 +52,7 @@ def parameter(text: str, value_of: Callable[[str], Value | None]) -> Value:
     if "$(" in word:
         word = word.replace('"', "")
     if operator.group() in (":-", "-", ":=", "="):
-        return value if value else word.strip("\"'")
+        return value or word.strip("\"'")
     if operator.group() in (":+", "+"):
         return word.strip("\"'") if value else ""
     if operator.group() in (":?", "?"):
@@ -54,21 +69,24 @@ def _item(value: Value | None, index: str | None) -> Value | None:
 
 def _cut(value: str, operator: str, word: str) -> str:
     """What ``#``, ``%`` and ``/`` of a shell make of a value."""
-    if operator in (",,", "^^"):
-        return value.lower() if operator == ",," else value.upper()
-    if operator[0] == "/":
-        old, _, new = word.partition("/")
-        return value.replace(old, new, -1 if operator == "//" else 1)
-    lengths = range(len(value) + 1)
-    if operator[0] in "#%":
-        from_start = operator[0] == "#"
-        pieces = [(value[:size], value[size:]) for size in lengths]
-        fitting = [(head, tail) for head, tail in pieces if fnmatch.fnmatchcase(head if from_start else tail, word)]
-        longest = len(operator) == 2
-        if fitting and from_start:
-            return fitting[-1 if longest else 0][1]
-        if fitting:
-            return fitting[0 if longest else -1][0]
+    if operator == ",,":
+        return value.lower()
+    if operator == "^^":
+        return value.upper()
+    old, _, new = word.partition("/")
+    if operator == "/":
+        return value.replace(old, new, 1)
+    if operator == "//":
+        return value.replace(old, new)
+    places = range(len(value) + 1)
+    if operator in ("##", "%"):  # the last place where the pattern fits: the longest head, the shortest tail
+        places = places[::-1]
+    for place in places:
+        head, tail = value[:place], value[place:]
+        if operator[0] == "#" and fnmatch.fnmatchcase(head, word):
+            return tail
+        if operator[0] == "%" and fnmatch.fnmatchcase(tail, word):
+            return head
     return value
 
 
@@ -99,6 +117,6 @@ def _formatted(template: str, arguments: list[str]) -> str | None:
     text = ""
     for start in range(0, max(len(arguments), 1), len(pieces)):
         for place, piece in enumerate(pieces, start):
-            text += piece + (arguments[place] if place < len(arguments) else "")
+            text += piece + "".join(arguments[place : place + 1])
         text += last
     return text.replace("%%", "%").rstrip("\n")

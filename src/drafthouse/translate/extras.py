@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from drafthouse.translate.reader import Reading
 
 _PASSED = "unchanged, in both arms"
-_NOT_TOLD = "it has a secret, which is not printed again"
 
 
 def sort_extras(
@@ -27,29 +26,35 @@ def sort_extras(
         findings = Findings("")
         _, warnings = check_extra(findings, list(flag), engine, version, lists)
         text = " ".join(flag)
-        if findings.problems or "\n" in text or GONE in text:
-            why = _why(findings) if findings.problems else _NOT_TOLD if GONE in text else "its value has a line break"
+        why = _why_left_out(findings, text)
+        if not why and "\n" in text:
+            why = "its value has a line break"
+        if why:
             read.left_out.append(text)
             read.note(was, given.flag, f"in the command but not in the profile: {why}", "kept")
         else:
             words += flag
-            warned = "".join(f"; {warning.partition(': ')[2]}" for warning in warnings if ": " in warning)
-            read.note(was, f"serve.extra: {flag[0]}", f"{_PASSED}{warned}", "kept")
+            remark = _PASSED
+            for warning in warnings:
+                _, colon, content = warning.partition(": ")
+                if colon:
+                    remark += f"; {content}"
+            read.note(was, f"serve.extra: {flag[0]}", remark, "kept")
     return words, _variables(read, engine, method)
 
 
 def _variables(read: Reading, engine: CatalogEngine, method: str) -> dict[str, str]:
     entry = engine["methods"].get(method)
-    requires = entry.get("requires") if entry else None
-    required = (requires.get("environment") if requires else None) or {}
+    requires = entry and entry.get("requires")
+    required = (requires and requires.get("environment")) or {}
     found: dict[str, str] = {}
     for name, value in read.variables.items():
         findings = Findings("")
         check_environment(findings, {name: value}, engine, required)
         if "$" in value:
             findings.add("unknown-value", "", "a value that a shell fills in", "the value itself", "write it out")
-        if findings.problems or GONE in value:
-            why = _why(findings) if findings.problems else _NOT_TOLD
+        why = _why_left_out(findings, value)
+        if why:
             read.left_out.append(f"{name}={value}")
             read.note(name, name, f"in the command but not in the profile: {why}", "kept")
         else:
@@ -58,6 +63,11 @@ def _variables(read: Reading, engine: CatalogEngine, method: str) -> dict[str, s
     return found
 
 
-def _why(findings: Findings) -> str:
-    first = findings.problems[0]
-    return f"{first.found}; {first.do}"
+def _why_left_out(findings: Findings, text: str) -> str:
+    """Why a profile does not take a flag or a variable: its first problem, a secret; '' for none."""
+    if findings.problems:
+        first = findings.problems[0]
+        return f"{first.found}; {first.do}"
+    if GONE in text:
+        return "it has a secret, which is not printed again"
+    return ""

@@ -5,51 +5,32 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+#: Programs that start what stands behind them and have no flags with a value.
+_WITHOUT_VALUES = (
+    "exec", "nohup", "time", "setsid", "taskset", "chrt", "trtllm-llmapi-launch", "poetry", "pipenv",
+    "pdm", "hatch", "docker-entrypoint.sh", "opentelemetry-instrument", "ddtrace-run", "ncu", "strace", "unbuffer",
+)  # fmt: skip
 #: Programs that start what stands behind them, each with the flags of its own that take a value.
 _LAUNCHERS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_WITHOUT_VALUES, ()),
     "sudo": ("-u", "-g"),
     "env": ("-u",),
-    "exec": (),
-    "nohup": (),
-    "time": (),
     "nice": ("-n",),
     "ionice": ("-c", "-n"),
-    "setsid": (),
     "stdbuf": ("-i", "-o", "-e"),
     "timeout": ("-s", "-k", "--signal", "--kill-after"),
     "numactl": ("-N", "-m", "-C", "-i", "-p"),
-    "taskset": (),
-    "chrt": (),
     "mpirun": ("-n", "-np", "-c", "-H", "-host", "--host", "-hostfile", "--hostfile", "--bind-to", "--map-by"),
     "mpiexec": ("-n", "-np", "-H", "-host"),
     "srun": ("-N", "-n", "-p", "-A", "-J", "-G"),
-    "trtllm-llmapi-launch": (),
     "uv": (
-        "--with",
-        "--python",
-        "-p",
-        "--extra",
-        "--group",
-        "--directory",
-        "--project",
-        "--env-file",
-        "--index-strategy",
+        "--with", "--python", "-p", "--extra", "--group", "--directory", "--project", "--env-file", "--index-strategy",
     ),
     "uvx": ("--with", "--from", "--python", "-p", "--index-strategy", "--torch-backend"),
-    "poetry": (),
-    "pipenv": (),
-    "pdm": (),
-    "hatch": (),
     "pixi": ("-e", "--environment"),
     "conda": ("-n", "--name", "-p"),
     "nsys": ("-o", "-t", "--trace", "--output"),
-    "docker-entrypoint.sh": (),
-    "opentelemetry-instrument": (),
-    "ddtrace-run": (),
-    "ncu": (),
-    "strace": (),
-    "unbuffer": (),
-}
+}  # fmt: skip
 #: Words between such a program and what it starts: `uv run`, `nsys profile`; what a duration or a mask looks like.
 _WORDS = {"uv": ("run", "tool"), "poetry": ("run",), "pipenv": ("run",), "pdm": ("run",), "hatch": ("run",)}
 _WORDS |= {"pixi": ("run",), "conda": ("run",), "nsys": ("profile",)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -17,11 +17,11 @@ from tree_sitter import Language, Node, Parser
 
 from ..core.secret_shapes import is_secret_name
 from ..engines.pasted import json_value
-from .expansions import Value, as_text, filled, parameter, printed
+from .expansions import Value, appended, as_text, bounded, filled, parameter, printed
 from .repairs import shown
 
 _PARSER = Parser(Language(tree_sitter_bash.language()))
-_MOST_LETTERS, _LONGEST = 5_000_000, 100_000  # of all that variables become; of one
+_MOST_LETTERS = 5_000_000  # of all that variables become
 _DEEPEST, _MOST_TURNS = 8, 200  # scripts in words of scripts; turns of a loop
 _TESTS: Mapping[str, Callable[[str, str], bool]] = {
     "=": fnmatch.fnmatchcase,
@@ -34,12 +34,10 @@ _TESTS: Mapping[str, Callable[[str, str], bool]] = {
     "-lt": lambda left, right: _number(left) < _number(right),
     "-le": lambda left, right: _number(left) <= _number(right),
 }
-
-
 #: The method that reads a kind of node; of the others, what is in them is read.
 _READERS = {
     "command": "_command", "variable_assignment": "_assign", "declaration_command": "_declare",
-    "redirected_statement": "_redirected", "list": "_list", "test_command": "_test", "negated_command": "_test",
+    "redirected_statement": "_redirected", "list": "_list", "test_command": "_test", "negated_command": "_negated",
     "if_statement": "_if", "for_statement": "_for", "case_statement": "_case", "while_statement": "_inside",
     "subshell": "_inside", "function_definition": "_define",
 }  # fmt: skip
@@ -125,8 +123,9 @@ class Shell:
         reader = _READERS.get(node.type)
         if reader:
             holds = getattr(self, reader)(node)
-            return holds if isinstance(holds, bool) else None
-        if node.type not in ("comment", "heredoc_body"):
+            if isinstance(holds, bool):
+                return holds
+        elif node.type not in ("comment", "heredoc_body"):
             for child in node.named_children:
                 self._walk(child)
         return None
@@ -148,13 +147,16 @@ class Shell:
     def _list(self, node: Node) -> bool | None:
         left, *rest = [child for child in node.children if child.type != "comment"]
         holds = self._walk(left)
-        operator = _text(rest[0]) if rest else ""
-        if (operator, holds) not in (("&&", False), ("||", True)):
-            guessed = holds is None and bool(operator)
-            self._guesses += guessed
-            for child in rest[1:]:
-                holds = self._walk(child)
-            self._guesses -= guessed
+        if not rest:
+            return holds
+        operator = _text(rest[0])
+        if (operator, holds) in (("&&", False), ("||", True)):
+            return holds
+        guessed = holds is None and bool(operator)
+        self._guesses += guessed
+        for child in rest[1:]:
+            holds = self._walk(child)
+        self._guesses -= guessed
         return holds
 
     def _if(self, node: Node) -> None:
@@ -164,7 +166,7 @@ class Shell:
         for condition in conditions:
             holds = self._walk(condition)
         before = dict(self.values)
-        others = [child for child in node.named_children if child.type in ("elif_clause", "else_clause")]
+        others = _children(node, "elif_clause", "else_clause")
         if holds is not False:
             self._guesses += holds is None
             for child in node.named_children:
@@ -172,7 +174,7 @@ class Shell:
                     self._walk(child)
             self._guesses -= holds is None
             if holds is None and self.values != before:
-                self.notes.append(" ".join(shown(_text(condition)) for condition in conditions))
+                self.notes.append(shown(" ".join(map(_text, conditions))))
         if holds is True:
             return
         for other in others:
@@ -187,7 +189,7 @@ class Shell:
             return
         name, before = _text(variable), self.values.get(_text(variable))
         turns: list[Run] = []
-        values = [word for value in node.children_by_field_name("value") for word in self._fields(value)]
+        values = self._words(node.children_by_field_name("value"))
         start = len(self.runs)
         for value in values[:_MOST_TURNS]:
             self.values[name] = value
@@ -203,38 +205,43 @@ class Shell:
 
     def _case(self, node: Node) -> None:
         """Read the branch that is taken; where that is not known, the commands of all."""
-        subject = node.child_by_field_name("value")
-        value = None if subject is None else self._known(subject)
+        value = self._known(node.child_by_field_name("value"))
         if value is None:
             self._inside(node)
             return
-        for item in node.named_children:
-            patterns = item.children_by_field_name("value") if item.type == "case_item" else []
+        for item in _children(node, "case_item"):
+            patterns = item.children_by_field_name("value")
             if any(fnmatch.fnmatchcase(value, self._joined(pattern)) for pattern in patterns):
                 for child in item.named_children:
                     if child not in patterns:
                         self._walk(child)
                 return
 
-    def _test(self, node: Node) -> bool | None:
-        if node.type == "negated_command":
-            holds = self._walk(node.named_children[0]) if node.named_children else None
-            return None if holds is None else not holds
-        words = re.sub(r"^\[+|\]+$", "", _text(node).strip()).split(None, 1)
-        inner = node.named_children[0] if node.named_children else None
-        if inner is None:
+    def _negated(self, node: Node) -> bool | None:
+        if not node.named_children:
             return None
+        holds = self._walk(node.named_children[0])
+        return None if holds is None else not holds
+
+    def _test(self, node: Node) -> bool | None:
+        if not node.named_children:
+            return None
+        inner = node.named_children[0]
+        words = re.sub(r"^\[+|\]+$", "", _text(node).strip()).split(None, 1)
         parts = [child for child in inner.children if child.type not in ("(", ")")]
         if inner.type == "unary_expression" and words and words[0] in ("-n", "-z") and len(parts) == 2:
             value = self._known(parts[1])
             return None if value is None else bool(value) == (words[0] == "-n")
         if inner.type == "binary_expression" and len(parts) == 3 and _text(parts[1]) in _TESTS:
             left, right = self._known(parts[0]), self._known(parts[2])
-            return None if left is None or right is None else _TESTS[_text(parts[1])](left, right)
+            if left is not None and right is not None:
+                return _TESTS[_text(parts[1])](left, right)
         return None
 
-    def _known(self, node: Node) -> str | None:
-        """The text of a node; None where it has a variable that the script does not set."""
+    def _known(self, node: Node | None) -> str | None:
+        """The text of a node; None without one, or where a variable in it is not set by the script."""
+        if node is None:
+            return None
         text = " ".join(self._fields(node))
         return None if "$" in text or "`" in text else text
 
@@ -250,8 +257,8 @@ class Shell:
         new = self._assigned(value)
         old = self.values.get(name)
         if appends and old is not None:
-            new = _appended(old, new)
-        self.values[name] = _bounded(name, new)
+            new = appended(old, new)
+        self.values[name] = bounded(name, new)
         if "*" in self.exported and name not in self.exported:
             self.exported.append(name)
         return name
@@ -262,11 +269,7 @@ class Shell:
             return ""
         if value.type != "array":
             return self._joined(value)
-        words: list[str] = []
-        for item in value.named_children:
-            if item.type != "comment":
-                words += self._fields(item)
-        return words
+        return self._words(item for item in value.named_children if item.type != "comment")
 
     def _declare(self, node: Node) -> None:
         words = _text(node).split()
@@ -287,7 +290,7 @@ class Shell:
         match = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", self._joined(node), re.DOTALL)
         if match is None:
             return ""
-        self.values[match[1]] = _bounded(match[1], match[2])
+        self.values[match[1]] = bounded(match[1], match[2])
         return match[1]
 
     def _value(self, name: str) -> Value | None:
@@ -295,7 +298,9 @@ class Shell:
             return None
         self.used.add(name)
         value = self.values[name]
-        self.left[0] -= len(value) if isinstance(value, str) else sum(map(len, value)) + len(value)
+        self.left[0] -= len(value)
+        if isinstance(value, list):
+            self.left[0] -= sum(map(len, value))
         return value
 
     # --- commands -------------------------------------------------------------------------------------
@@ -304,22 +309,22 @@ class Shell:
         kept = set(self.used)
         before = self._assigned_before(node)
         parts = [*node.children_by_field_name("name"), *node.children_by_field_name("argument")]
-        words = [word for part in parts for word in self._fields(part)]
+        words = self._words(parts)
         name = words[0] if words else ""
         if name == "continue" and not self._guesses:
             raise _NextTurn
         if name == "eval" and len(parts) > 1:
-            self.read(" ".join(self._joined(part) for part in parts[1:]), self._row(node))
+            self.read(" ".join(map(self._joined, parts[1:])), self._line_of(node))
             return
         if name in self.functions and name not in self._called:
             self._call(name, words[1:])
             return
-        self._change_variables(name, words[1:], self._row(node))
+        self._change_variables(name, words[1:], self._line_of(node))
         if name in ("echo", "printf"):
             self.used = kept
         if words:
             environment = self._exported_values()
-            self.runs.append(Run(self._row(parts[0]), words, before, environment, self._in_backticks(node)))
+            self.runs.append(Run(self._line_of(parts[0]), words, before, environment, self._in_backticks(node)))
         for part in parts:
             self._substitutions(part)
         # A page goes on behind it; a script that was called (it has a name, `$0`) does not.
@@ -387,27 +392,21 @@ class Shell:
             parent = parent.parent
         return parent is not None and parent.type == "command_substitution"
 
-    def _row(self, node: Node) -> int:
+    def _line_of(self, node: Node) -> int:
         return self._line + node.start_point.row
 
     def _redirected(self, node: Node) -> bool | None:
         body = node.child_by_field_name("body")
-        redirects = node.children_by_field_name("redirect")
-        documents = [redirect for redirect in redirects if redirect.type == "heredoc_redirect"]
-        target, appends = self._destination(redirects)
+        documents = _children(node, "heredoc_redirect")
+        target, appends = self._destination(node.children_by_field_name("redirect"))
         start = len(self.runs)
-        holds = self._walk(body) if body is not None else None
+        holds = None if body is None else self._walk(body)
         written = self.runs[start:]
-        words = next((run.words for run in written if run.words[0] in ("tee", "sudo")), [])
-        if "tee" in words:
-            names = [word for word in words[words.index("tee") + 1 :] if not word.startswith("-")]
-            target = names[0] if names else target
-            appends = "-a" in words
+        target, appends = _tee_target(written, target, appends=appends)
         for redirect in documents:
             self._document(redirect, target, appends=appends)
-            for child in redirect.named_children:  # cat <<EOF | tee file
-                if child.type == "pipeline":
-                    self._walk(child)
+            for pipeline in _children(redirect, "pipeline"):  # cat <<EOF | tee file
+                self._walk(pipeline)
         if not documents and written and target:
             self._write_printed(written[-1].words, _file_name(target))
         return holds
@@ -416,8 +415,10 @@ class Shell:
         """The first file that redirections write to ('' for none), and whether one of them appends."""
         target, appends = "", False
         for redirect in redirects:
-            inner = redirect.children_by_field_name("redirect") if redirect.type == "heredoc_redirect" else []
-            for part in [redirect, *inner]:
+            parts = [redirect]
+            if redirect.type == "heredoc_redirect":
+                parts += redirect.children_by_field_name("redirect")
+            for part in parts:
                 place = part.child_by_field_name("destination")
                 if part.type == "file_redirect" and place is not None and _text(part)[:1] == ">":
                     target = target or self._joined(place)
@@ -432,24 +433,32 @@ class Shell:
         self.files[file] = self.files.get(file, "") + shown(text) + "\n"
 
     def _document(self, redirect: Node, target: str, *, appends: bool) -> None:
-        body = next((child for child in redirect.named_children if child.type == "heredoc_body"), None)
-        start = next((child for child in redirect.named_children if child.type == "heredoc_start"), None)
-        if body is None or start is None:
+        bodies, starts = _children(redirect, "heredoc_body"), _children(redirect, "heredoc_start")
+        if not bodies or not starts:
             return
-        text = _text(body)
-        if not re.search(r"['\"\\]", _text(start)):
+        text = _text(bodies[0])
+        if not re.search(r"['\"\\]", _text(starts[0])):
             text = filled(text, self.text_value)
         if _text(redirect).startswith("<<-"):
             text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
         if target not in ("", "/dev/null"):
-            before = self.files.get(_file_name(target), "") if appends else ""
-            self.files[_file_name(target)] = before + shown(text)
-        self.fed.append((self._row(body), text))
+            file, content = _file_name(target), shown(text)
+            if appends:
+                content = self.files.get(file, "") + content
+            self.files[file] = content
+        self.fed.append((self._line_of(bodies[0]), text))
 
     # --- words ----------------------------------------------------------------------------------------
 
     def _joined(self, node: Node) -> str:
         return " ".join(self._fields(node, splits=False))
+
+    def _words(self, nodes: Iterable[Node]) -> list[str]:
+        """The words that nodes become, in order."""
+        words: list[str] = []
+        for node in nodes:
+            words += self._fields(node)
+        return words
 
     def _fields(self, node: Node, *, splits: bool = True) -> list[str]:
         """The words that a node becomes; an unquoted variable may become several."""
@@ -479,68 +488,83 @@ class Shell:
 
     def _pieces(self, node: Node, *, splits: bool) -> Iterator[list[str]]:
         """Yield the fields of each part of a node, with the text between them."""
-        raw, place = node.text or b"", node.start_byte
-        for child in node.children:
-            if child.start_byte > place:
-                yield [raw[place - node.start_byte : child.start_byte - node.start_byte].decode()]
-            yield self._fields(child, splits=splits)
-            place = child.end_byte
-        if place < node.end_byte:
-            yield [raw[place - node.start_byte :].decode()]
+        for gap, child in _with_gaps(node):
+            if gap:
+                yield [gap]
+            if child is not None:
+                yield self._fields(child, splits=splits)
 
     def _quoted(self, node: Node) -> list[str]:
-        if node.type == "translated_string":
-            node = node.named_children[-1] if node.named_children else node
+        if node.type == "translated_string" and node.named_children:
+            node = node.named_children[-1]
         if len(node.named_children) == 1 and re.fullmatch(r"\"\$(?:\{\w+\[@\]\}|@)\"", _text(node)):
             return self._fields(node.named_children[0], splits=False)
-        found, raw, place = "", node.text or b"", node.start_byte
-        for child in node.children:
-            found += raw[place - node.start_byte : child.start_byte - node.start_byte].decode()
+        found = ""
+        for gap, child in _with_gaps(node):
+            found += gap
+            if child is None or child.type == '"':
+                continue
             if child.type == "string_content":
                 found += re.sub(r"\\([\"$`\\\n])", lambda match: match[1].strip("\n"), _text(child))
-            elif child.type != '"':
-                found += " ".join(self._fields(child, splits=False))
-            place = child.end_byte
-        return [found + raw[place - node.start_byte :].decode()]
+            else:
+                found += self._joined(child)
+        return [found]
 
     def _with_outputs(self, node: Node) -> str:
         """The text of a node with what the substitutions in it print: ``${SPEC:-$(printf ...)}``."""
         if node.type == "command_substitution":
             return self._output(node)
-        found, raw, place = "", node.text or b"", node.start_byte
-        for child in node.children:
-            found += raw[place - node.start_byte : child.start_byte - node.start_byte].decode()
-            found += self._with_outputs(child)
-            place = child.end_byte
-        return found + raw[place - node.start_byte :].decode()
+        found = ""
+        for gap, child in _with_gaps(node):
+            found += gap
+            if child is not None:
+                found += self._with_outputs(child)
+        return found
 
     def _output(self, node: Node) -> str:
         """What a substitution prints, where the text says it; else itself, without the quotes that stand in it."""
-        inner = node.named_children[0] if len(node.named_children) == 1 else None
-        if inner is None or _text(node).startswith("`"):
-            return _text(node)
+        text = _text(node)
+        if len(node.named_children) != 1 or text.startswith("`"):
+            return text
         aside = Shell(dict(self.values), files=dict(self.files), depth=self.depth + 1, left=self.left)
-        aside._walk(inner)
+        aside._walk(node.named_children[0])
         if aside.fed:
             return aside.fed[0][1].rstrip("\n")
-        words = aside.runs[0].words if len(aside.runs) == 1 else [""]
-        if words[0] == "cat" and len(words) == 2 and _file_name(words[1]) in self.files:
-            return self.files[_file_name(words[1])].rstrip("\n")
-        output = printed(words)
-        return re.sub(r"\"|\\\n\s*", "", _text(node)) if output is None else output
+        output = None
+        if len(aside.runs) == 1:
+            words = aside.runs[0].words
+            if words[0] == "cat" and len(words) == 2 and _file_name(words[1]) in self.files:
+                return self.files[_file_name(words[1])].rstrip("\n")
+            output = printed(words)
+        return re.sub(r"\"|\\\n\s*", "", text) if output is None else output
 
 
-def _appended(old: Value, new: Value) -> Value:
-    """What ``+=`` makes of a variable: a longer array, or a longer text."""
-    if isinstance(old, str):
-        return old + as_text(new)
-    if isinstance(new, str):
-        return [*old, new]
-    return [*old, *new]
+def _tee_target(runs: list[Run], target: str, *, appends: bool) -> tuple[str, bool]:
+    """The file that the first `tee` writes to and whether it appends; without one, those given."""
+    for run in runs:
+        if run.words[0] not in ("tee", "sudo"):
+            continue
+        if "tee" in run.words:
+            appends = "-a" in run.words
+            for word in run.words[run.words.index("tee") + 1 :]:
+                if not word.startswith("-"):
+                    return word, appends
+        return target, appends
+    return target, appends
 
 
-def _bounded(name: str, value: Value) -> Value:
-    return value if len(value) <= _LONGEST else f"${{{name}}}"
+def _children(node: Node, *kinds: str) -> list[Node]:
+    """The named children of a node that are of these kinds, in order."""
+    return [child for child in node.named_children if child.type in kinds]
+
+
+def _with_gaps(node: Node) -> Iterator[tuple[str, Node | None]]:
+    """Yield each child of a node with the text before it; last the text behind all, with None."""
+    raw, place = node.text or b"", node.start_byte
+    for child in node.children:
+        yield raw[place - node.start_byte : child.start_byte - node.start_byte].decode(), child
+        place = child.end_byte
+    yield raw[place - node.start_byte :].decode(), None
 
 
 def _text(node: Node) -> str:
@@ -556,7 +580,7 @@ def split_value(value: str) -> list[str]:
     if "$(" in value:  # what only a run could tell is one word
         return [value]
     pieces = value.split()
-    if not re.search(r"['\"\\]", value) or any(_is_json(piece) for piece in pieces):
+    if not re.search(r"['\"\\]", value) or any(map(_is_json, pieces)):
         return pieces
     return words_of(value)
 

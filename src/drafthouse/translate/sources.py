@@ -59,7 +59,8 @@ def commands_of(text: str) -> tuple[list[Words], Paste]:
         paste.files = {**words.files, **paste.files}
     if not found:
         raise DrafthouseError(paste.problems or [_nothing(text, waiting)])
-    return [_without_secrets(words) for words in sorted(found, key=lambda words: words.line)], paste
+    found.sort(key=lambda words: words.line)
+    return list(map(_without_secrets, found)), paste
 
 
 def _without_secrets(words: Words) -> Words:
@@ -67,7 +68,10 @@ def _without_secrets(words: Words) -> Words:
     assignments = {name: without_shapes(value) for name, value in words.assignments.items()}
     container: list[tuple[str, str]] = []
     for name, value in words.container:
-        container.append((name, GONE if is_secret_name(name) else without_shapes(value)))
+        public = without_shapes(value)
+        if is_secret_name(name):
+            public = GONE
+        container.append((name, public))
     return replace(
         words,
         words=list(map(without_shapes, words.words)),
@@ -83,8 +87,12 @@ def _commands_in(
 ) -> tuple[list[Words], list[Words], Paste]:
     """The serve commands of a text, the containers in it that only start a shell, and the text as a paste."""
     holders, rest = holders_of(plain_text(text))
-    paste = read_paste(rest, values, comments=not holders) if rest.strip() or not holders else Paste([], {}, [])
-    found = [words for holder in holders for words in _held(holder, paste.values)]
+    paste = Paste([], {}, [])
+    if rest.strip() or not holders:
+        paste = read_paste(rest, values, comments=not holders)
+    found: list[Words] = []
+    for holder in holders:
+        found += _started_by(holder, paste.values)
     waiting: list[Words] = []  # what is typed into such a shell comes later
     for words in paste.commands:
         if words.program == SHELL:
@@ -102,18 +110,22 @@ def _commands_in(
                 words.assignments = {**_environment(container), **words.assignments}
             waiting = []
             found.append(words)
-    for line, body in paste.fed if depth < _DEEPEST else ():
-        found += _in_document(body, line, paste, depth)
-    missing = [name for name in _ENVIRONMENT_FILE.findall(rest) if name.rsplit("/", 1)[-1] not in paste.files]
-    for words in found:
-        words.container += [("--env-file", name) for name in missing]
+    if depth < _DEEPEST:
+        for line, body in paste.fed:
+            found += _in_document(body, line, paste, depth)
+    for file in _ENVIRONMENT_FILE.findall(rest):
+        if file.rsplit("/", 1)[-1] not in paste.files:
+            for words in found:
+                words.container.append(("--env-file", file))
     return found, waiting, paste
 
 
 def _in_document(body: str, line: int, paste: Paste, depth: int) -> list[Words]:
     """The commands in the text of a here-document: a unit, a script, a compose file."""
+    if not body.strip():
+        return []
     try:
-        found, _, inner = _commands_in(body, paste.values, depth + 1) if body.strip() else ([], [], paste)
+        found, _, inner = _commands_in(body, paste.values, depth + 1)
     except DrafthouseError:  # a program in another language
         return []
     for name, text in inner.files.items():
@@ -123,18 +135,25 @@ def _in_document(body: str, line: int, paste: Paste, depth: int) -> list[Words]:
     return found
 
 
-def _held(holder: Holder, values: dict[str, Value]) -> list[Words]:
+def _started_by(holder: Holder, values: dict[str, Value]) -> list[Words]:
     """The commands that a service or a container of a file starts; nothing where it is no engine's."""
     entrypoint, rest = holder.filled(values.get)
-    files = [value for name, value in holder.settings if name == "--env_file"]
-    if files and values:
+    if values and "--env_file" in dict(holder.settings):
         own = {name: value for name, value in values.items() if isinstance(value, str)}
         holder.environment = {**own, **holder.environment}
     words = Words(holder.line, "docker run", [], dict(holder.environment), container=list(holder.settings))
     words.image = holder.image
     if entrypoint:
         return _opened(words, [*entrypoint, *rest])
-    return _repeated(words, rest) or _opened(words, _whole(words, rest))
+    return _in_container(words, rest)
+
+
+def _script_place(shell: list[str]) -> int | None:
+    """The place of a shell's script, which is behind its ``-c`` (or ``-lc``); None without one."""
+    for place, word in enumerate(shell, 1):
+        if re.fullmatch(r"-\w*c", word):
+            return place
+    return None
 
 
 def _script(shell: list[str], around: Words) -> list[Words]:
@@ -142,21 +161,24 @@ def _script(shell: list[str], around: Words) -> list[Words]:
 
     Behind the script stand its own name (usually ``--``) and what it is called with.
     """
-    place = next((place for place, word in enumerate(shell, 1) if re.fullmatch(r"-\w*c", word)), len(shell))
-    if not "".join(shell[place : place + 1]).strip():
+    place = _script_place(shell)
+    if place is None or not "".join(shell[place : place + 1]).strip():
         return []
     given = shell[place + 2 :]
-    values: dict[str, Value] = {**around.assignments, **{str(number): word for number, word in enumerate(given, 1)}}
+    values: dict[str, Value] = {**around.assignments}
+    for number, word in enumerate(given, 1):
+        values[str(number)] = word
     values["0"] = "".join(shell[place + 1 : place + 2])
     if given:
         values["@"] = given
     found, _, script = _commands_in(shell[place], values)
-    for one in found:
-        one.files = {**script.files, **one.files}
-        one.line, one.prose = around.line, around.prose
-        one.assignments = {**around.assignments, **one.assignments}
-        one.launchers = [*around.launchers, *one.launchers]
-        one.container, one.image = [*around.container, *one.container], around.image or one.image
+    for command in found:
+        command.files = {**script.files, **command.files}
+        command.line, command.prose = around.line, around.prose
+        command.assignments = {**around.assignments, **command.assignments}
+        command.launchers = [*around.launchers, *command.launchers]
+        command.container = [*around.container, *command.container]
+        command.image = around.image or command.image
     return found
 
 
@@ -168,9 +190,11 @@ def _nothing(text: str, waiting: list[Words]) -> Problem:
             f"a serve command after it: {FORMS}",
             "also paste the command that runs in it",
         )
-    named = re.findall(r"\b(sglang|ollama|tgi|text-generation-launcher|lmdeploy)\b", text)
-    other = next((name for name in named if name not in DIALECTS), "")
-    seen = f"no supported engine ({other} is not one)" if other else "no serve command"
+    seen = "no serve command"
+    for name in re.findall(r"\b(sglang|ollama|tgi|text-generation-launcher|lmdeploy)\b", text):
+        if name not in DIALECTS:
+            seen = f"no supported engine ({name} is not one)"
+            break
     return Problem("no-serve-command", seen, f"one of: {FORMS}", "paste the whole command, from its first word")
 
 
@@ -180,20 +204,20 @@ def _nothing(text: str, waiting: list[Words]) -> Problem:
 def _open_container(words: Words) -> list[Words] | None:
     """The commands that a `docker run` starts; None when it is a shell for typing into."""
     words.container, rest = _docker_flags(words.words)
-    words.image, inner = (rest[0], rest[1:]) if rest else ("", [])
+    words.image, *inner = rest or [""]
     words.assignments = _environment(words)
-    return _repeated(words, inner) or _opened(words, _whole(words, inner)) or None
+    return _in_container(words, inner) or None
 
 
-def _repeated(words: Words, inner: list[str]) -> list[Words]:
-    """The commands of a container whose words repeat the entrypoint: ``vllm/vllm-openai vllm serve MODEL``."""
-    return _opened(words, inner) if inner else []
+def _in_container(words: Words, inner: list[str]) -> list[Words]:
+    """The commands of a container, whose words may repeat its entrypoint (``vllm serve MODEL``)."""
+    return _opened(words, inner) or _opened(words, _full_command(words, inner))
 
 
 def _opened(words: Words, command: list[str]) -> list[Words]:
     """The commands that ``command`` is in a container: an engine's, or those of a shell's script."""
     before, inner = taken_off(command)
-    if inner and inner[0].rsplit("/", 1)[-1] in _SHELLS and any(re.fullmatch(r"-\w*c", word) for word in inner):
+    if inner and inner[0].rsplit("/", 1)[-1] in _SHELLS and _script_place(inner) is not None:
         around = replace(words, launchers=before.launchers)
         around.assignments = {**words.assignments, **before.assignments}
         return _script(inner, around)
@@ -202,23 +226,30 @@ def _opened(words: Words, command: list[str]) -> list[Words]:
         named = engine_words(inner[place:], words.line)
         if named is not None:
             named.assignments = {**words.assignments, **before.assignments}
-            named.launchers = [*before.launchers, " ".join(inner[:place])] if place else before.launchers
+            named.launchers = before.launchers
+            if place:
+                named.launchers.append(" ".join(inner[:place]))
             named.container, named.image, named.prose = list(words.container), words.image, words.prose
             return [named]
     return []
 
 
-def _whole(words: Words, inner: list[str]) -> list[str]:
+def _full_command(words: Words, inner: list[str]) -> list[str]:
     """The command of a container: its entrypoint, or the image's, and the words behind the image."""
     for name, value in words.container:
         if name == "--entrypoint":
             return [*value.split(), *inner]
     image = words.image.partition("@")[0]
-    for pattern, command in (known for engine in DIALECTS.values() for known in engine.images):
-        if re.fullmatch(pattern, image) or re.fullmatch(pattern, image.rsplit(":", 1)[0]):
-            # llama.cpp's full image is told by its first word which program is meant.
-            return [*command, *(inner[1:] if command and inner[:1] == ["--server"] else inner)]
-    return [*_own_image(image), *inner] if inner and inner[0].startswith("-") else inner
+    for engine in DIALECTS.values():
+        for pattern, command in engine.images:
+            if re.fullmatch(pattern, image) or re.fullmatch(pattern, image.rsplit(":", 1)[0]):
+                # llama.cpp's full image is told by its first word which program is meant.
+                if command and inner[:1] == ["--server"]:
+                    return [*command, *inner[1:]]
+                return [*command, *inner]
+    if inner and inner[0].startswith("-"):
+        return [*_own_image(image), *inner]
+    return inner
 
 
 def _own_image(image: str) -> list[str]:
@@ -228,16 +259,23 @@ def _own_image(image: str) -> list[str]:
     for engine in DIALECTS.values():
         if engine.name not in named:
             continue
-        commands = [list(command) for _, command in engine.images if command]
-        commands += [["python3", "-m", module] for module in engine.python_modules]
-        return commands[0] if commands else []
+        for _, command in engine.images:
+            if command:
+                return list(command)
+        if engine.python_modules:
+            return ["python3", "-m", engine.python_modules[0]]
+        return []
     return []
 
 
 def _environment(words: Words) -> dict[str, str]:
     """What is set before a `docker run` and by its --env flags."""
-    settings = [value.partition("=") for flag, value in words.container if flag == "--env"]
-    return {**words.assignments, **{name: value for name, _, value in settings}}
+    environment = dict(words.assignments)
+    for flag, setting in words.container:
+        if flag == "--env":
+            name, _, value = setting.partition("=")
+            environment[name] = value
+    return environment
 
 
 def _docker_flags(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
@@ -248,13 +286,14 @@ def _docker_flags(words: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
         name, equals, value = words[place].partition("=")
         place += 1
         if re.fullmatch(r"-[itdPq]{2,}", name):
-            flags += [(_DOCKER_SHORT[f"-{letter}"], "") for letter in name[1:]]
+            for letter in name[1:]:
+                flags.append((_DOCKER_SHORT[f"-{letter}"], ""))
             continue
         if re.fullmatch(r"-[pvewul].+", name):  # -p8000:8000
             name, value, equals = name[:2], words[place - 1][2:], "="
         name = _DOCKER_SHORT.get(name, name)
         if not equals and name not in _DOCKER_SWITCHES:
-            value = words[place] if place < len(words) else ""
+            value = "".join(words[place : place + 1])
             place += 1
         flags.append((name, value))
     return flags, words[place:]
@@ -264,7 +303,7 @@ def image_version(image: str) -> str:
     """The version in an image's tag (``v0.10.2`` is 0.10.2); '' where it names none."""
     tag = image.partition("@")[0].rsplit("/", 1)[-1].partition(":")[2]
     found = re.match(r"v?(\d+(?:\.\w+)+)", tag)
-    return found.group(1) if found else ""
+    return found[1] if found else ""
 
 
 # --- Python ---------------------------------------------------------------------------------------------
@@ -283,10 +322,12 @@ def _python(program: Program, text: str) -> list[Words]:
         for package, needed, do in others:
             if package in text:
                 raise one_problem("no-serve-command", f"{call} of {package}", needed, do, f"line {line}")
-        words = [str(value) for value in plain_value(values)[:1]]
+        words = list(map(str, plain_value(values)[:1]))
         words += setting_words(engine.settings_of_call(plain_value(given)))
-        about = {f"sampling.{key}": str(value) for key, value in plain_value(sampling).items()}
-        found.append(Words(line, call, words, {**program.environment, **about}))
+        environment = dict(program.environment)
+        for key, value in plain_value(sampling).items():
+            environment[f"sampling.{key}"] = str(value)
+        found.append(Words(line, call, words, environment))
     match = _UNREAD.search(text)
     if match and not any(name in _CALLS for _, name, _, _ in program.calls):
         raise one_problem(
@@ -305,7 +346,9 @@ def _handed_on(program: Program) -> list[Words]:
     for line, words in program.lists:
         scripts.append((line, shlex.join([str(plain_value(word)) for word in words])))
     if not scripts:
-        scripts = [(line, str(plain_value(text))) for line, text in program.texts if re.search(r"\s", text)]
+        for line, text in program.texts:
+            if re.search(r"\s", text):
+                scripts.append((line, str(plain_value(text))))
     found: dict[str, Words] = {}
     for line, script in scripts:
         if not script.strip():

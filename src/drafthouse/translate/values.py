@@ -18,7 +18,7 @@ from ..profiles.token_counts import counted
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import Settings
 
-_TRUE = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 def typed(given: Given, kind: str) -> Any:
@@ -26,20 +26,19 @@ def typed(given: Given, kind: str) -> Any:
     value = given.value
     text = str(value).strip()
     if kind == "bool":
-        if isinstance(value, bool) or text.lower() in _TRUE:
-            return value if isinstance(value, bool) else _TRUE[text.lower()]
+        if isinstance(value, bool):
+            return value
+        if text.lower() in _BOOLEANS:
+            return _BOOLEANS[text.lower()]
         raise _wrong(given, "true or false")
-    if value is True or isinstance(value, list):
-        raise _wrong(given, "one value" if isinstance(value, list) else "a value behind it")
+    if isinstance(value, list):
+        raise _wrong(given, "one value")
+    if value is True:
+        raise _wrong(given, "a value behind it")
+    if kind == "tokens" and text.isalpha() and counted(text) is None:
+        return text
     if kind in ("int", "tokens"):
-        sized = counted(text)
-        if sized is not None:
-            return sized
-        if kind == "tokens" and text.isalpha():
-            return text
-        if re.fullmatch(r"-[0-9]{1,18}", text):
-            return int(text)
-        raise _wrong(given, "a whole number")
+        return _integer(given, text)
     if kind == "float":
         try:
             number = float(text)
@@ -51,8 +50,17 @@ def typed(given: Given, kind: str) -> Any:
     return text
 
 
+def _integer(given: Given, text: str) -> int:
+    size = counted(text)
+    if size is not None:
+        return size
+    if re.fullmatch(r"-[0-9]{1,18}", text):
+        return int(text)
+    raise _wrong(given, "a whole number")
+
+
 def _wrong(given: Given, needed: str) -> DrafthouseError:
-    found = "nothing" if given.value is True else f"{given.value!r}"
+    found = "nothing" if given.value is True else repr(given.value)
     return one_problem("wrong-type", found, needed, "correct the value", given.spelled)
 
 
@@ -99,22 +107,13 @@ def read_yaml(text: str, name: str) -> Settings:
     except BadDocument as error:
         place = f" ({error.place})" if error.place else ""
         raise one_problem(
-            "file-malformed",
-            f"not YAML{place}: {error.why}",
-            "keys with values",
-            "correct that line",
-            name,
+            "file-malformed", f"not YAML{place}: {error.why}", "keys with values", "correct that line", name
         ) from None
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise one_problem(
-            "file-malformed",
-            f"YAML that is one {type(data).__name__}",
-            "keys with values",
-            "write it as `key: value`",
-            name,
-        )
+        found = f"YAML that is one {type(data).__name__}"
+        raise one_problem("file-malformed", found, "keys with values", "write it as `key: value`", name)
     return {str(key): value for key, value in data.items()}
 
 
