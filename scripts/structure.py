@@ -34,15 +34,15 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 94_799,
-    "Python tokens": 524_869,
-    "Python test lines": 85_953,
+    "product lines": 98_183,
+    "Python tokens": 528_706,
+    "Python test lines": 85_957,
     "untyped mappings": 161,
-    "comprehensions": 2_571,
-    "conditional expressions": 1_928,
-    "statements holding three or more of the two": 13,
-    "functions of more than 15 branches": 47,
-    "functions of more than 60 lines": 7,
+    "comprehensions": 1_486,
+    "conditional expressions": 816,
+    "statements holding three or more of the two": 0,
+    "functions of more than 15 branches": 0,
+    "functions of more than 60 lines": 0,
 }
 #: Files that are no product: those of tests and docs, and data, which nobody writes or reads as code.
 TESTS = "tests/*"

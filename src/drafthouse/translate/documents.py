@@ -220,7 +220,7 @@ def _holder(data: Any, macros: Mapping[str, str]) -> Holder | None:
     image = ""
     if isinstance(data.get("image"), str):
         image = str(data["image"])
-    commands: dict[str, Any] = {}
+    commands: dict[str, str | list[Any]] = {}
     for key in ("command", _ENTRY, _ARGUMENTS, _WHOLE):
         if isinstance(data.get(key), (str, list)):
             commands[key] = data[key]

@@ -382,8 +382,12 @@ class Reading:
 
     def _options_by(self, kind: str) -> dict[str, str]:
         """A profile's keys of the engine's options by their ``kind`` of name: ``flag`` or ``yaml``."""
-        entries: dict[str, Any] = {**self.engine["options"]}
-        return {option[kind]: key for key, option in entries.items() if kind in option}
+        names: dict[str, str] = {}
+        for key, option in self.engine["options"].items():
+            name = option.get(kind)
+            if isinstance(name, str):
+                names[name] = key
+        return names
 
     def _secret(self, entry: Given) -> None:
         launch = self.engine["launch"]

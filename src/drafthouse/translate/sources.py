@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from dataclasses import replace
@@ -255,7 +256,9 @@ def _full_command(words: Words, inner: list[str]) -> list[str]:
 def _own_image(image: str) -> list[str]:
     """The command of an image that somebody built, by the engine in its name: ``my-vllm:latest``; [] for none."""
     name = image.lower().rsplit("/", 1)[-1].partition(":")[0]
-    named = re.split(r"[^a-z]+", re.sub(r"llama[._-]cpp", "llamacpp", name))
+    parts = re.split(r"[^a-z]+", name)
+    # An engine's name may be written with a hyphen or a dot in it.
+    named = {*parts, *map("".join, itertools.pairwise(parts))}
     for engine in DIALECTS.values():
         if engine.name not in named:
             continue

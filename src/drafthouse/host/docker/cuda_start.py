@@ -7,7 +7,6 @@ image and calls ``cuInit`` of the driver's library.
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -24,9 +23,9 @@ print("cuInit: status", status)
 raise SystemExit(1 if status else 0)
 """
 _MODULES = """
-import ctypes, json, os, sys
+import ctypes, os, sys
 files = [getattr(module, "__file__", None) for module in sys.modules.values()]
-print(json.dumps([sys.base_prefix, os.path.realpath(sys.executable), os.__file__, *filter(None, files)]))
+print(sys.base_prefix, os.path.realpath(sys.executable), os.__file__, *filter(None, files), sep="\\n")
 """
 _STATUS = re.compile(r"cuInit: .*")
 
@@ -57,7 +56,7 @@ def interpreter() -> Interpreter | None:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
     if done.returncode != 0:
         return None
-    prefix, program, *modules = json.loads(done.stdout)
+    prefix, program, *modules = map(str, done.stdout.splitlines())
     return Interpreter(prefix, program, tuple(dict.fromkeys(modules)))
 
 
