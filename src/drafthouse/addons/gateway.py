@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.addresses import in_brackets
 from ..core.errors import DrafthouseError, Problem
 from ..core.forms import HOST
 from ..profiles.gateway_settings import _LABEL, PORT_WITH_A_NAME, name_problems
@@ -34,13 +35,6 @@ _PATH = re.compile(r"/[A-Za-z0-9._/-]*")
 _NOT_IN_A_PATH = set('"`{}\n\\')
 _MORE_FILES = 2048  # clients that are connected and ask nothing, and what the program itself holds open
 _SOCKET_CHARACTERS = 107  # unix(7): sun_path has 108, a zero at its end
-
-
-def in_brackets(address: str) -> str:
-    """A host as it stands in a URL: an IPv6 address in brackets (RFC 3986, section 3.2.2)."""
-    if ":" in address:
-        return f"[{address}]"
-    return address
 
 
 @dataclass(frozen=True)

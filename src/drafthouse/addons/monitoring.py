@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from ..core.addresses import in_brackets
 from ..core.errors import DrafthouseError, Problem
 from ..profiles.container import MONITORING_LABEL
 from ..profiles.monitoring_settings import LOOPBACK, NOT_IN_A_PATH, near
 from ..profiles.render import render_file, yaml_block
-from .gateway import in_brackets
 from .grafana import DATASOURCE, UID, dashboard
 from .monitoring_ready import ENGINE, GATEWAY, GPU, HEALTH, NODE
 from .prometheus_rules import Limits, Pace, Watched, duration, recorded, rules_file

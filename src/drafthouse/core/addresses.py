@@ -1,4 +1,6 @@
-"""Which addresses another's answer may send us to: public ones, and the host that the user configured.
+"""Addresses of hosts: how a URL writes them, and which ones another's answer may send us to.
+
+Those are the public ones, and the host that the user configured.
 
 A redirect is text of whoever answers. Followed blindly it reaches what only this machine reaches: a cloud's metadata
 service, a router, a server on loopback.
@@ -14,6 +16,13 @@ from urllib.parse import urlsplit
 _FOLDER = "local"
 #: NAT64 and 6to4: a relay unpacks the address of IPv4 in them, which may be anybody's.
 _RELAYED = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "2002::/16")))
+
+
+def in_brackets(address: str) -> str:
+    """A host as it stands in a URL: an IPv6 address in brackets (RFC 3986, section 3.2.2)."""
+    if ":" not in address or address.startswith("["):
+        return address
+    return f"[{address}]"
 
 
 def may_lead_to(url: str, configured: str) -> bool:

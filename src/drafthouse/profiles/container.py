@@ -11,6 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
 
+from ..core.addresses import in_brackets
+
 if TYPE_CHECKING:
     from typing import NotRequired
 
@@ -100,7 +102,7 @@ def arm_container(resolved: ResolvedProfile, arm: str, port: int = 0, ready_time
         "command": wanted["command"],
         "environment": wanted["environment"],
         "mounts": wanted["mounts"],
-        "ports": [f"{_in_brackets(address)}:{outside}:{wanted['port']}" for address in wanted["published"]],
+        "ports": [f"{in_brackets(address)}:{outside}:{wanted['port']}" for address in wanted["published"]],
         "ipc": wanted["ipc"],
         "ulimits": wanted["ulimits"],
         "gpus": gpus,
@@ -114,12 +116,6 @@ def arm_container(resolved: ResolvedProfile, arm: str, port: int = 0, ready_time
         },
         "labels": {LABEL: arm, PLACE: f"{name} {outside}", DEFINITION: definition(resolved, arm)},
     }
-
-
-def _in_brackets(address: str) -> str:
-    if ":" not in address or address.startswith("["):
-        return address
-    return f"[{address}]"
 
 
 _HEALTHY = (

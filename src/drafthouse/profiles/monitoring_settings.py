@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ..core.addresses import in_brackets
 from ..core.errors import Problem
 from ..engines.registry import engine_of
 
@@ -81,9 +82,7 @@ def near(listen: str) -> str:
     """The address at which the box itself reaches what listens there, as a URL has it."""
     if listen in ("0.0.0.0", "::"):  # noqa: S104
         return LOOPBACK
-    if ":" in listen:
-        return f"[{listen}]"
-    return listen
+    return in_brackets(listen)
 
 
 def dialect_of(metrics: Metrics, arms: Mapping[str, BuiltArm]) -> str:

@@ -11,6 +11,7 @@ from ansible.utils.color import ANSIBLE_COLOR
 
 from ..module_utils.analysis.words import CANNOT_SAY, INVALID, PAYS
 from ..module_utils.cloud.vast.run_and_destroy import RUN_FILE
+from ..module_utils.core.addresses import in_brackets
 from ..module_utils.core.places import CLOSING_FILE, WORK
 from ..module_utils.core.shell import shell_words
 from ..module_utils.core.table import terminal_columns
@@ -116,8 +117,7 @@ class ActionModule(KeptResultsAction):
             tunnel = f"make tunnel INVENTORY={shell_words([inventory])} HOST={shell_words([host])}"
         if far or address in ("0.0.0.0", "::"):  # noqa: S104
             address = "127.0.0.1"
-        if ":" in address:
-            address = f"[{address}]"
         has_key = resolved["engine"].get("has_key")
         key_command = key_command_of(self._connection, resolved["key_file"], host) if has_key else ""
-        return Connection(f"http://{address}:{port}/v1", str(resolved["target"]["served_name"]), key_command, tunnel)
+        url, served_name = f"http://{in_brackets(address)}:{port}/v1", str(resolved["target"]["served_name"])
+        return Connection(url, served_name, key_command, tunnel)
