@@ -15,9 +15,8 @@ from typing import Any
 import yaml
 
 from ..bench.result_types import ArmResult
-from ..core.format import count, listing
+from ..core.format import count, first_names, listing
 from ..profiles.resolved_types import File, ResolvedArm, ResolvedProfile
-from .validity import first_names
 
 # The spellings by which an engine is told to speculate: vLLM (also before 0.8.3), llama.cpp (also before its
 # --spec-* names), SGLang. A flag that is missing here makes good arms look different; one too many hides a
@@ -147,13 +146,14 @@ def _speculation_names(arms: Mapping[str, ResolvedArm]) -> dict[str, int] | None
 
     None where it does not say.
     """
-    found: dict[str, int] | None = None
+    found: dict[str, int] = {}
+    told = False
     for arm in arms.values():
         if "speculation_flags" in arm:
-            found = found or {}
+            told = True
             for flag, *values in arm["speculation_flags"]:
                 found[str(flag)] = len(values)
-    return found
+    return found if told else None
 
 
 def _environment(arm: ResolvedArm) -> dict[str, str]:

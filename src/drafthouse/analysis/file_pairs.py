@@ -16,9 +16,9 @@ from typing import cast
 from ..bench.external.columns import Answer
 from ..bench.external.read import Run
 from ..bench.result_types import ArmResult, Request
-from ..core.format import count, listing, times
+from ..core.format import count, first_names, listing, times
 from .speedup import BASELINE, SPECULATIVE
-from .validity import RESULT_SCHEMA, first_names
+from .validity import RESULT_SCHEMA
 
 BY_ID, BY_HASH, BY_POSITION, BY_NOTHING = "id", "hash of the prompt", "position", "nothing"
 #: From this share on what is wrong with some answers says something of all.

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..bench.result_types import ArmResult, Request
 from ..bench.samples import disturbances, gave_nothing, measured_tpot, requests_of
-from ..core.format import count, listing
+from ..core.format import count, first_names, listing
 from ..profiles.planned_types import PlannedExperiment
 from .measured import in_groups
 
@@ -68,13 +68,6 @@ def _first(request: Request) -> str:
     if not request.get("error"):
         return place
     return f"{place}: {str(request['error'])[:160]}"
-
-
-def first_names(names: Sequence[str], most: int = 3) -> str:
-    """The first of some names, and an ellipsis where there are more: ``a, b, c, …``."""
-    if len(names) > most:
-        names = [*names[:most], "…"]
-    return ", ".join(names)
 
 
 def polluted_groups(results: Mapping[str, ArmResult], declared: Sequence[str]) -> list[str]:

@@ -107,6 +107,13 @@ def listing(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def first_names(names: Sequence[str], most: int = 3) -> str:
+    """The first of some names, and an ellipsis where there are more: ``a, b, c, …``."""
+    if len(names) > most:
+        names = [*names[:most], "…"]
+    return ", ".join(names)
+
+
 def time_of(date: str) -> str:
     """A result's date (vLLM's form, or ISO 8601) as the name of a folder: ``20261121-111600``."""
     for form in ("%Y%m%d-%H%M%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"):

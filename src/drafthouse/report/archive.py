@@ -19,7 +19,7 @@ from ..bench.result_types import ArmResult
 from ..bench.stats import Gain
 from ..core.documents import read_json
 from ..core.errors import DrafthouseError, did_you_mean, one_problem
-from ..core.format import clock, count, name_of, times_span
+from ..core.format import clock, count, first_names, name_of, times_span
 from ..profiles.resolved_types import ResolvedArm, ResolvedProfile
 from ..report.data.build import SCHEMA as REPORT_SCHEMA
 from .report_types import ARMS, Arm, KeptProfile, Report
@@ -93,10 +93,7 @@ def find(reports: Path, what: str, where: str = "") -> Path:
 
 def _names(folders: Sequence[Path]) -> str:
     """The names of the first folders; an ellipsis says that there are more."""
-    shown = ", ".join(folder.name for folder in folders[:MOST_SHOWN])
-    if len(folders) > MOST_SHOWN:
-        shown += ", …"
-    return shown
+    return first_names([folder.name for folder in folders], MOST_SHOWN)
 
 
 def newest_of_all(reports: Path) -> Path:

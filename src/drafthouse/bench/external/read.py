@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...core.documents import BadDocument, Json, bytes_of, check_depth, short, text_of
 from ...core.errors import DrafthouseError, one_problem
-from ...core.format import count
+from ...core.format import count, first_names
 from ..kept_shapes import checked_result
 from ..result_types import ArmResult, Request
 from .clients import Record, records_in
@@ -237,9 +237,7 @@ def _of_one_arm(path: Path, records: Sequence[Record], chosen: str) -> list[Reco
     if len(matching) == 1:
         return by_name[matching[0]]
     names = [f"'{name}'" for name in matching or by_name]
-    shown = ", ".join(names[:12])
-    if len(names) > 12:
-        shown += ", …"
+    shown = first_names(names, 12)
     do = f"write {path.name}#NAME with a name (or the parts of one that tell it from the others) of: {shown}"
     found = f"no arm '{chosen}'" if chosen and not matching else f"{len(names)} arms"
     raise one_problem("several-arms", found, "one arm", do, str(path))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from ...analysis.words import INVALID
 from ...bench.result_types import ArmResult
 from ...bench.samples import Prompt, whole_answers
-from ...core.format import count, listing
+from ...core.format import count, first_names, listing
 from ...core.shell import Flag
 from ...report.archive import Kept
 from ...report.report_types import ARMS, KeptProfile
@@ -220,9 +220,7 @@ def _edited(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
         names += [name for name, digest in prompts.items() if others.get(name, digest) != digest]
     if not names:
         return [], []
-    shown = ", ".join(names[:MOST_SHOWN])
-    if len(names) > MOST_SHOWN:
-        shown += ", …"
+    shown = first_names(names, MOST_SHOWN)
     what = "the messages, the output length, the tools, the answer format or other fields"
     verb = "is" if len(names) == 1 else "are"
     return [f"{count(len(names), 'prompt')} {verb} not the same in A and B ({shown}): {what} were changed"], []
