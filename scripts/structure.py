@@ -35,10 +35,10 @@ MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
     "product lines": 98_183,
-    "Python tokens": 528_706,
+    "Python tokens": 528_698,
     "Python test lines": 85_957,
     "untyped mappings": 161,
-    "comprehensions": 1_486,
+    "comprehensions": 1_485,
     "conditional expressions": 816,
     "statements holding three or more of the two": 0,
     "functions of more than 15 branches": 0,

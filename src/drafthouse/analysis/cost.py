@@ -323,14 +323,15 @@ def saving_of(table: Mapping[str, ArmCost], *, by_text: bool = False) -> Saving 
 def cost_rows(table: Mapping[str, ArmCost]) -> list[CostRow]:
     """The table as rows to print; rows that nobody fills are left out."""
     currency = "money"
-    for entry in reversed(list(table.values())):
+    for entry in table.values():
         money = entry.get("money")
         if money and money["currency"]:
             currency = money["currency"]
+            break
     rows: list[CostRow] = []
     for what, unit, place, factor, note in _ROWS:
         values = {arm: _at(entry, place, factor) for arm, entry in table.items()}
-        if set(values.values()) - {None}:
+        if any(value is not None for value in values.values()):
             one, two = values.get("baseline"), values.get("speculative")
             shown = unit.format(currency=currency)
             rows.append({"what": what, "unit": shown, "baseline": one, "speculative": two, "note": note})

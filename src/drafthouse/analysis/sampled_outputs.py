@@ -99,12 +99,15 @@ def _repeats_more(ours: Repeats, theirs: Repeats) -> str:
     Of few answers it must also show in how far they repeat: where a place parts as often in both arms, the baseline's
     share of the answers that parted is binomial, with its share of the places.
     """
-    both = [answer for answer in ours if answer in theirs]
-    # A row for each answer, a column for each arm: whether it is a repeat, and its places.
-    by_answer = np.array([(ours[answer], theirs[answer]) for answer in both], dtype=int).reshape(-1, 2, 2)
-    whole, places = by_answer[:, :, 0] > 0, by_answer[:, :, 1]
+    repeated, could_part = [], []
+    for answer, own in ours.items():
+        if other := theirs.get(answer):
+            repeated.append((own.whole, other.whole))
+            could_part.append((own.places, other.places))
+    # A row for each answer of both, a column for each arm.
+    whole, places = np.array(repeated, dtype=bool).reshape(-1, 2), np.array(could_part).reshape(-1, 2)
     lost, won = int((whole[:, 1] > whole[:, 0]).sum()), int((whole[:, 0] > whole[:, 1]).sum())
-    chance = losses_chance(lost, won, len(both))
+    chance = losses_chance(lost, won, len(repeated))
     if chance > FEW_CHANCE:
         return ""
     if chance >= CHANCE / 2:
@@ -112,8 +115,8 @@ def _repeats_more(ours: Repeats, theirs: Repeats) -> str:
         if binomial_tail(int(parted[0]), int(parted.sum()), float(each)) >= CHANCE / 2:
             return ""
     return (
-        f"above temperature 0 {whole[:, 1].sum()} of {count(len(both), 'answer')} repeat an answer with another seed "
-        f"or at temperature 0 to the letter, and {whole[:, 0].sum()} of the baseline's: the temperature is ignored"
+        f"above temperature 0 {whole[:, 1].sum()} of {count(len(repeated), 'answer')} repeat an answer with another "
+        f"seed or at temperature 0 to the letter, and {whole[:, 0].sum()} of the baseline's: the temperature is ignored"
     )
 
 

@@ -53,7 +53,7 @@ def parsed(text: str) -> Node:
     return _PARSER.parse(text.encode("utf-8", "replace")).root_node
 
 
-class _NextTurn(Exception):  # noqa: N818: no error, but a `continue`
+class _NextTurn(Exception):
     """The rest of a loop's body is not read in this turn."""
 
 

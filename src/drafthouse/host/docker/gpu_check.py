@@ -65,8 +65,10 @@ def prove(gpu: bool, timeout_s: float = 60.0, devices: Sequence[str] = ()) -> Pr
     except (OSError, EngineError) as error:
         raise DrafthouseError(_no_container(str(error), gpu)) from error
     seen = listed(output)
-    # A Python that does not run in the container asks nothing of CUDA: then the list of GPUs is the proof.
-    works = bool(seen) and not failed_start(output) if gpu else status == 0 and _WORD in output
+    works = status == 0 and _WORD in output
+    if gpu:
+        # A Python that does not run in the container asks nothing of CUDA: then the list of GPUs is the proof.
+        works = bool(seen) and not failed_start(output)
     if not works:
         raise DrafthouseError(_no_container(f"status {status}: {output.strip() or '(it printed nothing)'}", gpu))
     return Proof(output.strip(), len(seen), round(time.monotonic() - begun, 1))

@@ -22,7 +22,7 @@ PROGRAM = "/usr/local/sbin/drafthouse-firewall"
 UNITS = "/etc/systemd/system"
 KEPT = "/etc/drafthouse/firewall"
 RUN = "/run/drafthouse-firewall"
-_TOOLS = ("iptables", "ip6tables")
+_TOOLS = {4: "iptables", 6: "ip6tables"}
 _LONGEST_S = 90
 _TAKEN_BACK = 4  # our program's exit status where there is nothing on trial any more
 # Where the administrator's programs lie; a login without them on PATH is common.
@@ -71,7 +71,7 @@ def families() -> tuple[int, ...]:
 
 def saved(family: int) -> Output:
     """`iptables-save` of the filter table."""
-    return tell(f"{_TOOLS[family == 6]}-save", "-t", "filter")
+    return tell(f"{_TOOLS[family]}-save", "-t", "filter")
 
 
 def has_systemd() -> bool:
@@ -85,7 +85,7 @@ def means(answers: Mapping[int, Output]) -> Means:
     for family in sorted(answers):
         answer = answers[family]
         if answer.status == 127:
-            missing.append(_TOOLS[family == 6])
+            missing.append(_TOOLS[family])
         elif answer.status != 0:
             failing = failing or answer.why
     backend, source = _docker_backend()
@@ -100,7 +100,7 @@ def means(answers: Mapping[int, Output]) -> Means:
 
 
 def _docker_backend() -> tuple[str, str]:
-    """Docker's firewall backend and where that is output."""
+    """Docker's firewall backend and where that is set."""
     arguments, where = _dockerd_arguments()
     backend = docker_backend("", arguments)
     if backend != "iptables":

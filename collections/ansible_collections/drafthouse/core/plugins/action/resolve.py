@@ -85,18 +85,21 @@ class ActionModule(Action):
             # Whether this very profile, with these very files, is what serves already.
             served["same"] = served["identity"] == identity(resolved)
         rented = None if is_local or site["manage_host"] else box["first_process"]
-        run = self._run_fact(resolved, box, ours)
-        run["rented"] = rented
-        run["deadline"] = deadline or (rented or {}).get("deadline")
-        run["lease"] = _lease(ours, run["deadline"])
-        run["rented_vm"] = bool(vm_site)
-        run["front"] = _front(resolved, variables)
+        deadline = deadline or (rented or {}).get("deadline")
+        run = {
+            **self._names_of_run(resolved, box, ours),
+            "rented": rented,
+            "deadline": deadline,
+            "lease": _lease(ours, deadline),
+            "rented_vm": bool(vm_site),
+            "front": _front(resolved, variables),
+        }
         profile = {name: value for name, value in resolved.items() if name not in _NOT_FOR_A_RUN}
         facts = {**settings, "drafthouse_profile": profile, "drafthouse_box": box, "drafthouse_run": run}
         return {"changed": False, "ansible_facts": facts}
 
-    def _run_fact(self, resolved: ResolvedProfile, box: Any, ours: TaskVars) -> Answer:
-        """What names a run's results and the files that it sends; `answer` adds what is known of the rental."""
+    def _names_of_run(self, resolved: ResolvedProfile, box: Any, ours: TaskVars) -> Answer:
+        """What names a run's results and the files that it sends: its part of `drafthouse_run`."""
         home = resolved["site"]["home"]
         hardware = {part: box[part] for part in _IDENTITY}
         span = [resolved["site"]["span"]] if "span" in resolved["site"] else []
