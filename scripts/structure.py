@@ -34,8 +34,8 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 98_183,
-    "Python tokens": 528_698,
+    "product lines": 98_185,
+    "Python tokens": 528_696,
     "Python test lines": 85_957,
     "untyped mappings": 161,
     "comprehensions": 1_485,

@@ -64,12 +64,13 @@ def head_shape(config: Config, method: str, where: str) -> Shape:
     """A head's shape. Raises NoShape."""
     if plain := _PLAIN.get(method):
         # Arctic's configurations write some numbers as texts; a matrix shared by all layers is all that is cached.
-
         return shape_of(
             {
                 "model_type": config.get("model_type"),
                 "hidden_size": _number(config.get(plain[0])),
-                **{"num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 1},
+                "num_hidden_layers": 1,
+                "num_attention_heads": 1,
+                "head_dim": 1,
                 "vocab_size": _number(config.get("vocab_size")),
                 "max_position_embeddings": _NO_CONTEXT,
             },

@@ -94,8 +94,9 @@ class Tries:
         elif len(outcome.tpot_ms) < count:
             known.out = f"only {len(outcome.tpot_ms)} of {count} answers have a time per token"
         known.failed = bool(known.out) and outcome.status != STOPPED
-        self.failures += 1
-        if not known.failed:
+        if known.failed:
+            self.failures += 1
+        else:
             self.failures = 0
         self.say(f"{candidate.id}: {self.outcome_text(known, outcome)}")
         return outcome
