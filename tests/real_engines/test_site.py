@@ -114,10 +114,10 @@ def test_both_arms_are_measured_and_judged(served: Served, figure: Callable[[str
     else:
         # Two starts of vLLM on a busy processor may differ by 20 %, and two rounds then leave a gain of 2.7 in doubt.
         assert consistent(served.report) != "does not pay", [verdict["sentence"], *verdict["reasons"]]
-        # A lookup also drafts, in vain, where nothing is repeated; a draft of the target's own kind seldom errs.
+        # A lookup also drafts in vain, where nothing is repeated; a draft of the target's own kind seldom errs.
         assert speculative["spec_decode_acceptance_rate"] > (80 if own == "draft" else 20)
-    if served.profile.endswith("ngram"):
-        assert verdict["groups"]["copy-edit"]["speedup"]["gain"] > 1.1
+    if served.profile.endswith("ngram"):  # not by seconds: a neighbour of this machine once took the whole gain
+        assert served.report["acceptance"]["groups"]["copy-edit"]["length"] > 1.5
 
 
 def test_smoke_gets_an_answer_from_the_arm_that_is_left(served: Served, tmp_path: Path) -> None:
