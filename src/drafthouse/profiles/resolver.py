@@ -17,7 +17,7 @@ from ..core.requirement_lines import pin_of
 from ..core.schema import Findings, check, check_text
 from ..core.versions import NIGHTLY, supports
 from ..engines.registry import engine_of
-from ..prompts.load_levels import check_room
+from ..prompts.load_levels import check_contexts, check_room
 from . import fleet_settings as fleet
 from . import monitoring_settings as monitoring
 from . import several_hosts
@@ -184,7 +184,13 @@ class _Join:
     def _choose_version(self) -> None:
         """Choose the engine's version, and its runtime: docker or process."""
         self.chosen = choose_engine(
-            self.findings, self.profile, self.engine, self.hardware, self.site, self.house.hashes
+            self.findings,
+            self.profile,
+            self.engine,
+            self.hardware,
+            self.site,
+            self.house.hashes,
+            self.target.get("images"),
         )
         self.version = self.chosen.version
         # From here on the site holds the chosen runtime.
@@ -237,6 +243,11 @@ class _Join:
         slots = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
         check_room(self.findings, experiment.get("ladder"), self.engine["sequences_option"], slots)
         self.slots = int(slots or 1)
+        room = self.sizes.context
+        if self.engine.get("context_is_shared"):
+            room //= self.slots
+        answer = int(experiment.get("max_output_tokens") or 0)
+        check_contexts(self.findings, experiment.get("ladder"), self.engine["context_option"], room, answer)
 
     def _check_environment(self, method: CatalogMethod | None) -> None:
         """Check the engine's environment variables and the third-party Python code that it is to run."""
@@ -357,6 +368,7 @@ class _Join:
             draft=self.draft,
             method=self.method,
             method_options=self.method_options,
+            also=self.profile["speculation"].get("also", ""),
             tokens=self.profile["speculation"]["num_speculative_tokens"],
             # `Sizes` leaves these defaults out of the memory plan: so many sequences of full length are unusual.
             serve={**unless_said(self.engine, self.version), **self.serve},
@@ -461,7 +473,7 @@ class _Join:
     def _resolved_method(self) -> ResolvedMethod:
         return {
             "id": self.method["id"],
-            "name": self.method["id"],
+            "name": " and ".join(filter(None, [self.method["id"], self.parts.also])),
             "kind": draft_kind(self.method, self.draft),
             "num_speculative_tokens": self.parts.tokens,
             "settings": self.parts.speculation(),
