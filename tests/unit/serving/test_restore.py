@@ -111,6 +111,17 @@ def test_what_is_gone_is_said_before_anything_is_ended(box: Box) -> None:
     assert box.said() == "two-speculative"
 
 
+def test_a_release_without_the_record_of_its_run_is_said_to_lack_it(box: Box) -> None:
+    box.serve(box.resolved("one"))
+    box.serve(box.resolved("two"))
+    for record in box.home.rglob("0001/running-*.json"):
+        record.unlink()
+    put_back(box.home, "0002", "speculative")
+    with pytest.raises(DrafthouseError, match="release 0001 does not record how it was run"):
+        put_back(box.home, "0001", "speculative")
+    assert box.said() == "two-speculative"
+
+
 def test_back_and_back_again(box: Box) -> None:
     for name in ("one", "two", "three"):
         box.serve(box.resolved(name))
