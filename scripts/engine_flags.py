@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from _clone import parser_of, run
 
 from drafthouse.core.exit_codes import DONE
-from drafthouse.core.versions import number
+from drafthouse.core.versions import as_version
 from drafthouse.core.yaml_documents import read_yaml
 from drafthouse.engines.read_flags import KINDS, names_of
 from drafthouse.profiles.flag_lists import FOLDER
@@ -73,7 +73,7 @@ def main() -> int:
     path = given.into / f"{given.engine}.yml"
     versions: dict[str, FlagList] = read_yaml(path, "YAML", "")["versions"] if path.exists() else {}
     versions[given.version] = {**found, "source": given.source}
-    in_order = {version: versions[version] for version in sorted(versions, key=number, reverse=True)}
+    in_order = {version: versions[version] for version in sorted(versions, key=as_version, reverse=True)}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_HEAD + "versions:\n" + "".join(map(_text, in_order, in_order.values())), "utf-8")
     print(f"{path.name}: {len(names_of(found))} flags of {given.version}")

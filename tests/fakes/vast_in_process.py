@@ -139,7 +139,7 @@ class Account:
         """Let the ledger write by these clocks, and die where this says."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(vast_ledger, "_write", self.write)
-            patch.setattr(deadline, "_short", _short)
+            patch.setattr(deadline, "_shortened", _short)
             patch.setattr(vast_ledger, "sync", lambda folder: None)
             patch.setattr(os, "fsync", lambda handle: None)
             patch.setattr(vast_ledger, "time", SimpleNamespace(time=self.clock))
@@ -230,4 +230,4 @@ def _lessened(kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _real_write = vast_ledger._write
-_short = functools.cache(deadline._short)  # of the same program each time
+_short = functools.cache(deadline._shortened)  # of the same program each time

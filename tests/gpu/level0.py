@@ -168,7 +168,7 @@ def measure(program: Path, catalogue_gb_s: float | None) -> Load:
     after = _counter(nvml)
     ended.set()
     reader.join(timeout=70)
-    during = sampler.measured([(began, began + took_s)])
+    during = sampler.summaries([(began, began + took_s)])
     sampler.close()
     nvml.close()
     mean_w = sum(value for _, value in watts) / len(watts) if watts else 0.0

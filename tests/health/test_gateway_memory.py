@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drafthouse.addons.gateway_ready import asked
+from drafthouse.addons.gateway_ready import request_status
 from drafthouse.operate.doctor.paths import ask_paths
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.exposure import NAMED, exposed, open_paths
@@ -93,7 +93,7 @@ def test_twenty_connections_without_a_key_take_no_memory(
         f" Caddy {proxy:+.0f} MB"
     )
     assert max(engine, proxy) < MORE_MB
-    assert asked(gateway.settings.port, "", gateway.trust(), "/v1/models", KEY) == 200
+    assert request_status(gateway.settings.port, "", gateway.trust(), "/v1/models", KEY) == 200
 
 
 def test_past_the_gateway_they_would(server: LlamaServer) -> None:

@@ -15,7 +15,7 @@ import pytest
 from drafthouse.core.docker_api import DockerApi
 from drafthouse.profiles.container import arm_container, engine_words
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
-from drafthouse.serving.containers import drifted, ours, published_ports, record, remove, run_alone
+from drafthouse.serving.containers import drifted, list_containers, published_ports, record, remove, run_alone
 from drafthouse.serving.runtimes import ContainerRuntime
 from tests.e2e.conftest import Ended, play
 from tests.hosts.hosts import Lab
@@ -40,9 +40,9 @@ def image(lab: Lab) -> str:
 @pytest.fixture(autouse=True)
 def nothing(image: str) -> Iterator[None]:
     """No container of an arm, before and after."""
-    remove(list(ours()))
+    remove(list(list_containers()))
     yield
-    remove(list(ours()))
+    remove(list(list_containers()))
 
 
 def resolved(folder: Path, image: str, profile: str = "rtx6000-qwen-eagle3", **site: Any) -> Any:
@@ -163,10 +163,10 @@ def test_docker_tells_what_is_defined_and_what_an_older_version_made_is_the_same
 def test_a_second_run_changes_nothing_and_a_change_makes_one_anew(image: str, tmp_path: Path) -> None:
     found, port = living(resolved(tmp_path, image)), free_port()
     assert made(tmp_path, found, {"baseline": port}, "--check").changed == 1
-    assert ours() == {}
+    assert list_containers() == {}
     first = made(tmp_path, found, {"baseline": port})
     assert (first.status, first.changed) == (0, 1), first.output[-3000:]
-    assert (ours(), published_ports()) == ({"drafthouse-baseline": True}, {port})
+    assert (list_containers(), published_ports()) == ({"drafthouse-baseline": True}, {port})
     before = told("baseline")
     assert made(tmp_path, found, {"baseline": port}).changed == 0
     assert told("baseline")["State"]["StartedAt"] == before["State"]["StartedAt"]
@@ -181,9 +181,9 @@ def test_a_second_run_changes_nothing_and_a_change_makes_one_anew(image: str, tm
     assert told("baseline")["Id"] != before["Id"]
     # The other arm at the same port: the first one goes.
     assert made(tmp_path, found, {"speculative": port}).changed == 1
-    assert ours() == {"drafthouse-speculative": True}
+    assert list_containers() == {"drafthouse-speculative": True}
     assert made(tmp_path, found, {}).changed == 1
-    assert ours() == {}
+    assert list_containers() == {}
 
 
 def test_a_stranger_at_the_port_is_named(image: str, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_stranger_at_the_port_is_named(image: str, tmp_path: Path) -> None:
         refused = made(tmp_path, found, {"baseline": port})
     assert refused.status != 0
     assert f"port {port} is taken" in refused.lines("found")[0]
-    assert ours() == {}
+    assert list_containers() == {}
 
 
 def test_what_a_release_keeps_makes_the_same_container_again(image: str, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_what_a_release_keeps_makes_the_same_container_again(image: str, tmp_pat
     # As an older version has it: all that Docker had told.
     recorded: Any = {key: before[key] for key in ("Config", "HostConfig", "Image")}
     for one in (kept, recorded):
-        remove(list(ours()))
+        remove(list(list_containers()))
         assert drifted("speculative", one) == "the container drafthouse-speculative is not running"
         run_alone("speculative", json.loads(json.dumps(one)))
         again = told("speculative")

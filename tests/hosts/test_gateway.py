@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from drafthouse.addons.gateway_door import door_folder
-from drafthouse.addons.gateway_ready import asked, trust_of
+from drafthouse.addons.gateway_ready import request_status, trust_of
 from drafthouse.addons.watchdog.switch import Door
 from tests.e2e.conftest import Ended, play
 from tests.fakes.stepping_server import MODEL, stepping_server
@@ -70,7 +70,7 @@ def role(home: Path, client: Any) -> Iterator[Role]:
 
 
 def status(home: Path, key: str) -> int:
-    return asked(PORT, "", trust_of(str(home / "gateway/tls/certificate.pem")), "/v1/models", key)
+    return request_status(PORT, "", trust_of(str(home / "gateway/tls/certificate.pem")), "/v1/models", key)
 
 
 def test_it_stands_without_rights_it_does_not_need(role: Role, home: Path, client: Any) -> None:
@@ -105,7 +105,7 @@ def test_a_closed_door_holds_what_comes_and_open_again_it_lets_it_through(role: 
     give_key(home, KEY)
     assert role(gateway_hold_s=120).status == 0
     door = Door(door_folder(str(home)))
-    assert door.there
+    assert door.exists
     for _ in range(2):
         door.close()
         with ThreadPoolExecutor() as pool:

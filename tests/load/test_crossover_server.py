@@ -12,7 +12,7 @@ import pytest
 from drafthouse.analysis.crossover import fill
 from drafthouse.analysis.words import THRESHOLD
 from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
-from drafthouse.bench.foreign_traffic import foreign
+from drafthouse.bench.foreign_traffic import foreign_work
 from drafthouse.bench.spec_metrics import difference, read_counters
 from tests.fakes.crossover_server import Law, crossover_server, known_crossover
 from tests.support.ladders import KIND, make_ladder, make_step
@@ -49,7 +49,7 @@ async def measured(arm: str, base_url: str, level: int, number: int) -> Any:
     for request in requests:
         assert request["status"] == "ok", request["error"]
         times.setdefault(request["prompt_id"], []).append(request["tpot_ms"])
-    told = foreign(before, after, requests, TOKENS)
+    told = foreign_work(before, after, requests, TOKENS)
     assert told is not None
     return make_step(level, arm, number, times, foreign=told, status="polluted" if told["polluted"] else "ok")
 

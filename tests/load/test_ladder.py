@@ -333,9 +333,9 @@ class Polluter:
 
 def test_what_is_read_beside_a_step_is_laid_over_it(tmp_path: Path) -> None:
     with clock_server(**QUICK) as server:
-        good = measured(tmp_path / "l.json", PLAN, {"a": server.base_url}, beside=(Polluter,))["steps"]
+        good = measured(tmp_path / "l.json", PLAN, {"a": server.base_url}, readers=(Polluter,))["steps"]
     with clock_server(**QUICK, usage="never") as server:
-        bad = measured(tmp_path / "m.json", PLAN, {"a": server.base_url}, beside=(Polluter,))["steps"]
+        bad = measured(tmp_path / "m.json", PLAN, {"a": server.base_url}, readers=(Polluter,))["steps"]
     assert {(step["status"], step["power"]["mean_w"]) for step in good} == {("polluted", 5)}
     assert {step["status"] for step in bad} == {"broken"}
     assert all("seen" in step["notes"] for step in good + bad)
@@ -362,7 +362,7 @@ def test_the_meter_is_read_before_the_step_is_looked_through(tmp_path: Path, mon
     monkeypatch.setattr(module, "step_numbers", numbers)
     plan = LadderPlan("closed", (1,), ("chat",), seconds=0.3, narrow=None)
     with clock_server(**QUICK) as server:
-        measured(tmp_path / "l.json", plan, {"a": server.base_url}, beside=(Meter,))
+        measured(tmp_path / "l.json", plan, {"a": server.base_url}, readers=(Meter,))
     assert order == ["begin", "end", "numbers", "report"]
 
 

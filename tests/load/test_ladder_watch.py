@@ -114,7 +114,7 @@ def test_without_a_supervisor_there_is_no_start(tmp_path: Path) -> None:
 def test_a_container_that_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[str, str]] = []
     runtime = ContainerRuntime()
-    monkeypatch.setattr(runtime, "_asked", lambda method, path: called.append((method, path)))
+    monkeypatch.setattr(runtime, "_call", lambda method, path: called.append((method, path)))
     with pytest.raises(DrafthouseError, match="the container drafthouse-baseline does not start: no such"):
         runtime.start("baseline")
     assert called[0] == ("POST", "/containers/drafthouse-baseline/start")
@@ -132,7 +132,7 @@ def test_an_arm_that_lives_is_started_anew(tmp_path: Path, supervisor: Superviso
 
 def test_a_container_that_does_not_stop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = ContainerRuntime()
-    monkeypatch.setattr(runtime, "_asked", lambda method, path: None)
+    monkeypatch.setattr(runtime, "_call", lambda method, path: None)
     monkeypatch.setattr(runtime, "state", lambda arm: State(True, 1.0))
     with pytest.raises(DrafthouseError, match="the container drafthouse-baseline does not stop"):
         runtime.stop("baseline")

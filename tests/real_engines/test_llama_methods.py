@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.core.versions import known, releases
+from drafthouse.core.versions import releases, supports
 from tests.support.catalogue import table
 from tests.support.engines import PROGRAMS, engine_home, llama_server, packaged_weights
 from tests.support.made_ggufs import dflash_head, eagle3_head, mtp_target
@@ -32,7 +32,7 @@ def flags_of(method: str, version: str) -> list[str]:
     options = {
         name: TEXTS.get(name, VALUES.get(option["type"]))
         for name, option in ENGINE["methods"][method].get("options", {}).items()
-        if known(version, option)
+        if supports(version, option)
     }
     resolved: Any = with_method(PROFILE, method, version, options=options)
     return [str(word) for flag in resolved["arms"]["speculative"]["speculation_flags"] for word in flag]
@@ -52,7 +52,7 @@ each_release = pytest.mark.parametrize(
 @each_release
 @pytest.mark.parametrize("method", [name for name, entry in ENGINE["methods"].items() if entry["draft"] != "model"])
 def test_a_methods_flags_are_what_each_release_parses(method: str, version: str) -> None:
-    if not known(version, ENGINE["methods"][method]):
+    if not supports(version, ENGINE["methods"][method]):
         with pytest.raises(DrafthouseError) as caught:
             flags_of(method, version)
         assert f"which does not have '{method}'" in caught.value.problems[0].found
@@ -106,7 +106,7 @@ def test_a_head_made_for_the_target_drafts_since_the_release_that_is_said(
     flags = [str(word) for flag in resolved["arms"]["speculative"]["speculation_flags"] for word in flag]
     words = [str(head) if word == resolved["draft"]["path"] else word for word in flags]
     assert str(head) in words
-    if known(version, ENGINE["methods"][method]):
+    if supports(version, ENGINE["methods"][method]):
         assert drafted(version, target, *words) > 0
     else:
         with pytest.raises(AssertionError, match="did not get ready"):
@@ -118,7 +118,7 @@ def test_the_head_inside_a_target_drafts_since_the_release_that_is_said(
     version: str, target: Path, tmp_path: Path
 ) -> None:
     made = mtp_target(tmp_path / "target.gguf", target)
-    if known(version, ENGINE["methods"]["draft-mtp"]):
+    if supports(version, ENGINE["methods"]["draft-mtp"]):
         assert drafted(version, made, *flags_of("draft-mtp", version)) > 0
     else:
         with pytest.raises(AssertionError, match="did not get ready"):

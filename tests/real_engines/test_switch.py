@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
-from drafthouse.bench.foreign_traffic import foreign, settled
+from drafthouse.bench.foreign_traffic import foreign_work, settled
 from drafthouse.bench.spec_metrics import difference, read_counters
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from drafthouse.weights.demo.recipes import gguf_to_hf
@@ -52,7 +52,7 @@ async def drafted(base_url: str, first: int, level: int) -> float:
         after = await settled(lambda: read_counters(session, endpoint))
     requests = [raw_request(record, endpoint, 0.0) for record in records]
     assert [request["status"] for request in requests] == ["ok"] * len(requests)
-    told = foreign(before, after, requests, TOKENS)
+    told = foreign_work(before, after, requests, TOKENS)
     assert told is not None
     assert not told["polluted"], told["said"]
     moved = difference(before, after)

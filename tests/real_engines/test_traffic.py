@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request, send
-from drafthouse.bench.foreign_traffic import counted, foreign, settled
+from drafthouse.bench.foreign_traffic import foreign_work, settled, token_sums
 from drafthouse.bench.spec_metrics import count_tokens, read_counters
-from drafthouse.bench.usage_check import SLACK_TOKENS, of_result
+from drafthouse.bench.usage_check import SLACK_TOKENS, arm_contradictions
 from tests.support.engines import engine_home, llama_server, packaged_weights
 
 pytestmark = pytest.mark.alone
@@ -52,7 +52,7 @@ async def measured(base_url: str, strangers: int, give_up: bool = False) -> Any:
         after = await settled(lambda: read_counters(session, endpoint), wait_s=60.0)
     raw = [raw_request(record, endpoint, 0.0) for record in records]
     assert [request["status"] for request in raw] == ["ok"] * 6
-    found = foreign(before, after, [*raw, *lost], 400 if give_up else TOKENS)
+    found = foreign_work(before, after, [*raw, *lost], 400 if give_up else TOKENS)
     assert found is not None
     return found
 
@@ -82,16 +82,16 @@ async def test_the_real_engines_counts_agree_with_each_other(base_url: str) -> N
         for request in requests:
             request["tokenized"], error = await count_tokens(session, endpoint, request["text"])
             assert error is None
-    told = counted(before, after, requests)
+    told = token_sums(before, after, requests)
     assert told is not None
     assert told["engine"] == pytest.approx(told["usage"], abs=SLACK_TOKENS * len(requests))
     counters = [{"group": "chat", "round": 1, "counted": told}]
     kept: Any = {"requests": requests, "counters": counters, "tokenizer": {"error": None}}
-    assert of_result(kept) == []
+    assert arm_contradictions(kept) == []
     # And with half as many again it is found by each source that the engine has.
     lied = [request | {"output_tokens": round(1.5 * (request["output_tokens"] or 0))} for request in requests]
-    counters = [{"group": "chat", "round": 1, "counted": counted(before, after, lied)}]
+    counters = [{"group": "chat", "round": 1, "counted": token_sums(before, after, lied)}]
     kept = {"requests": lied, "counters": counters}
-    found = of_result(kept)
+    found = arm_contradictions(kept)
     for source in ("max_tokens", "timings", "tokenizer", "counters"):
         assert any(f"{source} disagree" in said for said in found), (source, found)

@@ -19,5 +19,5 @@ LATE_S = 120.0
 def patient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.path.name != "test_standstill.py":
         for module in (step, run):
-            given = partial(standstill.until_something_stands, late_s=LATE_S)
-            monkeypatch.setattr(module, "until_something_stands", given)
+            given = partial(standstill.wait_for_standstill, late_s=LATE_S)
+            monkeypatch.setattr(module, "wait_for_standstill", given)

@@ -275,13 +275,13 @@ class Money(RuleBasedStateMachine):
         given = argparse.Namespace(names=[], yes=yes, settle_s=60.0, list=False)
         account = self.account
 
-        def said_yes(question: str) -> bool | None:
+        def confirmed(question: str) -> bool | None:
             # A person knows the numbers of the boxes that this account has besides.
             return terminal and not any(str(number) in question for number in account.vast.others)
 
         def work() -> int:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(destroy_script, "said_yes", said_yes)
+                patch.setattr(destroy_script, "confirmed", confirmed)
                 return destroy_script.act(given, account.client(), self.ledger, account.clock, account.sleep)
 
         count("destroys")

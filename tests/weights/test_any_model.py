@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from drafthouse.core.errors import DrafthouseError, Problem
-from drafthouse.models.entry import Made, made_entry
+from drafthouse.models.entry import NewEntry, made_entry
 from drafthouse.models.first_use import add_missing
-from drafthouse.models.repository import Name, read_model
+from drafthouse.models.repository import ModelName, read_model
 from drafthouse.models.tensor_totals import TensorKind
 from drafthouse.profiles.catalog import House, load_house
 from drafthouse.profiles.model_names import find_model
@@ -24,7 +24,7 @@ from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from drafthouse.weights.fetch_plan import Wish
 from drafthouse.weights.inspect import check_model
-from drafthouse.weights.snapshot import place
+from drafthouse.weights.snapshot import place_snapshots
 from tests.fakes.hub_contents import Begun, Content
 from tests.fakes.hub_server import ALWAYS, COMMIT, Fault, Hub, hub_server
 from tests.support.checkpoints import llama_like, tensor
@@ -64,9 +64,9 @@ def files_of(
     return {"config.json": json.dumps(config).encode(), **weights, **more}
 
 
-def added(hub: Hub, word: str | None = None, token: str | None = None, head_for: str | None = None) -> Made:
+def added(hub: Hub, word: str | None = None, token: str | None = None, head_for: str | None = None) -> NewEntry:
     """The entry that the hub's repository gives."""
-    found = read_model(Name.of(word or hub.repo), token=token, endpoint=hub.url)
+    found = read_model(ModelName.of(word or hub.repo), token=token, endpoint=hub.url)
     return made_entry(found, HOUSE.models, head_for=head_for)
 
 
@@ -223,12 +223,12 @@ def test_a_gguf_file_is_read_by_its_head(tmp_path: Path) -> None:
     assert entry["parameters"] == 4 * 64
     assert entry["builtin_head"]["weight_bytes"] == 2 * 64 * 2
     assert error.value.problems[0].code == "no-weights"
-    here = made_entry(read_model(Name.of(str(path)), token=None), HOUSE.models)
+    here = made_entry(read_model(ModelName.of(str(path)), token=None), HOUSE.models)
     assert here.entry["source"] == {"path": str(path)}
     assert (here.entry["layers"], here.entry["parameters"]) == (entry["layers"], entry["parameters"])
 
 
-def made_gguf(path: Path, **numbers: int) -> Made:
+def made_gguf(path: Path, **numbers: int) -> NewEntry:
     """The entry of a GGUF file with one tensor and these keys beside the usual ones."""
     writer = gguf.GGUFWriter(str(path), "deepseek2")
     usual = {
@@ -248,7 +248,7 @@ def made_gguf(path: Path, **numbers: int) -> Made:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return made_entry(read_model(Name.of(str(path)), token=None), HOUSE.models)
+    return made_entry(read_model(ModelName.of(str(path)), token=None), HOUSE.models)
 
 
 def test_a_latent_cache_is_counted_as_the_same_models_configuration_has_it(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_model_of_several_files_is_their_sum_and_wants_them_all(tmp_path: Path
         # What the entry asks for lies side by side, where the engine is given the first.
         allow = tuple(made.entry["source"]["hub"]["allow"])
         there = tmp_path / "there" / parts[0]
-        place([Wish(hub.repo, COMMIT, there, endpoint=hub.url, allow=allow, one_file=True)], print)
+        place_snapshots([Wish(hub.repo, COMMIT, there, endpoint=hub.url, allow=allow, one_file=True)], print)
         assert [(there.parent / part).read_bytes() for part in parts] == list(files.values())
     entry: Any = made.entry
     assert (made.id, entry["file"], entry["source"]["hub"]["allow"]) == ("m-q8_0", parts[0], parts)
@@ -308,7 +308,7 @@ def test_a_branch_is_pinned_and_still_found_by_its_name() -> None:
 
 def test_a_home_of_nobody_is_no_folder() -> None:
     with pytest.raises(DrafthouseError, match="no such folder"):
-        read_model(Name.of("~nobody-is-called-so/model"), token=None)
+        read_model(ModelName.of("~nobody-is-called-so/model"), token=None)
 
 
 def test_a_hub_that_refuses_is_said_with_what_to_do() -> None:
@@ -335,7 +335,7 @@ def test_a_name_that_is_wrong_is_said_in_words_of_a_name(word: str, do: str) -> 
 @pytest.mark.parametrize("word", ["qwen3", "a/b/c", "/", "org/", "@main", ""])
 def test_what_is_no_name_is_refused(word: str, tmp_path: Path) -> None:
     with pytest.raises(DrafthouseError):
-        read_model(Name.of(word), token=None)
+        read_model(ModelName.of(word), token=None)
 
 
 # --- on first use -----------------------------------------------------------------------------------------

@@ -23,12 +23,12 @@ NOWHERE = "http://127.0.0.1:9"
 PROGRAM = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from drafthouse.weights.nearby_copies import place_of
+from drafthouse.weights.nearby_copies import nearby_folder_of
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.weights.install import Tools, put_all
 item, elsewhere, offline = json.loads(sys.argv[2])
 try:
-    tools = Tools("uv", "python", elsewhere=place_of(elsewhere), offline=offline)
+    tools = Tools("uv", "python", nearby=nearby_folder_of(elsewhere), offline=offline)
     print(json.dumps(put_all([item], lambda event: None, tools)[0]))
 except DrafthouseError as error:
     sys.exit(str(error))

@@ -15,7 +15,7 @@ from drafthouse.core.errors import DrafthouseError
 from drafthouse.weights import hub_habits
 from drafthouse.weights.fetch_plan import Wish, make_plan
 from drafthouse.weights.hub_habits import client_cache, usual_token
-from drafthouse.weights.snapshot import Settings, place
+from drafthouse.weights.snapshot import Settings, place_snapshots
 from tests.fakes.hub_contents import data_of
 from tests.fakes.hub_server import COMMIT, RIGHT, Hub, hub_server
 from tests.weights.harness import FIRST, INDEX, OTHER, SECOND, Job, a_model, assert_right, clean_environment, total
@@ -134,7 +134,7 @@ def test_a_small_file_is_copied_and_a_large_one_shares_its_place(
     assert make_plan(wish).need().bytes == total(MODEL) - large
     assert client_cache().linked_bytes(hub.repo, COMMIT, tmp_path / "not/yet") == large
 
-    place([wish], lambda event: None, Settings(margin=0))
+    place_snapshots([wish], lambda event: None, Settings(margin=0))
     blob = (filled / BASE / "snapshots" / COMMIT / "config.json").resolve()
     with blob.open("r+b") as file:  # as a person edits it
         file.write(b"[")
@@ -161,9 +161,9 @@ def test_a_disk_with_room_for_a_link_alone(
     monkeypatch.setattr("os.statvfs", lambda path: SimpleNamespace(f_bavail=1_000, f_frsize=1_000, f_files=0))
     wish = Wish(hub.repo, COMMIT, tmp_path / "m", endpoint=hub.url, client_cache=client_cache())
     with pytest.raises(DrafthouseError, match="MB for org/model"):
-        place([wish], lambda event: None, Settings(margin=0), check_mode=True)
+        place_snapshots([wish], lambda event: None, Settings(margin=0), check_mode=True)
     monkeypatch.setattr(hub_habits, "_COPIED_BELOW", 1_000)
-    assert place([wish], lambda event: None, Settings(margin=0), check_mode=True)[0]["bytes_fetched"] == 0
+    assert place_snapshots([wish], lambda event: None, Settings(margin=0), check_mode=True)[0]["bytes_fetched"] == 0
 
 
 # --- the token ------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from drafthouse.weights.download import Limits
 from drafthouse.weights.hub_client import RemoteFile, Snapshot
 from drafthouse.weights.integrity import as_verified, note_file, read_note
 from drafthouse.weights.layout import PARTS, held
-from drafthouse.weights.snapshot import Settings, Wish, place
+from drafthouse.weights.snapshot import Settings, Wish, place_snapshots
 from tests.fakes.hub_contents import Content, Made, as_content, data_of, sha256_of
 from tests.fakes.hub_server import ALWAYS, COMMIT, Fault, Hub, hub_server
 from tests.support.refusals import refuses
@@ -36,7 +36,7 @@ SOON = Settings(limits=Limits(stall_s=20, patience=Patience(tries=3, first_s=0.0
 
 def put(hub: Hub, path: Path, check_mode: bool = False, settings: Settings = SOON, **wish: Any) -> Any:
     given = {"repo": hub.repo, "revision": COMMIT, "path": path, "endpoint": hub.url, **wish}
-    (done,) = place([Wish(**given)], lambda event: None, settings, check_mode)
+    (done,) = place_snapshots([Wish(**given)], lambda event: None, settings, check_mode)
     return done
 
 
@@ -470,7 +470,7 @@ def test_two_repositories_share_the_streams(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
     with hub_server(target, draft):
         wishes = [Wish(hub.repo, COMMIT, tmp_path / hub.repo, endpoint=hub.url) for hub in (target, draft)]
-        place(wishes, lambda event: seen.append(dict(event)), SOON)
+        place_snapshots(wishes, lambda event: seen.append(dict(event)), SOON)
     assert 1 < target.most_streams + draft.most_streams <= 16
     assert target.most_streams
     assert draft.most_streams
@@ -483,7 +483,7 @@ def test_the_first_that_fails_ends_the_others(tmp_path: Path) -> None:
     with hub_server(slow, bad):
         wishes = [Wish(hub.repo, COMMIT, tmp_path / hub.repo, endpoint=hub.url) for hub in (slow, bad)]
         with pytest.raises(DrafthouseError, match=r"b\.safetensors: HTTP 503"):
-            place(wishes, lambda event: None, SOON)
+            place_snapshots(wishes, lambda event: None, SOON)
     assert slow.sent < 20_000_000
     assert list((tmp_path / "org/slow" / PARTS).iterdir())  # what came is gone on with
 
@@ -493,7 +493,7 @@ def test_progress_says_which_how_far_how_fast_and_how_long(tmp_path: Path) -> No
         seen: list[dict[str, Any]] = []
         with hub_server(Hub({"a.safetensors": Made(4_000_000, 1)}, rate=1_000_000)) as hub:
             wish = Wish(hub.repo, COMMIT, tmp_path / f"m{number}", item="Some model", endpoint=hub.url)
-            place([wish], lambda event, seen=seen: seen.append(dict(event)), SOON)  # type: ignore[misc]
+            place_snapshots([wish], lambda event, seen=seen: seen.append(dict(event)), SOON)  # type: ignore[misc]
         # The very last word may be of the hash: what was read may be behind what came.
         last = [event for event in seen if event["text"] == "fetching Some model"][-1]
         if 500_000 < last["rate"] < 2_000_000 and last["eta_s"] < 4:

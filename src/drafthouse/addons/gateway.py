@@ -1,7 +1,7 @@
-"""The gateway before the engine: its settings, its files, and how it is reached. Pure; the controller's part.
+"""Build the gateway's files from its settings, and the text that tells users how to reach it. Runs on the controller.
 
-Caddy ends TLS and asks for the API key; the engine stays on loopback. Everything that differs from box to box is in
-`Settings`, and one template makes the Caddyfile of both runtimes from it.
+The gateway is Caddy in front of the engine: it terminates TLS and requires the API key; the engine listens on loopback
+only. `Settings` has all that differs between boxes, and one template renders the Caddyfile of both runtimes.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _EMAIL = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9.-]+")
 _ADDRESS = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._/-]*)?")
 _PATH = re.compile(r"/[A-Za-z0-9._/-]*")
 _NOT_IN_A_PATH = set('"`{}\n\\')
-_MORE_FILES = 2048  # clients that are connected and ask nothing, and what the program itself holds open
-_SOCKET_CHARACTERS = 107  # unix(7): sun_path has 108, a zero at its end
+_MORE_FILES = 2048  # file descriptors for idle connections, and for the program itself
+_SOCKET_CHARACTERS = 107  # unix(7): sun_path has 108 bytes, the last one is 0
 
 
 @dataclass(frozen=True)
 class Replica:
-    """A box behind a fleet's front: its gateway's address and port, and the certificate that it must show (PEM)."""
+    """A box behind a fleet's front: its gateway's address and port, and the certificate that it must present (PEM)."""
 
     name: str
     address: str
@@ -48,22 +48,22 @@ class Replica:
 
     @property
     def dial(self) -> str:
-        """Where it is reached, as Caddy writes it."""
+        """The address and port, as Caddy writes them."""
         return f"{in_brackets(self.address)}:{self.port}"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a gateway is made of. ``home`` is our folder on the box; ``binary`` the program in it or in the image.
+    """The settings of a gateway. ``home``: Drafthouse's folder on the box; ``binary``: Caddy, there or in the image.
 
-    ``digest`` stands for what the files refer to (certificate, key): when it changes, the gateway is started again.
-    ``max_body_mb``, ``body_timeout_s``: how large a request may be, and how many seconds its body may take to arrive;
-    ``max_requests``: how many the engine is given at once, of all clients together.
-    ``hold_s``: how long requests are held while the watchdog has the door closed (`addons/watchdog/switch.py`); 0: no
-    door. ``replica``: it tells a fleet's front whether the box takes requests (`addons/fleet/ready.py`).
+    ``digest``: a hash of the files that the configuration names (certificate, key); a new one restarts the gateway.
+    ``max_body_mb``: the largest body of a request; ``body_timeout_s``: seconds in which it must arrive;
+    ``max_requests``: the most requests of all clients together that the engine gets at once.
+    ``hold_s``: seconds for which requests may wait at the watchdog's closed door (`addons/watchdog/switch.py`); 0: no
+    door. ``replica``: True if the gateway answers /ready for its fleet's front (`addons/fleet/ready.py`).
 
-    With ``replicas`` it is that front: ``policy`` is how Caddy chooses one; with a ``router_port`` the router that
-    listens there on loopback chooses, and each replica has a port for it, from the second one behind that on.
+    With ``replicas`` it is that front. ``policy``: Caddy's rule for choosing a replica. With a ``router_port``, a
+    router on that loopback port chooses instead; it reaches the replicas at the ports from ``router_port`` + 2 on.
     """
 
     home: str
@@ -88,22 +88,22 @@ class Settings:
 
     @property
     def folder(self) -> str:
-        """The folder on the box of all that is the gateway's."""
+        """The gateway's folder on the box."""
         return f"{self.home}/{NAME}"
 
 
 def problems(settings: Settings) -> list[Problem]:
-    """All that is wrong with the settings."""
+    """The problems of the settings, by the names of the role's variables."""
     found = name_problems(settings.name, "gateway_name")
 
-    def check(fine: bool, where: str, value: object, needed: str, do: str = "correct it") -> None:
-        if not fine:
+    def check(valid: bool, where: str, value: object, needed: str, do: str = "correct it") -> None:
+        if not valid:
             found.append(Problem("invalid-setting", f"'{value}'", needed, do, where))
 
     check(1 <= settings.port <= 65535, "gateway_port", settings.port, "a port from 1 to 65535")
-    for one in settings.replicas:
-        fine = bool(HOST.fits(one.address)) and 1 <= one.port <= 65535
-        check(fine, one.name, one.dial, "an address and a port", "set drafthouse_address to where the front reaches it")
+    for box in settings.replicas:
+        fits = bool(HOST.fits(box.address)) and 1 <= box.port <= 65535
+        check(fits, box.name, box.dial, "an address and a port", "set drafthouse_address to where the front reaches it")
     check(
         bool(settings.replicas or _UPSTREAM.fullmatch(settings.upstream)),
         "gateway_upstream",
@@ -137,21 +137,21 @@ def problems(settings: Settings) -> list[Problem]:
     directory = not settings.acme_ca or bool(_ADDRESS.fullmatch(settings.acme_ca))
     check(directory, "gateway_acme_ca", settings.acme_ca, "the https URL of an ACME directory, or nothing")
     for where, path in (("gateway_home", settings.home), ("gateway_key_file", settings.key_file)):
-        fine = path.startswith("/") and not _NOT_IN_A_PATH & set(path)
-        check(fine, where, path, 'an absolute path without quotes, braces and backslashes: " ` { } \\')
+        valid = path.startswith("/") and not _NOT_IN_A_PATH & set(path)
+        check(valid, where, path, 'an absolute path without quotes, braces and backslashes: " ` { } \\')
     return found
 
 
 def error_body(message: str, kind: str, code: str | None) -> dict[str, dict[str, str | None]]:
-    """An error in the shape that clients of OpenAI's API read."""
+    """The JSON body of an error, as clients of OpenAI's API expect it."""
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 def files(templates: Path, settings: Settings) -> list[Folder | File]:
-    """The gateway's folders and files as `lay_out` takes them. Raises DrafthouseError with all that is wrong."""
-    wrong = problems(settings)
-    if wrong:
-        raise DrafthouseError(wrong)
+    """The gateway's folders and files as `lay_out` takes them. Raises DrafthouseError with all `problems`."""
+    found = problems(settings)
+    if found:
+        raise DrafthouseError(found)
     folder = settings.folder
     limit = f"a request is limited to {settings.max_body_mb} MB"
     busy, refused = _BUSY, "invalid_request_error"
@@ -182,42 +182,42 @@ def files(templates: Path, settings: Settings) -> list[Folder | File]:
     }
     rendered = [render_file(templates, "gateway/Caddyfile.j2", f"{folder}/Caddyfile", "0644", data)]
     if settings.replicas:
-        pool = "".join(sorted({one.certificate.strip() + "\n" for one in settings.replicas}))
+        pool = "".join(sorted({box.certificate.strip() + "\n" for box in settings.replicas}))
         rendered.append({"path": f"{folder}/replicas.pem", "mode": "0644", "content": pool})
-    # A changed script is a changed program, which supervisord starts again: so it names all that it reads.
+    # supervisord restarts a program whose script changes. So the script has a hash of all files that Caddy reads.
     data["digest"] = f"Caddyfile {definition(rendered)}, {settings.digest}"
     rendered.append(render_file(templates, "gateway/serve.sh.j2", f"{folder}/serve.sh", "0755", data))
-    inside = ["data", "logs"]
+    subfolders = ["data", "logs"]
     if settings.hold_s or settings.replica:
-        inside.append("data/door")
+        subfolders.append("data/door")
     if settings.replicas:
-        inside.append("data/admin")
+        subfolders.append("data/admin")
     folders: list[Folder] = [{"path": folder, "mode": "0755"}]
-    folders += [{"path": f"{folder}/{name}", "mode": "0700"} for name in inside]
+    folders += [{"path": f"{folder}/{name}", "mode": "0700"} for name in subfolders]
     return [*folders, *rendered]
 
 
 def definition(rendered: Iterable[Folder | File]) -> str:
-    """A hash of what files hold."""
+    """A hash (16 hex digits) of the contents of rendered files."""
     return hashlib.sha256("".join(file["content"] for file in rendered if "content" in file).encode()).hexdigest()[:16]
 
 
 def _word(text: str) -> str:
-    """Text as one word of a Caddyfile."""
+    """The text as one word of a Caddyfile, in quotes if needed."""
     if re.search(r"[^A-Za-z0-9._/@:-]", text):
         return f'"{text}"'
     return text
 
 
 def script_of(home: str) -> str:
-    """The script that starts the gateway: where it lies, there is or was one."""
+    """The path of the gateway's start script; if it exists, the box has or had a gateway."""
     return f"{home}/{NAME}/serve.sh"
 
 
 def alternative_names(addresses: Sequence[str]) -> list[str]:
-    """What a certificate is made for, as its SubjectAltName says it: loopback, and these.
+    """The SubjectAltName entries of a certificate for loopback and ``addresses``.
 
-    What is neither an address nor a name (an inventory's own word for a host, say, with an underscore) is left out.
+    A text that is neither an IP address nor a host name (an inventory's name with an underscore, say) is left out.
     """
     names = ["DNS:localhost", "IP:127.0.0.1"]
     for text in addresses:
@@ -232,9 +232,9 @@ def alternative_names(addresses: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Reached:
-    """How a gateway is reached from outside. ``key_command`` prints the key where the user is; ``trust`` is a file.
+    """How a client reaches a gateway. ``key_command``: the shell command that prints the API key for the user.
 
-    ``trust`` is empty where a public authority has signed the certificate.
+    ``trust``: the file with the box's certificate, '' if a public authority has signed it.
     """
 
     host: str
@@ -246,7 +246,7 @@ class Reached:
 
     @property
     def url(self) -> str:
-        """The base address."""
+        """The base URL, without a path."""
         base = f"https://{in_brackets(self.host)}"
         if self.port == PORT_WITH_A_NAME:
             return base
@@ -254,7 +254,7 @@ class Reached:
 
 
 def key_command(key_file: str, ssh: Sequence[str] = (), *, sudo: bool = False) -> str:
-    """The command that prints the key: over SSH where the box is another machine, by sudo where it is root's."""
+    """The shell command that prints the key file, over the command ``ssh`` if given, and with sudo if only root may."""
     words = ["cat", key_file]
     if sudo:
         words.insert(0, "sudo")
@@ -264,7 +264,7 @@ def key_command(key_file: str, ssh: Sequence[str] = (), *, sudo: bool = False) -
 
 
 def reached_text(reached: Reached, inventory_name: str, called: str = NAME) -> str:
-    """What is said at the end of a run: the address, a line of curl and a Python snippet that work."""
+    """The text at the end of a run: the URL, the certificate, and examples with curl and Python."""
     url, trust = reached.url, reached.trust
     certificate, curl_trust, python_trust = "certificate: requested and renewed by the gateway", "", ""
     if trust:

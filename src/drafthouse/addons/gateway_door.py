@@ -1,12 +1,12 @@
-"""Where the gateway's sockets and its certificate are. Standard library only."""
+"""The paths of the gateway's sockets and its certificate on a box, whose folder is ``home``. Standard library only."""
 
 from __future__ import annotations
 
-NAME = "gateway"  # of the program, of the container (with the house's prefix), and of the folder
+NAME = "gateway"  # name of the program, of its folder, and (after "drafthouse-") of the container
 
 
 def door_folder(home: str) -> str:
-    """The folder of the files with which requests are held."""
+    """The folder of the files with which the watchdog holds requests (`watchdog/switch.py`)."""
     return f"{home}/{NAME}/data/door"
 
 
@@ -16,10 +16,10 @@ def ready_socket(home: str) -> str:
 
 
 def admin_socket(home: str) -> str:
-    """The socket of a front's admin API, in a folder that only its owner may enter; ``home`` is the front's."""
+    """The socket of Caddy's admin API on a fleet's front, in a folder that only its owner may enter."""
     return f"{home}/{NAME}/data/admin/admin.sock"
 
 
 def certificate_file(home: str) -> str:
-    """The certificate that was made on the box."""
+    """The certificate that is created on the box if it has no public name."""
     return f"{home}/{NAME}/tls/certificate.pem"

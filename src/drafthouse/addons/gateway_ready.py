@@ -1,6 +1,6 @@
-"""Ask a gateway, from the box itself, whether it does what it is for: TLS, the key, and nothing but the API.
+"""Check a gateway from its own box: it must serve TLS, require the API key, and expose nothing but the API.
 
-Standard library only, Python 3.10: it runs with whatever Python the box has.
+Standard library only, Python 3.10: it runs with the box's own Python.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from ..core.errors import DrafthouseError, Problem, one_problem
 from ..serving.runtimes import Runtime
 
-_ASK_EVERY_S = 0.2
-_LAST_LINES = 15
+_CHECK_EVERY_S = 0.2
+_LAST_LINES = 15  # of the gateway's log, in a message
 
 
 class _Loopback(http.client.HTTPSConnection):
-    """HTTPS to this machine, whatever name the certificate is for."""
+    """HTTPS to 127.0.0.1, with the certificate verified for ``name`` ('': for 127.0.0.1)."""
 
     def __init__(self, port: int, name: str, context: ssl.SSLContext) -> None:
         super().__init__("127.0.0.1", port, timeout=10, context=context)
@@ -37,20 +37,20 @@ class _Loopback(http.client.HTTPSConnection):
 
 
 def trust_of(certificate: str) -> ssl.SSLContext:
-    """What to trust: the certificate of that file alone, or, of an empty one, the system's authorities."""
+    """A context that trusts only the certificate in a file, or the system's authorities if ``certificate`` is ''."""
     return ssl.create_default_context(cafile=certificate or None)
 
 
 def fingerprint(pem: str) -> str:
-    """The SHA-256 of a certificate as tools print it: ``AB:CD:...``."""
+    """The SHA-256 fingerprint of a certificate, as tools print it: ``AB:CD:...``."""
     digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest().upper()
     return ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
 
 
-def asked(port: int, name: str, trust: ssl.SSLContext, path: str, key: str = "", method: str = "GET") -> int:
-    """The status of one request to the gateway of this machine."""
+def request_status(port: int, name: str, trust: ssl.SSLContext, path: str, key: str = "", method: str = "GET") -> int:
+    """The HTTP status of one request to the gateway of this machine. Raises OSError."""
     connection = _Loopback(port, name, trust)
-    # A site with a name answers no other: Caddy says 200 and nothing else to them.
+    # Caddy answers a request for another host name with an empty 200.
     headers = {"Host": name} if name else {}
     if key:
         headers["Authorization"] = f"Bearer {key}"
@@ -74,34 +74,34 @@ def wait_for_gateway(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Return when the gateway lets those with the key in, and nobody else, and nowhere else. Raises DrafthouseError.
+    """Wait until the gateway passes all checks: the API with the key only, and no other path. Raises DrafthouseError.
 
-    A fleet's ``front`` may find that no replica takes requests yet, and is asked again.
+    The checks of a fleet's ``front`` are also repeated while no replica takes requests.
     """
     end = clock() + timeout_s
     why = "it was not asked"
     while True:
         state = runtime.state(program)
         if not state.running:
-            raise DrafthouseError(_died(runtime, program, state.why, port))
+            raise DrafthouseError(_death_problem(runtime, program, state.why, port))
         try:
-            _look(port, name, trust_of(certificate), key, front)
+            _check(port, name, trust_of(certificate), key, front)
             return
         except (OSError, http.client.HTTPException) as error:
             why = str(error) or type(error).__name__
         if clock() > end:
-            raise DrafthouseError(_late(runtime, program, why, name, timeout_s))
-        sleep(_ASK_EVERY_S)
+            raise DrafthouseError(_timeout_problem(runtime, program, why, name, timeout_s))
+        sleep(_CHECK_EVERY_S)
 
 
-def _look(port: int, name: str, trust: ssl.SSLContext, key: str, front: bool) -> None:
-    """Raise OSError while nobody answers, DrafthouseError where an answer is not as it must be."""
-    for path, given, wanted, what in (
+def _check(port: int, name: str, trust: ssl.SSLContext, key: str, front: bool) -> None:
+    """Send the requests. Raises OSError if there is no answer yet, DrafthouseError for a wrong answer."""
+    for path, sent_key, wanted, needed in (
         ("/v1/models", "", (401,), "401 to a request without the key"),
         ("/metrics", key, (404,), "404 for /metrics, which must not be public"),
         ("/v1/models", key, (200,), "200 to a request with the key"),
     ):
-        status = asked(port, name, trust, path, given)
+        status = request_status(port, name, trust, path, sent_key)
         if status in wanted:
             continue
         if front and status in (502, 503):
@@ -115,10 +115,10 @@ def _look(port: int, name: str, trust: ssl.SSLContext, key: str, front: bool) ->
                 do,
             )
         do = "check whether another server listens on that port; run site.yml --tags gateway again"
-        raise one_problem("gateway-not-ready", f"{status} for {path} on port {port}", what, do)
+        raise one_problem("gateway-not-ready", f"{status} for {path} on port {port}", needed, do)
 
 
-def _died(runtime: Runtime, program: str, why: str, port: int) -> Problem:
+def _death_problem(runtime: Runtime, program: str, why: str, port: int) -> Problem:
     tail = runtime.tail(program, _LAST_LINES)
     do = f"read {runtime.log_name(program)}"
     if "address already in use" in tail:
@@ -130,7 +130,7 @@ def _died(runtime: Runtime, program: str, why: str, port: int) -> Problem:
     )
 
 
-def _late(runtime: Runtime, program: str, why: str, name: str, timeout_s: float) -> Problem:
+def _timeout_problem(runtime: Runtime, program: str, why: str, name: str, timeout_s: float) -> Problem:
     tail = runtime.tail(program, _LAST_LINES)
     do = f"read {runtime.log_name(program)}"
     if name:
@@ -143,7 +143,7 @@ def _late(runtime: Runtime, program: str, why: str, name: str, timeout_s: float)
 
 
 def read_key(file: str) -> str:
-    """The API key of a file. Raises DrafthouseError where there is none, or others may read it."""
+    """The API key in a file. Raises DrafthouseError if it is missing or invalid, or if other users may read it."""
     path = Path(file)
     try:
         mode, key = path.stat().st_mode & 0o777, path.read_text("utf-8").strip()

@@ -1,9 +1,9 @@
-"""The dashboard of Grafana: `templates/monitoring/dashboard.json`, less what a box does not record.
+"""The Grafana dashboard of a box: `templates/monitoring/dashboard.json` without the panels whose series are missing.
 
-The file is a dashboard as Grafana imports it, of a box that has everything, in Grafana's classic model, which every
-release from 10 on reads. A panel shows recorded series (`rules.yml.j2`, beside it) by their names and nothing else. Its
-shape is held to the types that Grafana publishes (`tests/pages/test_grafana.py`) and to `tests/grafana.schema.json`,
-which is stricter.
+The file is a dashboard that Grafana can import, with all panels, in the classic dashboard model that every release
+since 10 reads. A panel shows only recorded series (`templates/monitoring/rules.yml.j2`). Tests check the file against
+the types that Grafana publishes (`tests/pages/test_grafana.py`) and against `tests/grafana.schema.json`, which is
+stricter.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 UID = DATASOURCE = "drafthouse"
 FILE = "monitoring/dashboard.json"
-COLUMNS = 24  # of Grafana's grid
+COLUMNS = 24  # the width of Grafana's grid
 
 
 def dashboard(templates: Path, recorded: Collection[str], title: str, file: str = FILE) -> dict[str, Json]:
-    """The dashboard of a box that records the series named: what is left of it moves together."""
+    """The dashboard for a box that records the series ``recorded``; the panels are placed without gaps."""
     board = read_json(templates / file, "Grafana's dashboard, as JSON", f"restore templates/{file}")
-    made: list[Any] = []
+    placed: list[Any] = []
     row: list[Any] = []
     left = top = bottom = 0
     for panel in board["panels"]:
         if panel["type"] == "row":
-            row = [panel]  # it comes with the first of its panels
+            row = [panel]  # the row's title is placed with its first panel, or not at all
             continue
         targets: list[Any] = []
         for target in panel["targets"]:
@@ -38,12 +38,12 @@ def dashboard(templates: Path, recorded: Collection[str], title: str, file: str 
                 targets.append({**target, "refId": chr(ord("A") + len(targets))})
         if not targets:
             continue
-        for one in (*row, {**panel, "targets": targets}):
-            width, height = one["gridPos"]["w"], one["gridPos"]["h"]
+        for shown in (*row, {**panel, "targets": targets}):
+            width, height = shown["gridPos"]["w"], shown["gridPos"]["h"]
             if left + width > COLUMNS:
                 left, top = 0, bottom
-            place = {"x": left, "y": top, "w": width, "h": height}
-            made.append({**one, "id": len(made) + 1, "gridPos": place})
+            position = {"x": left, "y": top, "w": width, "h": height}
+            placed.append({**shown, "id": len(placed) + 1, "gridPos": position})
             left, bottom = left + width, max(bottom, top + height)
         row = []
-    return {**board, "title": title, "panels": made}
+    return {**board, "title": title, "panels": placed}

@@ -1,8 +1,8 @@
-"""The monitoring of a box: what the inventory asks for, and the files that follow. No box is asked; templates are read.
+"""Build the files of a box's monitoring (Prometheus, exporters, Grafana) from its settings and the templates.
 
-Prometheus asks the engine for its counters, the blackbox exporter whether engine and gateway answer, and on a
-workstation Debian's node exporter and, in the docker runtime, NVIDIA's DCGM exporter. They listen on five ports in a
-row, on loopback; Prometheus and Grafana elsewhere only where the inventory says so.
+Prometheus scrapes the engine's counters and the exporters. The blackbox exporter checks that engine and gateway answer.
+A workstation also has Debian's node exporter and, in the docker runtime, NVIDIA's DCGM exporter. They use five
+consecutive ports on loopback; Prometheus and Grafana listen on another address only if the inventory names one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypedDict
 from ..core.addresses import in_brackets
 from ..core.errors import DrafthouseError, Problem
 from ..profiles.container import MONITORING_LABEL
-from ..profiles.monitoring_settings import LOOPBACK, NOT_IN_A_PATH, near
+from ..profiles.monitoring_settings import LOOPBACK, NOT_IN_A_PATH, local_address
 from ..profiles.render import render_file, yaml_block
 from .grafana import DATASOURCE, UID, dashboard
 from .monitoring_ready import ENGINE, GATEWAY, GPU, HEALTH, NODE
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import File, Folder, Monitoring, Ports
 
 NAME = "monitoring"
-UNIT = "drafthouse-monitoring-"  # and the program's name
-# What they ask and where they listen is the box's own loopback.
+UNIT = "drafthouse-monitoring-"  # the name of a systemd unit, before the program's name
+# Containers use the host's network, because the targets and their own ports are on loopback.
 _NETWORK, _SECURITY = "host", ["no-new-privileges"]
 _PROVISIONED = ("datasources", "dashboards")  # folders that Grafana reads at its start
-_WHAT = {
+_DESCRIPTIONS = {
     "prometheus": "Prometheus: collects the counters and raises alerts",
     "node": "node exporter: the machine's memory and processors",
     "blackbox": "blackbox exporter: checks that the engine and the gateway answer",
 }
-# What DCGM's exporter shall show; its own list has no reasons for lowered clocks. The exporter exits if a line has not
-# exactly three comma-separated fields (`internal/pkg/counters/counter_config.go`), so no text may hold a comma.
+# The fields of DCGM's exporter; its default list lacks the reasons for lowered clocks. It exits if a line does not have
+# exactly three comma-separated fields (`internal/pkg/counters/counter_config.go`), so no text may have a comma.
 _DCGM_FIELDS = (
     ("DCGM_FI_DEV_FB_USED", "Memory used (MiB)."),
     ("DCGM_FI_DEV_FB_FREE", "Memory free (MiB)."),
@@ -51,7 +51,7 @@ _DCGM_FIELDS = (
 
 
 def script_of(home: str) -> str:
-    """The script that starts Prometheus: where it lies, there is or was monitoring."""
+    """The path of Prometheus's start script; if it exists, the box has or had monitoring."""
     return f"{home}/{NAME}/programs/prometheus/serve.sh"
 
 
@@ -59,7 +59,7 @@ def script_of(home: str) -> str:
 
 
 class MonitoringFiles(TypedDict):
-    """What is put on the box: folders and files, systemd's units, the programs' ports, and containers."""
+    """What the role installs on the box: folders and files, systemd units, containers, and the programs' ports."""
 
     entries: list[Folder | File]
     units: list[File]
@@ -69,11 +69,11 @@ class MonitoringFiles(TypedDict):
 
 @dataclass(frozen=True)
 class Settings:
-    """What the monitoring of a box is made of.
+    """The settings of a box's monitoring.
 
-    ``wished`` is what `monitoring_of` returned; ``keeper`` holds the programs running: systemd or supervisor.
-    ``binaries``: program -> path on the box. ``digest`` stands for these and for the key, which systemd hands over at
-    the start: when it changes, the programs are started again.
+    ``wished``: the settings from `monitoring_of`. ``keeper``: what keeps the programs running, systemd or supervisor.
+    ``box``: the box's name in labels. ``binaries``: program -> path on the box. ``digest``: a hash of the binaries and
+    of the API key; a new one restarts the programs.
     """
 
     home: str
@@ -89,41 +89,41 @@ class Settings:
 
     @property
     def folder(self) -> str:
-        """The folder on the box of all that is the monitoring's."""
+        """The monitoring's folder on the box."""
         return f"{self.home}/{NAME}"
 
     @property
     def listens_at(self) -> str:
-        """Where Prometheus is asked on the box itself."""
-        return near(self.wished["listen"])
+        """The address at which programs on the box reach Prometheus."""
+        return local_address(self.wished["listen"])
 
 
 def watched(wished: Monitoring) -> Watched:
-    """What the rules of a box are about."""
+    """What the rules of the box watch."""
     return Watched(wished["dialect"], wished["node"], wished["gpu"], bool(wished["gateway"]), wished["log"])
 
 
 def jobs(wished: Monitoring) -> list[str]:
-    """The jobs whose targets Prometheus must reach."""
-    found = {ENGINE: wished["dialect"], HEALTH: True, NODE: wished["node"], GPU: wished["gpu"]}
-    found[GATEWAY] = wished["gateway"]
-    return [job for job, wanted in found.items() if wanted]
+    """The jobs that Prometheus scrapes."""
+    enabled = {ENGINE: wished["dialect"], HEALTH: True, NODE: wished["node"], GPU: wished["gpu"]}
+    enabled[GATEWAY] = wished["gateway"]
+    return [job for job, is_enabled in enabled.items() if is_enabled]
 
 
 def problems(settings: Settings) -> list[Problem]:
-    """All that is wrong with the settings."""
+    """The problems of the settings, by the names of the role's variables."""
     paths = {"monitoring_home": settings.home}
     if settings.key_file or _needs_key(settings):
-        # Where nobody asks for a key there may be none.
+        # An engine whose counters need no key may have no key file.
         paths["monitoring_key_file"] = settings.key_file
-    found = []
-    for at, path in paths.items():
+    result = []
+    for variable, path in paths.items():
         if not path.startswith("/") or NOT_IN_A_PATH & set(path):
             needed = 'an absolute path without quotes, braces and backslashes: " ` { } \\ $ %'
-            found.append(Problem("invalid-setting", f"'{path}'", needed, "correct it", at))
+            result.append(Problem("invalid-setting", f"'{path}'", needed, "correct it", variable))
     pace = settings.pace
     if pace.interval_s < 1 or pace.window_s < 2 * pace.interval_s or pace.hold_s < 10:
-        found.append(
+        result.append(
             Problem(
                 "invalid-setting",
                 f"interval {pace.interval_s}, window {pace.window_s}, hold {pace.hold_s} seconds",
@@ -132,21 +132,21 @@ def problems(settings: Settings) -> list[Problem]:
                 "monitoring_pace",
             )
         )
-    return found
+    return result
 
 
 def files(templates: Path, settings: Settings) -> MonitoringFiles:
-    """What is put on the box. Raises DrafthouseError with all that is wrong."""
-    wrong = problems(settings)
-    if wrong:
-        raise DrafthouseError(wrong)
+    """What the role installs on the box. Raises DrafthouseError with all `problems` of the settings."""
+    found = problems(settings)
+    if found:
+        raise DrafthouseError(found)
     folder, wished = settings.folder, settings.wished
     entries = _configuration(templates, settings)
     configuration_digest = _hash([*(entry["content"] for entry in entries), settings.digest])
     units: list[File] = []
     for name in wished["programs"]:
         data = {
-            "what": _WHAT[name],
+            "what": _DESCRIPTIONS[name],
             "words": [settings.binaries[name], *_flags(settings, name)],
             "data": f"{folder}/data" if name == "prometheus" else "",
             "digest": configuration_digest,
@@ -160,8 +160,8 @@ def files(templates: Path, settings: Settings) -> MonitoringFiles:
                 "digest": _hash([entries[-1]["content"]]),
                 "key_file": settings.key_file if name == "prometheus" and _needs_key(settings) else "",
             }
-            at = f"/etc/systemd/system/{UNIT}{name}.service"
-            units.append(render_file(templates, "monitoring/program.service.j2", at, "0644", unit))
+            unit_path = f"/etc/systemd/system/{UNIT}{name}.service"
+            units.append(render_file(templates, "monitoring/program.service.j2", unit_path, "0644", unit))
     return {
         "entries": [*_folders(settings), *entries],
         "units": units,
@@ -171,7 +171,7 @@ def files(templates: Path, settings: Settings) -> MonitoringFiles:
 
 
 def _folders(settings: Settings) -> list[Folder]:
-    """The folders, each before what lies in it; the programs of systemd and containers are other users."""
+    """The folders, parents first. Systemd's programs and containers run as other users, who must read them."""
     folder = settings.folder
     names = ["", "/programs", *(f"/programs/{name}" for name in settings.wished["programs"])]
     names += ["/grafana", "/grafana/boards"]
@@ -186,45 +186,46 @@ def _hash(texts: Iterable[str]) -> str:
 
 
 def _needs_key(settings: Settings) -> bool:
+    """True if Prometheus must send the API key to read the engine's counters."""
     return bool(settings.wished["key"] and settings.wished["dialect"])
 
 
 def _key_file(settings: Settings) -> str:
-    """Where Prometheus reads the key: from a file, so that it stands in no configuration."""
-    handed = f"/run/credentials/{UNIT}prometheus.service/api_key"
-    return handed if settings.keeper == "systemd" else settings.key_file
+    """The file from which Prometheus reads the API key; under systemd, the unit's copy of it (a credential)."""
+    credential = f"/run/credentials/{UNIT}prometheus.service/api_key"
+    return credential if settings.keeper == "systemd" else settings.key_file
 
 
-def _written(settings: Settings, name: str, data: Json) -> File:
+def _yaml_file(settings: Settings, name: str, data: Json) -> File:
     head = "# Written by Drafthouse (role monitoring); the next run overwrites changes made here.\n"
     return {"path": f"{settings.folder}/{name}", "mode": "0644", "content": f"{head}{yaml_block(data)}\n"}
 
 
 def _configuration(templates: Path, settings: Settings) -> list[File]:
-    """What the programs read."""
+    """The configuration files of all programs."""
     wished, path = settings.wished, f"{settings.folder}/rules.yml"
     rules = rules_file(templates, path, watched(wished), settings.pace, settings.limits)
-    written: list[File] = [
-        _written(settings, "prometheus.yml", prometheus(settings)),
+    configuration: list[File] = [
+        _yaml_file(settings, "prometheus.yml", prometheus(settings)),
         rules,
-        _written(settings, "blackbox.yml", blackbox(settings)),
+        _yaml_file(settings, "blackbox.yml", blackbox(settings)),
     ]
     if wished["gpu"]:
-        lines = "".join(f"{name}, gauge, {says}\n" for name, says in _DCGM_FIELDS)
-        written.append({"path": f"{settings.folder}/dcgm.csv", "mode": "0644", "content": lines})
-    # Also where no Grafana of ours runs: one elsewhere can read it.
+        lines = "".join(f"{name}, gauge, {text}\n" for name, text in _DCGM_FIELDS)
+        configuration.append({"path": f"{settings.folder}/dcgm.csv", "mode": "0644", "content": lines})
+    # The dashboard is written even without Grafana on the box: another Grafana can import it.
     board = dashboard(templates, recorded(rules["content"]), f"Drafthouse: {settings.box}")
     text = json.dumps(board, indent=1) + "\n"
-    written.append({"path": f"{settings.folder}/grafana/boards/{UID}.json", "mode": "0644", "content": text})
+    configuration.append({"path": f"{settings.folder}/grafana/boards/{UID}.json", "mode": "0644", "content": text})
     if wished["grafana"]:
-        written += _provisioned(settings)
-    return written
+        configuration += _provisioned(settings)
+    return configuration
 
 
 def prometheus(settings: Settings) -> dict[str, Json]:
     """Prometheus's configuration."""
     wished, interval = settings.wished, duration(settings.pace.interval_s)
-    found: dict[str, Json] = {
+    configuration: dict[str, Json] = {
         "global": {
             "scrape_interval": interval,
             "scrape_timeout": duration(min(10, settings.pace.interval_s)),
@@ -232,30 +233,31 @@ def prometheus(settings: Settings) -> dict[str, Json]:
             "external_labels": {"box": settings.box},
         },
         "rule_files": [f"{settings.folder}/rules.yml"],
-        "scrape_configs": [_scraped(settings, job) for job in jobs(wished)],
+        "scrape_configs": [_scrape_config(settings, job) for job in jobs(wished)],
     }
     if wished["alertmanager"]:
-        found["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [wished["alertmanager"]]}]}]}
-    return found
+        configuration["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [wished["alertmanager"]]}]}]}
+    return configuration
 
 
-def _scraped(settings: Settings, job: str) -> Json:
+def _scrape_config(settings: Settings, job: str) -> Json:
+    """The entry of a job in Prometheus's `scrape_configs`."""
     wished, ports = settings.wished, settings.wished["ports"]
     if job == ENGINE:
         scraped = _target(job, wished["target"], wished["profile"])
         scraped["metrics_path"] = wished["path"]
         if wished["key"]:
-            # To nobody whom a redirect names.
+            # Without redirects, the key is sent to no other server.
             scraped |= {"authorization": {"credentials_file": _key_file(settings)}, "follow_redirects": False}
         return scraped
     if job in (HEALTH, GATEWAY):
-        # Prometheus reads the blackbox exporter, which asks what is named in `target`.
+        # Prometheus scrapes the blackbox exporter, which probes what the parameter `target` names.
         if wished["gateway"] and job == GATEWAY:
-            asked, profile = f"{LOOPBACK}:{wished['gateway']['port']}", ""
+            probed, profile = f"{LOOPBACK}:{wished['gateway']['port']}", ""
         else:
-            asked, profile = f"http://{wished['target']}{wished['health']}", wished["profile"]
+            probed, profile = f"http://{wished['target']}{wished['health']}", wished["profile"]
         scraped = _target(job, f"{LOOPBACK}:{ports['blackbox']}", profile)
-        return {**scraped, "metrics_path": "/probe", "params": {"module": [job], "target": [asked]}}
+        return {**scraped, "metrics_path": "/probe", "params": {"module": [job], "target": [probed]}}
     exporter = "node" if job == NODE else "dcgm"
     return _target(job, f"{LOOPBACK}:{ports[exporter]}")
 
@@ -268,7 +270,7 @@ def _target(job: str, address: str, profile: str = "") -> dict[str, Json]:
 
 
 def blackbox(settings: Settings) -> Json:
-    """The blackbox exporter's configuration: how each of its modules asks."""
+    """The blackbox exporter's configuration: an HTTP probe of the engine, a TLS probe of the gateway."""
     wished = settings.wished
     modules: dict[str, Json] = {
         HEALTH: {
@@ -278,7 +280,7 @@ def blackbox(settings: Settings) -> Json:
         }
     }
     if wished["gateway"]:
-        # It looks at the certificate that is presented; whether it can be trusted, who calls it must know.
+        # The probe reads the certificate, for its end date, and does not verify it: clients do that.
         tls: dict[str, Json] = {"insecure_skip_verify": True}
         if wished["gateway"]["name"]:
             tls["server_name"] = wished["gateway"]["name"]
@@ -287,6 +289,7 @@ def blackbox(settings: Settings) -> Json:
 
 
 def _flags(settings: Settings, name: str) -> list[str]:
+    """The command-line flags of a program."""
     wished, folder = settings.wished, settings.folder
     if name == "prometheus":
         return [
@@ -296,17 +299,14 @@ def _flags(settings: Settings, name: str) -> list[str]:
             f"--web.listen-address={in_brackets(wished['listen'])}:{wished['ports'][name]}",
             "--log.level=warn",
         ]
-    at = f"--web.listen-address={LOOPBACK}:{wished['ports'][name]}"
+    address = f"--web.listen-address={LOOPBACK}:{wished['ports'][name]}"
     if name == "blackbox":
-        return [f"--config.file={folder}/blackbox.yml", at, "--log.level=warn"]
-    return [at, "--log.level=warn", "--collector.disable-defaults", "--collector.meminfo", "--collector.cpu"]
-
-
-# --- containers -------------------------------------------------------------------------------------
+        return [f"--config.file={folder}/blackbox.yml", address, "--log.level=warn"]
+    return [address, "--log.level=warn", "--collector.disable-defaults", "--collector.meminfo", "--collector.cpu"]
 
 
 def _provisioned(settings: Settings) -> list[File]:
-    """What Grafana reads at its start: where the series are, and where its dashboard lies."""
+    """The files with which Grafana configures itself at its start: the data source and the dashboards' folder."""
     source: Json = {
         "name": "Prometheus", "uid": DATASOURCE, "type": "prometheus", "access": "proxy", "isDefault": True,
         "url": f"http://{settings.listens_at}:{settings.wished['ports']['prometheus']}", "editable": False,
@@ -317,17 +317,17 @@ def _provisioned(settings: Settings) -> list[File]:
         "options": {"path": "/etc/drafthouse/boards"},
     }  # fmt: skip
     return [
-        _written(settings, "grafana/datasources/drafthouse.yml", {"apiVersion": 1, "datasources": [source]}),
-        _written(settings, "grafana/dashboards/drafthouse.yml", {"apiVersion": 1, "providers": [boards]}),
+        _yaml_file(settings, "grafana/datasources/drafthouse.yml", {"apiVersion": 1, "datasources": [source]}),
+        _yaml_file(settings, "grafana/dashboards/drafthouse.yml", {"apiVersion": 1, "providers": [boards]}),
     ]
 
 
 def _containers(settings: Settings, entries: Iterable[File]) -> list[Container]:
-    """The containers that are wanted, as the role runs them; ``entries`` has the files that they read."""
+    """The containers that the role runs; a label has the hash of the files among ``entries`` that a container reads."""
     wished, folder, ports = settings.wished, settings.folder, settings.wished["ports"]
-    found: list[Container] = []
+    containers: list[Container] = []
     if wished["gpu"]:
-        found.append(
+        containers.append(
             {
                 "name": "drafthouse-dcgm",
                 "image": settings.images["dcgm"],
@@ -339,12 +339,12 @@ def _containers(settings: Settings, entries: Iterable[File]) -> list[Container]:
                 "network": _NETWORK,
                 "gpus": ["all"],
                 "security": _SECURITY,
-                "labels": {MONITORING_LABEL: _hash(f"{name} {says}" for name, says in _DCGM_FIELDS)},
+                "labels": {MONITORING_LABEL: _hash(f"{name} {text}" for name, text in _DCGM_FIELDS)},
             }
         )
     if wished["grafana"]:
-        read_by_it = [file["content"] for file in entries if file["path"].startswith(f"{folder}/grafana/")]
-        found.append(
+        contents = [file["content"] for file in entries if file["path"].startswith(f"{folder}/grafana/")]
+        containers.append(
             {
                 "name": "drafthouse-grafana",
                 "image": settings.images["grafana"],
@@ -356,16 +356,16 @@ def _containers(settings: Settings, entries: Iterable[File]) -> list[Container]:
                 "network": _NETWORK,
                 "security": _SECURITY,
                 "read_only": True,
-                # It keeps nothing: what it shows is made of these files at each start.
+                # Grafana stores nothing: it reads the provisioned files at each start.
                 "tmpfs": ["/var/lib/grafana", "/var/log/grafana", "/tmp"],  # noqa: S108
-                "labels": {MONITORING_LABEL: _hash(read_by_it)},
+                "labels": {MONITORING_LABEL: _hash(contents)},
             }
         )
-    return found
+    return containers
 
 
 def _grafana(wished: Monitoring) -> dict[str, str]:
-    """Grafana's settings: anybody who reaches it looks, nobody logs in, and it calls nobody."""
+    """Grafana's settings: read-only without login, no accounts, no requests to the internet."""
     return {
         "GF_SERVER_HTTP_ADDR": wished["listen"],
         "GF_SERVER_HTTP_PORT": str(wished["ports"]["grafana"]),

@@ -1,4 +1,4 @@
-"""Ask the monitoring, on the box itself, whether it sees what it is for. Standard library only, Python 3.10."""
+"""Check on the box that Prometheus reads its targets and that Grafana answers. Standard library only, Python 3.10."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ..core.errors import DrafthouseError, Problem
 from ..core.http import opener
 
-# The jobs that Prometheus scrapes. `health` asks the engine's path for it, through the blackbox exporter.
+# The jobs of Prometheus. `health` and `gateway` are probes of the blackbox exporter: health page, TLS certificate.
 ENGINE, HEALTH, NODE, GPU, GATEWAY = "engine", "health", "node", "gpu", "gateway"
-_ASK_EVERY_S = 0.5
-_ASK_S = 10.0
-_DO = {
+_CHECK_EVERY_S = 0.5
+_TIMEOUT_S = 10.0  # of one request
+_DO = {  # advice by job
     ENGINE: "run site.yml --tags report, which leaves an arm serving, and then site.yml --tags monitoring",
     HEALTH: "read the log of the blackbox exporter",
     NODE: "read the log of the node exporter",
     GPU: "read `docker logs drafthouse-dcgm`; nvidia-smi on the box shows whether the driver works",
     GATEWAY: "read the log of the blackbox exporter",
 }
-#: The status and the text of an answer; raises OSError where there is none.
+#: URL -> status and text of the answer. Raises OSError if there is no answer.
 Ask = Callable[[str], "tuple[int, str]"]
 
 if TYPE_CHECKING:
@@ -58,16 +58,16 @@ class _Targets(TypedDict):
 
 @dataclass
 class Seen:
-    """What Prometheus said of itself. ``down``: job -> why its target cannot be read; ``rules``: how many it has."""
+    """The state of Prometheus. ``down``: job -> why its target cannot be scraped; ``rules``: the number of rules."""
 
     down: dict[str, str] = field(default_factory=dict)
     rules: int = 0
 
 
 def ask(url: str) -> tuple[int, str]:
-    """The status and the text of a page. Raises OSError, also where somebody else listens there."""
+    """The status and the text of a page. Raises OSError, also if the port is not an HTTP server's."""
     try:
-        with opener().open(url, timeout=_ASK_S) as answer:
+        with opener().open(url, timeout=_TIMEOUT_S) as answer:
             return int(answer.status), answer.read().decode("utf-8", "replace")
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode("utf-8", "replace")
@@ -86,53 +86,53 @@ def wait_for_monitoring(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Seen:
-    """Return when every job is read, every rule evaluated, and Grafana answers where ``grafana`` is its address.
+    """Wait until all ``jobs`` are scraped, all rules are evaluated, and Grafana answers ('': there is no Grafana).
 
-    ``log`` is how Prometheus's log is read. Raises DrafthouseError with all that is not as it must be.
+    ``log``: the file or command for Prometheus's log. Raises DrafthouseError with all problems after ``timeout_s``.
     """
     end = clock() + timeout_s
     while True:
-        problems, seen = _look(prometheus, jobs, grafana, log, ask)
+        problems, seen = _check(prometheus, jobs, grafana, log, ask)
         if not problems:
             return seen
         if clock() > end:
             raise DrafthouseError(problems)
-        sleep(_ASK_EVERY_S)
+        sleep(_CHECK_EVERY_S)
 
 
-def _look(prometheus: str, jobs: Sequence[str], grafana: str, log: str, ask: Ask) -> tuple[list[Problem], Seen]:
+def _check(prometheus: str, jobs: Sequence[str], grafana: str, log: str, ask: Ask) -> tuple[list[Problem], Seen]:
     seen = Seen()
     try:
         status, text = ask(f"{prometheus}/-/ready")
         if status != 200:
             raise OSError(f"{status}: {text.strip()[:200]}")
-        wrong = _rules(_answer(prometheus, "rules", ask), seen)
-        wrong += _targets(_answer(prometheus, "targets?state=active", ask), jobs, seen)
+        problems = _rule_problems(_api_data(prometheus, "rules", ask), seen)
+        problems += _target_problems(_api_data(prometheus, "targets?state=active", ask), jobs, seen)
     except (OSError, ValueError, KeyError, TypeError) as error:
         return [
             Problem("monitoring-not-ready", f"Prometheus at {prometheus}: {error}", "one that is ready", f"read {log}")
         ], seen
     if grafana:
-        wrong += _grafana(grafana, ask)
-    return wrong, seen
+        problems += _grafana_problems(grafana, ask)
+    return problems, seen
 
 
-def _answer(prometheus: str, what: str, ask: Ask) -> Any:
-    """The data of one of Prometheus's answers."""
-    status, text = ask(f"{prometheus}/api/v1/{what}")
+def _api_data(prometheus: str, path: str, ask: Ask) -> Any:
+    """The `data` of an answer of Prometheus's HTTP API. Raises OSError, ValueError or KeyError."""
+    status, text = ask(f"{prometheus}/api/v1/{path}")
     if status != 200:
-        raise OSError(f"{status} for {what}")
+        raise OSError(f"{status} for {path}")
     return json.loads(text)["data"]
 
 
-def _rules(data: _Rules, seen: Seen) -> list[Problem]:
-    wrong = []
+def _rule_problems(data: _Rules, seen: Seen) -> list[Problem]:
+    problems = []
     for rule in chain.from_iterable(group["rules"] for group in data["groups"]):
         seen.rules += 1
         if rule["health"] != "ok":
-            # "unknown" until it was evaluated for the first time.
+            # The health is "unknown" before the first evaluation.
             found = f"the rule {rule['name']} is {rule['health']}: {rule.get('lastError') or 'not evaluated yet'}"
-            wrong.append(
+            problems.append(
                 Problem(
                     "prometheus-rules-not-evaluated",
                     found,
@@ -141,7 +141,7 @@ def _rules(data: _Rules, seen: Seen) -> list[Problem]:
                 )
             )
     if not seen.rules:
-        wrong.append(
+        problems.append(
             Problem(
                 "prometheus-rules-not-evaluated",
                 "no rules",
@@ -149,23 +149,23 @@ def _rules(data: _Rules, seen: Seen) -> list[Problem]:
                 "run site.yml --tags monitoring again",
             )
         )
-    return wrong
+    return problems
 
 
-def _targets(data: _Targets, jobs: Sequence[str], seen: Seen) -> list[Problem]:
+def _target_problems(data: _Targets, jobs: Sequence[str], seen: Seen) -> list[Problem]:
     health = {target["labels"]["job"]: target for target in data["activeTargets"]}
     for job in jobs:
         target: _Target = health.get(job, {"health": "missing", "lastError": "no such target", "labels": {}})
         if target["health"] != "up":
             seen.down[job] = target.get("lastError") or "not read yet"
-    wrong = []
+    problems = []
     for job, why in seen.down.items():
         found = f"nothing can be read from the {job}: {why}"
-        wrong.append(Problem("prometheus-target-down", found, "a target that Prometheus reads", _DO[job]))
-    return wrong
+        problems.append(Problem("prometheus-target-down", found, "a target that Prometheus reads", _DO[job]))
+    return problems
 
 
-def _grafana(url: str, ask: Ask) -> list[Problem]:
+def _grafana_problems(url: str, ask: Ask) -> list[Problem]:
     try:
         status, text = ask(f"{url}/api/health")
         if status == 200:

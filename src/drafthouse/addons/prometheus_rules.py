@@ -1,8 +1,8 @@
-"""Recording rules and alerts: `templates/monitoring/rules.yml.j2`, and what it is filled in with.
+"""Render Prometheus's recording rules and alerts for a box, from `templates/monitoring/rules.yml.j2`.
 
-Prometheus reads the engine's own counters (`Engine.series` has their names) and records from them series called
-`drafthouse:...`, under the same names for every engine, which the alerts and the dashboard are made of. What an engine
-does not count is not recorded for it. The controller's part.
+Prometheus reads the engine's counters, whose names are in `Engine.series`, and records from them the series
+`drafthouse:...`, with the same names for all engines. Alerts and the dashboard use only these. A series that an engine
+does not count is not recorded. This file runs on the controller.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds between two scrapes, over which a rate is taken, and for which something holds before it is an alert."""
+    """Seconds between two scrapes, over which a rate is computed, and for which a condition holds before an alert."""
 
     interval_s: int = 15
     window_s: int = 300
@@ -30,27 +30,27 @@ class Pace:
 
 @dataclass(frozen=True)
 class Limits:
-    """From where on something is said. Fractions, unless said otherwise."""
+    """Thresholds of the alerts; fractions, except for ``restarts`` and ``certificate_days``."""
 
-    acceptance: float = 0.15  # the articles say: below 10 to 20 % you are better off without
-    restarts: int = 3  # in six times the hold: an hour
+    acceptance: float = 0.15  # published articles: speculation does not pay below an acceptance rate of 10 to 20 %
+    restarts: int = 3  # within 6 * `Pace.hold_s`, which is an hour
     kv_cache: float = 0.95
     memory: float = 0.95
-    gpu_memory: float = 0.98  # vLLM takes nine tenths at once, by design
+    gpu_memory: float = 0.98  # vLLM allocates 90 % at its start
     hot: float = 0.1  # of the time
-    power: float = 0.9  # of the time; a GPU at work may well run at its power limit
-    certificate_days: int = 7  # Caddy renews when a third of a certificate's life is left
+    power: float = 0.9  # of the time; a busy GPU may normally run at its power limit
+    certificate_days: int = 7  # Caddy renews a certificate when a third of its life is left
 
 
-#: The names of an engine's own counters, by the engine.
+#: The names of the engines' series, by engine.
 SERIES = {name: engine.series for name, engine in DIALECTS.items() if engine.series}
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What there is to watch on a box. ``dialect`` is '' where the engine shows no counters.
+    """What Prometheus watches on a box. ``dialect``: the engine whose counters are shown, '' for no counters.
 
-    ``log`` is where a person reads what the engine printed.
+    ``log``: the path of the engine's log, or the command that prints it.
     """
 
     dialect: str = ""
@@ -61,7 +61,7 @@ class Watched:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as Prometheus writes them: 1h, 10m, 90s."""
+    """A duration as Prometheus writes it: 1h, 10m, 90s; at least 1s."""
     whole = max(1, round(seconds))
     for unit, size in (("h", 3600), ("m", 60)):
         if whole % size == 0:
@@ -70,7 +70,7 @@ def duration(seconds: float) -> str:
 
 
 def rules_file(templates: Path, path: str, watched: Watched, pace: Pace, limits: Limits) -> File:
-    """The rules of a box as Prometheus reads them."""
+    """The rendered rules of a box, as a file for ``path`` on it."""
     data = {
         "names": SERIES.get(watched.dialect), "watched": watched, "pace": pace, "limits": limits, "duration": duration,
     }  # fmt: skip
@@ -78,7 +78,7 @@ def rules_file(templates: Path, path: str, watched: Watched, pace: Pace, limits:
 
 
 def recorded(rules: str) -> list[str]:
-    """The names of the series that rules record."""
+    """The names of the series that the text ``rules`` records."""
     names = []
     for group in yaml_of(rules)["groups"]:
         for rule in group["rules"]:

@@ -1,4 +1,4 @@
-"""What the acceptance counters say of a draft that is too deep, dead, or lost in a long conversation. Pure."""
+"""Finds drafts that are too deep, heads without any accepted token, and acceptance that falls in long chats. Pure."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .drafting import counter_of
 from .verdict_types import AcceptanceFinding
 
 TOO_DEEP, DEAD, COLLAPSES = "draft-too-deep", "dead-head", "acceptance-collapses"
-#: Drafts that must have been made before a position's rate is called 0: three accepted ones would show.
+#: Fewer drafts give no finding. At `NOTHING_ACCEPTED` this many drafts have three accepted tokens at a position.
 LEAST_DRAFTS = 300
-#: A position of which no more is accepted costs its step of the draft and gives nothing.
+#: A draft position with at most this acceptance rate (a fraction) costs drafting time and gains nothing.
 NOTHING_ACCEPTED = 0.01
-#: Tokens a step, the target's own among them: 1 is nothing accepted, and a draft costs more than 2 %.
+#: A head with at most this acceptance length (tokens per step, 1 of them the target's) is dead: drafting costs more.
 DEAD_LENGTH = 1.02
-#: Of a longer conversation less than this share of what is accepted at its beginning is no drift any more.
+#: Acceptance collapses if the longest part of a conversation has less than this fraction of the shortest part's rate.
 COLLAPSED = 0.5
-#: Tokens that must have been drafted at either end of a conversation: a rate is then known to a few percent.
+#: Parts of a conversation with fewer draft tokens are left out; with this many a rate is known to a few per cent.
 LEAST_DRAFTED = 200
-#: What most often kills a head, in the order in which it is quickest to see.
+#: The usual causes of a dead head, the quickest to check first.
 CAUSES = (
     "weights that were not loaded, or are not in this export (look for missing or unused tensors in the engine's log)",
     "a head in a different precision from its training",
@@ -32,48 +32,48 @@ CAUSES = (
 
 
 def acceptance_findings(speculative: ArmResult, resolved: ResolvedProfile) -> list[AcceptanceFinding]:
-    """What the whole run's counters say against the draft; nothing where they do not tell, or told too little.
+    """Findings from the speculative arm's counters over the whole run; empty without counters, or with too few drafts.
 
-    A lookup is left out: it drafts no further than what it found, and where it finds nothing it costs nothing.
+    A lookup (n-gram) is skipped: it drafts only what it found in the text, and costs nothing where it finds nothing.
     """
     method = resolved.get("method") or {}
     drafts = counter_of(speculative, "drafts")
     if method.get("kind") == "lookup" or (drafts is not None and drafts < LEAST_DRAFTS):
         return []
-    length = speculative.get("spec_decode_acceptance_length")
-    if length is not None and length <= DEAD_LENGTH:
-        said = f"dead head: {length:.3f} tokens per step, where 1 means that no draft token is accepted"
-        return [{"code": DEAD, "said": said, "do": f"usual causes: {'; '.join(CAUSES)}"}]
-    found = _collapsed(speculative)
+    acceptance_length = speculative.get("spec_decode_acceptance_length")
+    if acceptance_length is not None and acceptance_length <= DEAD_LENGTH:
+        sentence = f"dead head: {acceptance_length:.3f} tokens per step, where 1 means that no draft token is accepted"
+        return [{"code": DEAD, "said": sentence, "do": f"usual causes: {'; '.join(CAUSES)}"}]
+    findings = _collapse_finding(speculative)
     rates = list(speculative.get("spec_decode_per_position_acceptance_rates") or [])
-    useful = next((at for at, rate in enumerate(rates) if rate <= NOTHING_ACCEPTED), len(rates))
-    if drafts is not None and 0 < useful < len(rates):
-        asked = method.get("num_speculative_tokens", len(rates))
-        least = f"at most {NOTHING_ACCEPTED:.0%} is accepted"
-        said = f"K too deep: from draft position {useful + 1} on, {least}, with K={asked}"
-        do = f"set num_speculative_tokens: {useful}; a one-layer head may not be made for more"
-        found.append({"code": TOO_DEEP, "said": said, "do": do})
-    return found
+    useful_depth = next((position for position, rate in enumerate(rates) if rate <= NOTHING_ACCEPTED), len(rates))
+    if drafts is not None and 0 < useful_depth < len(rates):
+        draft_length = method.get("num_speculative_tokens", len(rates))
+        rate_text = f"at most {NOTHING_ACCEPTED:.0%} is accepted"
+        sentence = f"K too deep: from draft position {useful_depth + 1} on, {rate_text}, with K={draft_length}"
+        do = f"set num_speculative_tokens: {useful_depth}; a one-layer head may not be made for more"
+        findings.append({"code": TOO_DEEP, "said": sentence, "do": do})
+    return findings
 
 
-def _collapsed(speculative: ArmResult) -> list[AcceptanceFinding]:
-    """A finding where less is accepted the longer a conversation is: its parts are groups of their own."""
-    lengths: dict[str, list[int]] = {}
+def _collapse_finding(speculative: ArmResult) -> list[AcceptanceFinding]:
+    """The finding that acceptance falls with the length of a conversation, whose parts are groups of their own."""
+    context_tokens: dict[str, list[int]] = {}
     for request in requests_of(speculative):
         if (gate := request.get("gate")) and gate.get("name") == TALK:
-            lengths.setdefault(str(request.get("group")), []).append(request.get("input_tokens") or 0)
-    parts = []
-    for name, group in (speculative.get("groups") or {}).items():
-        rate = group.get("spec_decode_acceptance_rate")
-        enough = (counter_of(group, "draft_tokens") or 0) >= LEAST_DRAFTED
-        if name in lengths and enough and rate is not None:
-            parts.append((median(lengths[name]), rate))
-    parts.sort(key=lambda part: part[0])
-    if len(parts) < 2 or parts[-1][1] >= COLLAPSED * parts[0][1]:
+            context_tokens.setdefault(str(request.get("group")), []).append(request.get("input_tokens") or 0)
+    tokens_and_rates = []
+    for name, figures in (speculative.get("groups") or {}).items():
+        rate = figures.get("spec_decode_acceptance_rate")
+        enough_drafted = (counter_of(figures, "draft_tokens") or 0) >= LEAST_DRAFTED
+        if name in context_tokens and enough_drafted and rate is not None:
+            tokens_and_rates.append((median(context_tokens[name]), rate))
+    tokens_and_rates.sort(key=lambda pair: pair[0])
+    if len(tokens_and_rates) < 2 or tokens_and_rates[-1][1] >= COLLAPSED * tokens_and_rates[0][1]:
         return []
-    over = ", ".join(f"{rate:.0f} % at {tokens:,.0f} tokens" for tokens, rate in parts)
+    listed = ", ".join(f"{rate:.0f} % at {tokens:,.0f} tokens" for tokens, rate in tokens_and_rates)
     do = (
         "usual causes: a draft with a shorter context or a different RoPE scaling than the target, a sliding "
         "window in the draft, a draft cache that is not kept between turns"
     )
-    return [{"code": COLLAPSES, "said": f"acceptance collapses as a conversation grows: {over}", "do": do}]
+    return [{"code": COLLAPSES, "said": f"acceptance collapses as a conversation grows: {listed}", "do": do}]

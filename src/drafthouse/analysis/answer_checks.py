@@ -1,4 +1,4 @@
-"""Is one answer right: JSON of a schema, calls of tools, words that it must hold. Pure."""
+"""Checks a single answer by its request's gate: JSON of a schema, tool calls, or words that it must contain. Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ..prompts.json_schema import Unfinished, read_json, why_not
 from ..prompts.suite_types import Gate, JsonSchema
 
 RIGHT, WRONG, OPEN = "right", "wrong", "open"
-"""What an answer can be; open: it was cut off by the output length before it could be told."""
+"""States of an answer; OPEN: undecided, mostly because the output length limit cut it off."""
 
-_WORSE = (RIGHT, OPEN, WRONG)
+_BEST_FIRST = (RIGHT, OPEN, WRONG)
 _SHOWN_CHARACTERS = 120
 
 
-def worse(known: tuple[str, str] | None, state: tuple[str, str]) -> tuple[str, str]:
-    """The worse of two states of a prompt's answers, the known one where they are alike."""
-    if known is None or _WORSE.index(state[0]) > _WORSE.index(known[0]):
+def worse(previous: tuple[str, str] | None, state: tuple[str, str]) -> tuple[str, str]:
+    """The worse of two (state, why) pairs of a prompt's answers; the previous pair if they are equal."""
+    if previous is None or _BEST_FIRST.index(state[0]) > _BEST_FIRST.index(previous[0]):
         return state
-    return known
+    return previous
 
 
 def check_answer(request: Request) -> tuple[str, str]:
-    """What an answer is by the gate of its request (right, wrong, open), and why when it is not right."""
+    """The state of an answer by the gate of its request (RIGHT, WRONG, OPEN), and why unless RIGHT."""
     if gave_nothing(request):
         return WRONG, str(request.get("error") or f"HTTP {request.get('http_status')}")
     gate = request.get("gate")
@@ -37,7 +37,7 @@ def check_answer(request: Request) -> tuple[str, str]:
 
 
 def _check_value(text: str, schema: JsonSchema, request: Request) -> tuple[str, str]:
-    """What a JSON text is by a schema."""
+    """The state of a JSON text by a schema, and why ("" if RIGHT)."""
     try:
         problem = why_not(read_json(text), schema)
     except ValueError as error:
@@ -54,44 +54,44 @@ def _check_json(request: Request, gate: Gate) -> tuple[str, str]:
 
 
 def _check_tools(request: Request, gate: Gate) -> tuple[str, str]:
-    calls = request.get("tool_calls") or []
-    wanted = gate.get("tool")
-    if not calls:
+    tool_calls = request.get("tool_calls") or []
+    required_tool = gate.get("tool")
+    if not tool_calls:
         no_call = f"no call: {short(request.get('text'))}"
-        # Without a tool that must be called, text is an answer too; whether both arms call, `outputs` tells.
-        if was_cut(request) or not wanted:
+        # If no tool is required, plain text may be right; the gate `outputs` compares whether both arms call.
+        if was_cut(request) or not required_tool:
             return OPEN, no_call
         return WRONG, no_call
-    for call in calls:
+    for call in tool_calls:
         state, why = _check_call(call, gate.get("tools") or {}, request)
         if state != RIGHT:
             return state, why
-    if wanted and wanted not in [call.get("name") for call in calls]:
-        return WRONG, f"called {calls[0].get('name')} instead of {wanted}"
+    if required_tool and required_tool not in [call.get("name") for call in tool_calls]:
+        return WRONG, f"called {tool_calls[0].get('name')} instead of {required_tool}"
     return RIGHT, ""
 
 
 def _check_call(call: ToolCall, tools: Mapping[str, JsonSchema], request: Request) -> tuple[str, str]:
-    name, text = str(call.get("name")), str(call.get("arguments") or "")
+    name, arguments = str(call.get("name")), str(call.get("arguments") or "")
     if name not in tools:
         return WRONG, f"called {name!r}, which is not one of the tools"
-    # Nothing at all is how some servers write a call without arguments.
-    state, why = _check_value(text or "{}", {**tools[name], "type": "object"}, request)
+    # Some servers send an empty string for a call without arguments.
+    state, why = _check_value(arguments or "{}", {**tools[name], "type": "object"}, request)
     if why:
         why = f"{name}: {why}"
     return state, why
 
 
 def _check_needle(request: Request, gate: Gate) -> tuple[str, str]:
-    # Only the answer counts: a model that thinks repeats half of the text on the way.
+    # The reasoning does not count: it often quotes the searched text.
     text = str(request.get("text") or "")
-    wanted = str(gate.get("contains") or "")
-    # As words of their own: 417 is not found in 4170.
-    if re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text, re.IGNORECASE):
+    needle = str(gate.get("contains") or "")
+    # Whole words only: 4170 does not contain 417.
+    if re.search(rf"(?<!\w){re.escape(needle)}(?!\w)", text, re.IGNORECASE):
         return RIGHT, ""
     if not text.strip() and was_cut(request):
         return OPEN, "no answer within the output length limit"
-    return WRONG, f"'{wanted}' is not in: {short(text)}"
+    return WRONG, f"'{needle}' is not in: {short(text)}"
 
 
 _CHECKS: dict[str, Callable[[Request, Gate], tuple[str, str]]] = {
@@ -102,13 +102,13 @@ _CHECKS: dict[str, Callable[[Request, Gate], tuple[str, str]]] = {
 
 
 def was_cut(request: Request) -> bool:
-    """Whether an answer ends where its output length did."""
+    """True if the output length limit ended the answer."""
     return request.get("finish_reason") == "length"
 
 
 def short(text: object) -> str:
-    """The beginning of a text, on one line, for a sentence."""
-    words = " ".join(str(text or "").split())
-    if len(words) > _SHOWN_CHARACTERS:
-        return f"{words[:_SHOWN_CHARACTERS]}…"
-    return words or "(nothing)"
+    """The first characters of a text on one line, to quote in a sentence."""
+    line = " ".join(str(text or "").split())
+    if len(line) > _SHOWN_CHARACTERS:
+        return f"{line[:_SHOWN_CHARACTERS]}…"
+    return line or "(nothing)"

@@ -1,6 +1,6 @@
-"""Whether two arms may be compared: what differs between them besides speculation.
+"""Finds differences between the two arms (baseline, speculative) besides speculation; any makes them incomparable.
 
-PyYAML, because engine configurations and container definitions are YAML and must be compared by meaning.
+It needs PyYAML, because engine configurations and container definitions are YAML and are compared by content.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ..bench.result_types import ArmResult
 from ..core.format import count, first_names, listing
 from ..profiles.resolved_types import File, ResolvedArm, ResolvedProfile
 
-# The spellings by which an engine is told to speculate: vLLM (also before 0.8.3), llama.cpp (also before its
-# --spec-* names), SGLang. A flag that is missing here makes good arms look different; one too many hides a
-# difference. `--per-request-spec-decode-metrics` only measures, so it is not one of them.
+# Speculation flags of vLLM (also before 0.8.3), llama.cpp (also before its --spec-* names) and SGLang. A missing flag
+# makes comparable arms look different; a flag too many hides a difference. `--per-request-spec-decode-metrics` only
+# measures, so it is not a speculation flag.
 SPECULATION_FLAG = re.compile(
     r"^(?:--speculative-.+|-sc|--spec-.+|--num-speculative-tokens|--ngram-.+"
     r"|--model-draft|-md|--draft|--draft-.+|--hf-repo-draft|-hfd|-hfrd|--.+-draft|--.+-draft-.+"
     r"|-cd|-ngld|-devd|-td|-tbd|-ctkd|-ctvd|-lcs|-lcd|--lookup-cache-.+)$"
 )
-# The keys by which a YAML or JSON configuration does (TensorRT-LLM, vLLM --config).
+# Speculation keys of YAML and JSON configurations (TensorRT-LLM, vLLM --config).
 SPECULATION_KEYS = frozenset({"speculative_config", "speculative-config", "speculative_model"})
 FLAG = re.compile(r"^--?[A-Za-z]")
 
 DIFFER = "the arms differ in more than speculation"
-# What of a result must be equal in both arms, as the benchmark client records it.
+# Keys of a result that must be equal in both arms.
 SAME_IN_BOTH = (
     "key",
     "backend",
@@ -42,11 +42,11 @@ SAME_IN_BOTH = (
     "num_prompts",
     "suites",
 )
-# What of the client's settings may not differ; the first round's number and the order of the arms may.
+# Client settings that must be equal; the number of the first round and the order of the arms may differ.
 SETTINGS = ("temperatures", "seed", "ignore_eos", "timeout_s", "warmups", "kinds")
 ENGINE_IDENTITY = ("id", "version", "version_answered", "max_model_len_answered", "runtime")
-# The leaves that name a machine. The rest of what is read of it (clocks, load, temperature) is its state:
-# it moves, and is shown instead.
+# Keys that identify a machine. The other readings (clocks, load, temperature) are its state: they change during a
+# run, so reports show them and no comparison uses them.
 MACHINE_IDENTITY = frozenset(
     {
         "host",
@@ -61,243 +61,242 @@ MACHINE_IDENTITY = frozenset(
         "memory_total_bytes",
     }
 )
-STATE = frozenset({"after", "groups", "gpu_processes"})
+MACHINE_STATE = frozenset({"after", "groups", "gpu_processes"})
 
 
-def is_speculation(flag: str, names: Mapping[str, int] | None = None) -> bool:
-    """Whether a flag sets speculation: one of ``names``, or without them one that is known to."""
-    return flag in names if names is not None else bool(SPECULATION_FLAG.match(flag.replace("_", "-")))
+def is_speculation(flag: str, value_counts: Mapping[str, int] | None = None) -> bool:
+    """True if a flag sets speculation: it is a key of ``value_counts``, or without them matches `SPECULATION_FLAG`."""
+    return flag in value_counts if value_counts is not None else bool(SPECULATION_FLAG.match(flag.replace("_", "-")))
 
 
-def strip_speculation_argv(tokens: Sequence[str], names: Mapping[str, int] | None = None) -> list[str]:
+def strip_speculation_argv(tokens: Sequence[str], value_counts: Mapping[str, int] | None = None) -> list[str]:
     """An argument list without its speculation flags and their values.
 
-    ``names`` says how many values each such flag has; without it a flag has one, if a value follows.
+    ``value_counts`` has the number of values of each such flag; without it a flag has at most one.
     """
-    kept: list[str] = []
-    values = 0
+    kept_tokens: list[str] = []
+    values_left = 0
     for token in tokens:
         if FLAG.match(token):
             name, _, attached = token.partition("=")
-            speculation = is_speculation(name, names)
-            values = 0
+            speculation = is_speculation(name, value_counts)
+            values_left = 0
             if not speculation:
-                kept.append(token)
+                kept_tokens.append(token)
             elif not attached:
-                values = 1 if names is None else names[name]
-        elif values and not token.startswith("$"):
-            values -= 1
+                values_left = 1 if value_counts is None else value_counts[name]
+        elif values_left and not token.startswith("$"):
+            values_left -= 1
         else:
-            values = 0
-            kept.append(token)
-    return kept
+            values_left = 0
+            kept_tokens.append(token)
+    return kept_tokens
 
 
-def _strip_speculation_data(data: Any, names: Mapping[str, int] | None) -> Any:
-    """Parsed YAML without speculation keys, argument lists in it without speculation flags."""
+def _strip_speculation_yaml(data: Any, value_counts: Mapping[str, int] | None) -> Any:
+    """Parsed YAML without speculation keys, and without speculation flags in its argument lists."""
     if isinstance(data, Mapping):
-        found = {}
+        kept_data = {}
         for key, value in data.items():
             if str(key) not in SPECULATION_KEYS:
-                found[str(key)] = _strip_speculation_data(value, names)
-        return found
+                kept_data[str(key)] = _strip_speculation_yaml(value, value_counts)
+        return kept_data
     if not isinstance(data, list):
         return data
     if all(isinstance(item, str) for item in data):
-        return strip_speculation_argv(data, names)
-    return [_strip_speculation_data(item, names) for item in data]
+        return strip_speculation_argv(data, value_counts)
+    return [_strip_speculation_yaml(item, value_counts) for item in data]
 
 
-def words_of_file(path: str, content: str, names: Mapping[str, int] | None = None) -> list[str]:
-    """What a rendered file says without speculation, as a list of words or lines to compare.
+def comparable_lines(path: str, content: str, value_counts: Mapping[str, int] | None = None) -> list[str]:
+    """The content of a rendered file without speculation, as lines or words to compare.
 
-    YAML and JSON are compared by meaning, shell scripts by their words (so a flag may stand on any line),
-    anything else line by line. Comments do not count. ``names`` are the speculation flags, where
-    they are known.
+    YAML and JSON are compared by content, shell scripts by their words (a flag may stand on any line), and other files
+    line by line. Comments are ignored. ``value_counts`` is the number of values by speculation flag, None if unknown.
     """
     if path.endswith((".yml", ".yaml", ".json")):
         try:
-            data = _strip_speculation_data(yaml.safe_load(content), names)
+            data = _strip_speculation_yaml(yaml.safe_load(content), value_counts)
         except yaml.YAMLError:
             return content.splitlines()
         return json.dumps(data, indent=1, sort_keys=True, default=str).splitlines()
     lines = [line for line in content.splitlines() if not line.lstrip().startswith("#")]
     if path.endswith(".sh"):
         try:
-            return strip_speculation_argv(shlex.split("\n".join(lines).replace("\\\n", " ")), names)
+            return strip_speculation_argv(shlex.split("\n".join(lines).replace("\\\n", " ")), value_counts)
         except ValueError:  # an open quote: compare the lines as they stand
             return lines
     return lines
 
 
 def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The differing stretches of two lists, each with the word before it, which names the value."""
+    """The differing runs of two lists as (before, after), each with the flag in front of it, which names the value."""
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
-    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-        if tag != "equal":
-            start = 1 if i1 and FLAG.match(before[i1 - 1]) else 0
-            one = before[i1 - start : i2] if i2 > i1 else []
-            two = after[j1 - start : j2] if j2 > j1 else []
-            yield " ".join(one) or "nothing", " ".join(two) or "nothing"
+    for operation, i1, i2, j1, j2 in matcher.get_opcodes():
+        if operation != "equal":
+            with_flag = 1 if i1 and FLAG.match(before[i1 - 1]) else 0
+            removed = before[i1 - with_flag : i2] if i2 > i1 else []
+            added = after[j1 - with_flag : j2] if j2 > j1 else []
+            yield " ".join(removed) or "nothing", " ".join(added) or "nothing"
 
 
-def _speculation_names(arms: Mapping[str, ResolvedArm]) -> dict[str, int] | None:
-    """The flags that the resolved profile itself calls speculation, with how many values each has.
+def _declared_speculation_flags(arms: Mapping[str, ResolvedArm]) -> dict[str, int] | None:
+    """The speculation flags that the resolved profile declares, with the number of values of each.
 
-    None where it does not say.
+    None if no arm declares its flags.
     """
-    found: dict[str, int] = {}
-    told = False
+    value_counts: dict[str, int] = {}
+    declared = False
     for arm in arms.values():
         if "speculation_flags" in arm:
-            told = True
+            declared = True
             for flag, *values in arm["speculation_flags"]:
-                found[str(flag)] = len(values)
-    return found if told else None
+                value_counts[str(flag)] = len(values)
+    return value_counts if declared else None
 
 
-def _environment(arm: ResolvedArm) -> dict[str, str]:
-    # An earlier version called it so.
-    older: dict[str, str] = dict(arm).get("env") or {}  # type: ignore[assignment]
-    return arm.get("environment") or older
+def _environment_of(arm: ResolvedArm) -> dict[str, str]:
+    # An earlier version used the key `env`.
+    old_environment: dict[str, str] = dict(arm).get("env") or {}  # type: ignore[assignment]
+    return arm.get("environment") or old_environment
 
 
-def _in_each(what: str, one: object, two: object) -> str:
-    """The sentence about what has two values."""
-    return f"{DIFFER}: {what} is {one} in baseline and {two} in speculative"
+def _two_values_text(name: str, baseline: object, speculative: object) -> str:
+    """The sentence that ``name`` has two values."""
+    return f"{DIFFER}: {name} is {baseline} in baseline and {speculative} in speculative"
 
 
 def file_differences(resolved: ResolvedProfile) -> list[str]:
-    """What the rendered files of the two arms differ in besides speculation, a sentence each."""
+    """The differences between the arms' rendered files and environments besides speculation, a sentence each."""
     arms = resolved.get("arms") or {}
-    files = {arm: _by_part(built.get("files") or []) for arm, built in arms.items()}
-    one, two = files.get("baseline"), files.get("speculative")
-    if not one or not two:
+    files = {arm: _files_by_part(built.get("files") or []) for arm, built in arms.items()}
+    base, spec = files.get("baseline"), files.get("speculative")
+    if not base or not spec:
         return ["the rendered files of both arms are needed to compare them, and the profile has none"]
-    names = _speculation_names(arms)
-    found: list[str] = []
-    for path in sorted(one.keys() | two.keys()):
-        if path not in one or path not in two:
-            only = "baseline" if path in one else "speculative"
-            found.append(f"{DIFFER}: only {only} has the file {path}")
+    value_counts = _declared_speculation_flags(arms)
+    texts: list[str] = []
+    for path in sorted(base.keys() | spec.keys()):
+        if path not in base or path not in spec:
+            owner = "baseline" if path in base else "speculative"
+            texts.append(f"{DIFFER}: only {owner} has the file {path}")
             continue
-        if one[path].get("mode") != two[path].get("mode"):
-            found.append(_in_each(f"the mode of {path}", one[path].get("mode"), two[path].get("mode")))
-        before = words_of_file(path, str(one[path].get("content", "")), names)
-        after = words_of_file(path, str(two[path].get("content", "")), names)
-        for old, new in _changes(before, after):
-            found.append(f"{DIFFER}: {path} has {old!r} in baseline and {new!r} in speculative")
-    ours, theirs = _environment(arms["baseline"]), _environment(arms["speculative"])
-    return found + _unequal("the environment variable ", ours, theirs, sorted({**ours, **theirs}), "not set")
+        if base[path].get("mode") != spec[path].get("mode"):
+            texts.append(_two_values_text(f"the mode of {path}", base[path].get("mode"), spec[path].get("mode")))
+        before = comparable_lines(path, str(base[path].get("content", "")), value_counts)
+        after = comparable_lines(path, str(spec[path].get("content", "")), value_counts)
+        for removed, added in _changes(before, after):
+            texts.append(f"{DIFFER}: {path} has {removed!r} in baseline and {added!r} in speculative")
+    env_a, env_b = _environment_of(arms["baseline"]), _environment_of(arms["speculative"])
+    return texts + _unequal("the environment variable ", env_a, env_b, sorted({**env_a, **env_b}), "not set")
 
 
-def _by_part(files: Sequence[File]) -> dict[str, File]:
-    """Files by what they are; one that has another name in each arm goes by its part, in all of them."""
+def _files_by_part(files: Sequence[File]) -> dict[str, File]:
+    """Files by path. A file whose path differs between the arms goes by its part, in its key and in all contents."""
     parts = {str(file["path"]): str(file["part"]) for file in files if "part" in file}
-    found: dict[str, File] = {}
+    files_by_name: dict[str, File] = {}
     for file in files:
         content = str(file.get("content", ""))
         for path, part in parts.items():
             content = content.replace(path, part)
         name = str(file["path"])
-        suffix = f".{name.rpartition('.')[2]}"
-        found[parts[name] + suffix if name in parts else name] = {**file, "content": content}
-    return found
+        extension = f".{name.rpartition('.')[2]}"
+        files_by_name[parts[name] + extension if name in parts else name] = {**file, "content": content}
+    return files_by_name
 
 
 def machine_identity(machine: object, path: str = "") -> dict[str, object]:
-    """The leaves that say which machine it was when its arm began, by path, without its state."""
-    found: dict[str, object] = {}
+    """The values that identify a machine, by dotted path, as read when the arm began."""
+    identity: dict[str, object] = {}
     if isinstance(machine, Mapping):
         for key, value in machine.items():
-            if str(key) in STATE:
+            if str(key) in MACHINE_STATE:
                 continue
-            where = f"{path}.{key}".removeprefix(".")
-            if where == "before":
-                where = ""
+            leaf_path = f"{path}.{key}".removeprefix(".")
+            if leaf_path == "before":
+                leaf_path = ""
             if isinstance(value, Mapping | list):
-                found |= machine_identity(value, where)
+                identity |= machine_identity(value, leaf_path)
             elif str(key) in MACHINE_IDENTITY:
-                found[where] = value
+                identity[leaf_path] = value
     elif isinstance(machine, list):
         for position, item in enumerate(machine):
-            found |= machine_identity(item, f"{path}[{position}]")
-    return found
+            identity |= machine_identity(item, f"{path}[{position}]")
+    return identity
 
 
 def _unequal(
-    what: str, one: Mapping[str, object], two: Mapping[str, object], names: Iterable[str], missing: object = None
+    prefix: str, base: Mapping[str, object], spec: Mapping[str, object], names: Iterable[str], missing: object = None
 ) -> list[str]:
-    """A sentence for each of ``names`` that has two values."""
-    found = []
+    """A sentence for each of ``names`` whose values differ; ``prefix`` precedes the name in the sentence."""
+    texts = []
     for name in names:
-        values = one.get(name, missing), two.get(name, missing)
+        values = base.get(name, missing), spec.get(name, missing)
         if values[0] != values[1]:
-            found.append(_in_each(f"{what}{name}", repr(values[0]), repr(values[1])))
-    return found
+            texts.append(_two_values_text(f"{prefix}{name}", repr(values[0]), repr(values[1])))
+    return texts
 
 
 def result_differences(baseline: ArmResult, speculative: ArmResult) -> list[str]:
-    """What the two results were measured differently in, a sentence each."""
+    """The differences in how the two results were measured, a sentence each."""
     engines = baseline.get("engine") or {}, speculative.get("engine") or {}
-    own, other = engines[0].get("settings_answered") or {}, engines[1].get("settings_answered") or {}
-    one, two = machine_identity(baseline.get("machine")), machine_identity(speculative.get("machine"))
-    found = [
+    server_a, server_b = engines[0].get("settings_answered") or {}, engines[1].get("settings_answered") or {}
+    machine_a, machine_b = machine_identity(baseline.get("machine")), machine_identity(speculative.get("machine"))
+    texts = [
         *_unequal("", baseline, speculative, SAME_IN_BOTH),
         *_unequal("engine ", *engines, ENGINE_IDENTITY),
-        # What only one server names is no difference: the other one says nothing of it.
-        *_unequal("the servers' own answer of ", own, other, [name for name in own if name in other]),
+        # A setting that only one server reports is no known difference.
+        *_unequal("the servers' own answer of ", server_a, server_b, [name for name in server_a if name in server_b]),
         *_unequal("setting ", baseline.get("settings") or {}, speculative.get("settings") or {}, SETTINGS),
-        *_unequal("machine ", one, two, sorted(one.keys() | two.keys())),
+        *_unequal("machine ", machine_a, machine_b, sorted(machine_a.keys() | machine_b.keys())),
     ]
-    asked: list[dict[Any, Any]] = [{}, {}]
-    tokens: list[dict[Any, Any]] = [{}, {}]
-    for side, result in enumerate((baseline, speculative)):
+    labels: list[dict[Any, Any]] = [{}, {}]
+    tokens_in: list[dict[Any, Any]] = [{}, {}]
+    for index, result in enumerate((baseline, speculative)):
         for r in result.get("requests") or []:
             group, prompt = r.get("group"), r.get("prompt_id")
-            asked[side][group, prompt] = r.get("suite"), r.get("kind"), r.get("temperature")
-            # Other people's files may not count them.
+            labels[index][group, prompt] = r.get("suite"), r.get("kind"), r.get("temperature")
+            # Imported files may lack token counts.
             if r.get("status") == "ok" and r.get("input_tokens") is not None:
-                tokens[side][r.get("round"), group, prompt] = r["input_tokens"]
-    if changed := _differing_prompts(*asked):
-        found.append(f"{DIFFER}: suite, kind or temperature of {_some(changed)} is not the same in both")
-    if moved := _differing_prompts(*tokens):
-        same = _some(list(dict.fromkeys(moved)))
-        found.append(
-            f"{DIFFER}: the servers counted different input tokens for {same}, so they did not see the same text"
+                tokens_in[index][r.get("round"), group, prompt] = r["input_tokens"]
+    if changed := _differing_prompts(*labels):
+        texts.append(f"{DIFFER}: suite, kind or temperature of {_prompts_text(changed)} is not the same in both")
+    if miscounted := _differing_prompts(*tokens_in):
+        prompts = _prompts_text(list(dict.fromkeys(miscounted)))
+        texts.append(
+            f"{DIFFER}: the servers counted different input tokens for {prompts}, so they did not see the same text"
         )
-    return found
+    return texts
 
 
-def _differing_prompts(one: Mapping[Any, Any], two: Mapping[Any, Any]) -> list[str]:
-    """The names, the last part of a key, under which both have another value."""
-    return sorted(str(key[-1]) for key in one.keys() & two.keys() if one[key] != two[key])
+def _differing_prompts(baseline: Mapping[Any, Any], speculative: Mapping[Any, Any]) -> list[str]:
+    """The prompt ids (the last member of a key) whose values differ, where both arms have the key."""
+    return sorted(str(key[-1]) for key in baseline.keys() & speculative.keys() if baseline[key] != speculative[key])
 
 
-def _some(prompts: Sequence[str]) -> str:
-    """A count of prompts with its first names: ``4 prompts (a, b, c, …)``."""
+def _prompts_text(prompts: Sequence[str]) -> str:
+    """A count of prompts with the first names: ``4 prompts (a, b, c, …)``."""
     return f"{count(len(prompts), 'prompt')} ({first_names(prompts)})"
 
 
-def stale(result: ArmResult, resolved: ResolvedProfile, arm: str) -> list[str]:
-    """Where a result does not belong to this arm of this resolved profile, a sentence each."""
-    found: list[str] = []
-    # `drafthouse bench` measures a server that it knows nothing of: whoever makes the report says which arm it was.
+def profile_mismatches(result: ArmResult, resolved: ResolvedProfile, arm: str) -> list[str]:
+    """The mismatches between a result and this arm of this resolved profile, a sentence each."""
+    texts: list[str] = []
+    # `drafthouse bench` does not know which arm a server is ("single"): the user assigns the arm in the report.
     if result.get("arm") not in (arm, "single"):
-        found.append(f"the result given as {arm} is from the arm {result.get('arm')!r}")
+        texts.append(f"the result given as {arm} is from the arm {result.get('arm')!r}")
     profiles, keys = (result.get("profile"), resolved.get("profile")), (result.get("key"), resolved.get("key"))
-    for name, (own, asked_for) in (("profile", profiles), ("key", keys)):
-        if own and asked_for and own != asked_for:
-            found.append(f"{arm} was measured for {name} {own!r}, not for {asked_for!r}")
+    for name, (measured_for, requested) in (("profile", profiles), ("key", keys)):
+        if measured_for and requested and measured_for != requested:
+            texts.append(f"{arm} was measured for {name} {measured_for!r}, not for {requested!r}")
     experiment = resolved.get("experiment") or {}
-    concurrency, most = experiment.get("concurrency"), result.get("max_concurrency")
-    if concurrency is not None and most != concurrency:
-        found.append(f"{arm} was measured with concurrency {most!r}, but the profile asks for {concurrency!r}")
-    wanted, rounds = experiment.get("rounds"), result.get("rounds")
-    # More rounds than to begin with are what the evidence asked for.
-    if wanted is not None and not (isinstance(rounds, int) and rounds >= wanted):
-        found.append(f"{arm} was measured with rounds {rounds!r}, but the profile asks for {wanted!r}")
+    concurrency, measured_at = experiment.get("concurrency"), result.get("max_concurrency")
+    if concurrency is not None and measured_at != concurrency:
+        texts.append(f"{arm} was measured with concurrency {measured_at!r}, but the profile asks for {concurrency!r}")
+    planned, rounds = experiment.get("rounds"), result.get("rounds")
+    # The experiment may have added rounds until the verdict stood, so more are fine.
+    if planned is not None and not (isinstance(rounds, int) and rounds >= planned):
+        texts.append(f"{arm} was measured with rounds {rounds!r}, but the profile asks for {planned!r}")
     missing = sorted(set(experiment.get("suites") or []) - {r.get("suite") for r in result.get("requests") or []})
     if missing:
-        found.append(f"{arm} has no request of {listing([f'suite {name}' for name in missing])}")
-    return found
+        texts.append(f"{arm} has no request of {listing([f'suite {name}' for name in missing])}")
+    return texts

@@ -1,8 +1,8 @@
-"""The same prompt more than once on one server: with its prefix in the cache, in all slots at once, not streamed.
+"""Gates on repeated prompts: one server answers a prompt more than once, and at temperature 0 its answers must agree.
 
-At temperature 0 each of them must say the same. What an engine may do wrong only then (a cached block with another
-state, a slot that reads its neighbour's drafts, a parser of streams that loses a call) no single answer shows. As with
-the other gates, nothing is asked of the speculative arm that the baseline does not do itself.
+A prompt is repeated with its prefix in the cache (``warm``), streamed and then not (``streams``), or in all slots
+at once (``slots``). Some faults show only then: a wrong cached block, drafts read from another slot, a tool call
+lost in a stream. The speculative arm fails only where the baseline, the arm without speculation, passes.
 """
 
 from __future__ import annotations
@@ -23,85 +23,85 @@ from .answered import thought_of
 from .output_equality import OutputPair, pair_outputs, too_early
 from .verdict_types import GateSide, JudgedArms, gate_side, not_measured
 
-#: The share of the repeated prompts' tokens that the prefix cache must have had for it to count as hit. An engine
-#: caches whole blocks (up to 2,096 tokens in a hybrid model), so that the last one is never in it.
+#: The prefix cache counts as hit if it held this fraction of the repeated input tokens. Engines cache only full blocks
+#: (up to 2,096 tokens in a hybrid model), so the last, partial block of a prompt is never a hit.
 HIT_SHARE = 0.5
-
-#: What a server under load is granted: a first difference once in so many tokens, in the earliest of its answers.
+#: Numerical noise under load may cause one first difference in this many tokens, in the earliest differing answer.
 TOLERATED_TOKENS = 10
-
 SLOTS_RULE = (
     "a prompt is sent several times at once; fails when within the first 16 tokens the answers of more prompts differ "
     f"from one another than chance explains that differ once per {TOLERATED_TOKENS} tokens, and the baseline's do not"
 )
-#: A round, a group and a prompt in it.
+#: Round, group (a kind at one temperature: "chat@0.6") and prompt id without its "#number".
 Draw = tuple[int, str, str]
 
 
-def asked_again(requests: Iterable[Request], again: Again) -> dict[Draw, list[Request]]:
-    """The requests that were sent again in this way, by round, group and prompt, each in its order."""
-    found: dict[Draw, list[Request]] = {}
+def repeated_requests(requests: Iterable[Request], again: Again) -> dict[Draw, list[Request]]:
+    """Requests of prompts that were repeated as ``again`` says, by draw, each in the order of their "#number"."""
+    by_draw: dict[Draw, list[Request]] = {}
     for request in requests:
         gate = request.get("gate")
         if gate and gate.get("again") == again:
-            key = request["round"], str(request.get("group")), whole_prompt(request["prompt_id"])
-            found.setdefault(key, []).append(request)
-    for several in found.values():
-        several.sort(key=lambda request: int(str(request["prompt_id"]).rpartition("#")[2]))
-    return {key: several for key, several in found.items() if len(several) > 1}
+            draw = request["round"], str(request.get("group")), whole_prompt(request["prompt_id"])
+            by_draw.setdefault(draw, []).append(request)
+    for repeats in by_draw.values():
+        repeats.sort(key=lambda request: int(str(request["prompt_id"]).rpartition("#")[2]))
+    return {draw: repeats for draw, repeats in by_draw.items() if len(repeats) > 1}
 
 
 # --- the same answer ------------------------------------------------------------------------------
 
 
-def again_states(requests: Iterable[Request], again: Again) -> dict[Prompt, tuple[str, str]]:
-    """Whether each prompt's answers say the same: right, wrong, or open, and why when not right."""
+def consistency_states(requests: Iterable[Request], again: Again) -> dict[Prompt, tuple[str, str]]:
+    """By prompt, whether its answers agree: RIGHT, WRONG or OPEN, with the reason unless RIGHT."""
     states: dict[Prompt, tuple[str, str]] = {}
-    for (_, group, prompt), (first, *others) in asked_again(requests, again).items():
-        state = states.get((group, prompt), (RIGHT, ""))
-        for other in others:
-            state = worse(state, _compared(first, other, again))
-        states[group, prompt] = state
+    for (_, group, prompt_id), (first, *repeats) in repeated_requests(requests, again).items():
+        state = states.get((group, prompt_id), (RIGHT, ""))
+        for repeat in repeats:
+            state = worse(state, _consistency(first, repeat, again))
+        states[group, prompt_id] = state
     return states
 
 
-def _compared(first: Request, other: Request, again: Again) -> tuple[str, str]:
-    for request in (first, other):
+def _consistency(first: Request, repeat: Request, again: Again) -> tuple[str, str]:
+    """RIGHT, WRONG or OPEN for a repeated answer against the first one, and the reason unless RIGHT."""
+    for request in (first, repeat):
         if gave_nothing(request) or request.get("status") != "ok":
-            return _not_answered(request)
-    if again == STREAMS and not first.get("tool_calls") and not other.get("tool_calls"):
+            return _state_without_answer(request)
+    if again == STREAMS and not first.get("tool_calls") and not repeat.get("tool_calls"):
         return OPEN, f"no call in either answer: {short(first.get('text'))}"
-    one, two = _said(first), _said(other)
-    if one == two == "":
+    first_answer, repeat_answer = _canonical_answer(first), _canonical_answer(repeat)
+    if first_answer == repeat_answer == "":
         return OPEN, "reasoning but no answer"
-    if one == two:
+    if first_answer == repeat_answer:
         return RIGHT, ""
-    if (was_cut(first) or was_cut(other)) and two.startswith(one[: len(two)]):
+    if (was_cut(first) or was_cut(repeat)) and repeat_answer.startswith(first_answer[: len(repeat_answer)]):
         return OPEN, "cut off by the output length limit"
-    right = check_answer(first)[0] == check_answer(other)[0] == RIGHT
-    if right and again == WARM:
-        # The words that were asked for, in another sentence: rounding, and nothing lost.
+    both_right = check_answer(first)[0] == check_answer(repeat)[0] == RIGHT
+    if both_right and again == WARM:
+        # Both hold the expected words in different sentences: numerical noise, and no lost context.
         return RIGHT, ""
-    if right and thought_of(first) != thought_of(other):
+    if both_right and thought_of(first) != thought_of(repeat):
         return OPEN, "both are right, but their reasoning differs"
     if again == STREAMS:
-        return WRONG, f"streamed: {short(one)}; not streamed: {short(two)}"
-    return WRONG, f"asked first: {short(one)}; asked again: {short(two)}"
+        return WRONG, f"streamed: {short(first_answer)}; not streamed: {short(repeat_answer)}"
+    return WRONG, f"asked first: {short(first_answer)}; asked again: {short(repeat_answer)}"
 
 
-def _not_answered(request: Request) -> tuple[str, str]:
+def _state_without_answer(request: Request) -> tuple[str, str]:
+    """WRONG if the server refused the request or answered nothing, else OPEN; and the reason."""
     if gave_nothing(request):
         return WRONG, check_answer(request)[1]
     return OPEN, f"not answered: {request.get('error') or request.get('status')}"
 
 
-def _said(request: Request) -> str:
-    """An answer without thoughts: text, and calls with their arguments in one spelling."""
-    calls = [f"{call.get('name')}({_spelled(call)})" for call in request.get("tool_calls") or []]
+def _canonical_answer(request: Request) -> str:
+    """An answer without reasoning, for comparison: its text, and its tool calls with sorted arguments."""
+    calls = [f"{call.get('name')}({_canonical_arguments(call)})" for call in request.get("tool_calls") or []]
     return "\n".join([str(request.get("text") or "").strip(), *calls]).strip()
 
 
-def _spelled(call: ToolCall) -> str:
+def _canonical_arguments(call: ToolCall) -> str:
     try:
         return json.dumps(read_json(call.get("arguments") or "{}"), sort_keys=True)
     except ValueError:
@@ -113,76 +113,76 @@ def _spelled(call: ToolCall) -> str:
 
 @dataclass(frozen=True)
 class Hits:
-    """How many of the ``asked`` input tokens of repeated prompts the prefix cache had, as ``source`` says."""
+    """Input tokens of the ``repeated`` prompts, and those ``cached`` in the prefix cache; ``source`` reports them."""
 
     cached: int
-    asked: int
+    repeated: int
     source: str
 
     @property
     def enough(self) -> bool:
-        """Whether the cache was hit."""
-        return self.cached >= HIT_SHARE * self.asked > 0
+        """True if the prefix cache counts as hit (`HIT_SHARE`)."""
+        return self.cached >= HIT_SHARE * self.repeated > 0
 
     def __str__(self) -> str:
-        """The hits in words."""
-        return f"{whole(self.cached)} of {whole(self.asked)} repeated input tokens ({self.source})"
+        """The hits as part of a sentence."""
+        return f"{whole(self.cached)} of {whole(self.repeated)} repeated input tokens ({self.source})"
 
 
 def prefix_hits(result: ArmResult) -> Hits | None:
-    """What an engine says of its prefix cache where prompts were asked again; None where it says nothing.
+    """Prefix-cache hits of the repeated prompts; None where neither the answers nor the engine's counters report them.
 
-    The answers say it themselves (`usage.prompt_tokens_details.cached_tokens`, llama.cpp's `timings.cache_n`), or the
-    counters of the groups in which they were asked.
+    Answers report them as `usage.prompt_tokens_details.cached_tokens` or llama.cpp's
+    `timings.cache_n`. Counters are read before and after each group of prompts.
     """
-    several = asked_again(requests_of(result), WARM)
-    asked, from_answers = 0, []
-    for _, *repeats in several.values():
+    requests_by_draw = repeated_requests(requests_of(result), WARM)
+    input_tokens, cached_by_answers = 0, []
+    for _, *repeats in requests_by_draw.values():
         for request in repeats:
             if request.get("status") == "ok":
-                asked += request.get("input_tokens") or 0
-                cached = _cached(request)
-                if isinstance(cached, int):
-                    from_answers.append(cached)
-    if from_answers:
-        return Hits(sum(from_answers), asked, "the answers' own figures")
-    groups = {(number, group) for number, group, _ in several}
-    from_counters = []
-    for one in result.get("counters") or []:
-        before, after = one["before"].get("traffic") or {}, one["after"].get("traffic") or {}
-        if (one["round"], one["group"]) in groups and "cached_tokens" in after:
-            from_counters.append(after["cached_tokens"] - before.get("cached_tokens", 0.0))
-    if not from_counters:
+                input_tokens += request.get("input_tokens") or 0
+                cached_tokens = _cached_tokens(request)
+                if isinstance(cached_tokens, int):
+                    cached_by_answers.append(cached_tokens)
+    if cached_by_answers:
+        return Hits(sum(cached_by_answers), input_tokens, "the answers' own figures")
+    groups = {(round_number, group) for round_number, group, _ in requests_by_draw}
+    cached_by_counters = []
+    for reading in result.get("counters") or []:
+        before, after = reading["before"].get("traffic") or {}, reading["after"].get("traffic") or {}
+        if (reading["round"], reading["group"]) in groups and "cached_tokens" in after:
+            cached_by_counters.append(after["cached_tokens"] - before.get("cached_tokens", 0.0))
+    if not cached_by_counters:
         return None
-    return Hits(round(sum(from_counters)), asked, "the engine's counters")
+    return Hits(round(sum(cached_by_counters)), input_tokens, "the engine's counters")
 
 
-def _cached(request: Request) -> object:
+def _cached_tokens(request: Request) -> object:
     if request.get("cached_tokens") is not None:
         return request["cached_tokens"]
     return (request.get("timings") or {}).get("cache_n")
 
 
-def lost_prefix_cache(ours: Hits | None, theirs: Hits | None) -> str | None:
-    """That speculation costs the prefix cache: the baseline hit it, and the speculative arm did not."""
-    if ours is None or theirs is None or not ours.enough or theirs.enough:
+def lost_prefix_cache(baseline: Hits | None, speculative: Hits | None) -> str | None:
+    """A sentence if the baseline hit its prefix cache and the speculative arm did not, else None."""
+    if baseline is None or speculative is None or not baseline.enough or speculative.enough:
         return None
     return (
-        f"speculation costs the prefix cache: the baseline had {ours} from it, the speculative arm {theirs};"
+        f"speculation costs the prefix cache: the baseline had {baseline} from it, the speculative arm {speculative};"
         " a long prompt asked again waits for its first token as if it were new"
     )
 
 
-def with_proof(judged: JudgedArms, hits: Mapping[str, Hits | None]) -> JudgedArms:
-    """The gate of the warm prefix cache with what the engines say of it; without a hit it has not passed."""
+def with_cache_hits(judged: JudgedArms, hits: Mapping[str, Hits | None]) -> JudgedArms:
+    """The gate ``warm`` with the arms' prefix-cache hits; it passes only if both arms hit the cache."""
     silent: list[str] = []
     cold: list[str] = []
-    known: list[str] = []
+    reported: list[str] = []
     for arm, hit in hits.items():
         if hit is None:
             silent.append(arm)
             continue
-        known.append(f"{arm}: {hit}")
+        reported.append(f"{arm}: {hit}")
         if not hit.enough:
             cold.append(f"{arm}: {hit}")
     unproved = None
@@ -190,68 +190,68 @@ def with_proof(judged: JudgedArms, hits: Mapping[str, Hits | None]) -> JudgedArm
         unproved = (
             f"the answers are the same, but the engine does not report whether the cache was hit ({listing(silent)})"
         )
-    elif lost := lost_prefix_cache(hits.get("baseline"), hits.get("speculative")):
-        unproved = lost
+    elif lost_cache := lost_prefix_cache(hits.get("baseline"), hits.get("speculative")):
+        unproved = lost_cache
     elif cold:
         unproved = f"the prefix cache was not hit, so it was not tested: {'; '.join(cold)}"
     if unproved and judged["word"] == "passed":
         return {**judged, "word": "not measured", "said": unproved}
-    if not known:
+    if not reported:
         return judged
-    return {**judged, "said": f"{judged['said']}; from the cache: {'; '.join(known)}"}
+    return {**judged, "said": f"{judged['said']}; from the cache: {'; '.join(reported)}"}
 
 
 # --- the same prompt in all slots -----------------------------------------------------------------
 
 
 def judge_slots(baseline: ArmResult, speculative: ArmResult, slots: int | None) -> JudgedArms:
-    """What the gate says of both arms; ``slots`` are those of a server, None where that is not known."""
-    asked_baseline = asked_again(requests_of(baseline), "slots")
-    asked_speculative = asked_again(requests_of(speculative), "slots")
-    ours, theirs = _earliest(asked_baseline.values()), _earliest(asked_speculative.values())
-    prompts = ours.keys() & theirs.keys()
+    """The gate ``slots`` over both arms; ``slots`` is the number of slots of a server, None if unknown."""
+    baseline_draws = repeated_requests(requests_of(baseline), "slots")
+    speculative_draws = repeated_requests(requests_of(speculative), "slots")
+    baseline_pairs, speculative_pairs = _worst_pairs(baseline_draws.values()), _worst_pairs(speculative_draws.values())
+    prompts = baseline_pairs.keys() & speculative_pairs.keys()
     if slots == 1:
         return not_measured("the server has one slot, so requests run one after another")
     if len(prompts) < values_needed():
         return not_measured(
             f"{count(len(prompts), 'prompt')} sent several times at once, and {values_needed()} are needed"
         )
-    sides = _side(asked_baseline), _side(asked_speculative)
-    answer: JudgedArms = {
+    sides = _side(baseline_draws), _side(speculative_draws)
+    judged: JudgedArms = {
         "word": "passed",
         "said": f"{sides[1]['said']}; the baseline: {sides[0]['said']}",
         "baseline": sides[0],
         "speculative": sides[1],
         "tolerated_tokens": TOLERATED_TOKENS,
     }
-    if too_early([ours[prompt] for prompt in prompts], TOLERATED_TOKENS):
-        return {**answer, "word": "no baseline"}
-    if early := too_early([theirs[prompt] for prompt in prompts], TOLERATED_TOKENS):
-        return {**answer, "word": "failed", "said": f"{answer['said']}; {early}"}
-    return answer
+    if too_early([baseline_pairs[prompt] for prompt in prompts], TOLERATED_TOKENS):
+        return {**judged, "word": "no baseline"}
+    if early := too_early([speculative_pairs[prompt] for prompt in prompts], TOLERATED_TOKENS):
+        return {**judged, "word": "failed", "said": f"{judged['said']}; {early}"}
+    return judged
 
 
-def _earliest(several: Iterable[Sequence[Request]]) -> dict[Prompt, OutputPair]:
-    """For each prompt the pair of its answers that differs soonest: one bad slot is one too many."""
-    found: dict[Prompt, OutputPair] = {}
-    for first, *others in several:
-        for other in others:
-            for pair in pair_outputs([{**first, "prompt_id": other["prompt_id"]}], [other]):
+def _worst_pairs(repeated: Iterable[Sequence[Request]]) -> dict[Prompt, OutputPair]:
+    """By prompt, the pair of answers that differs earliest, so that good slots do not hide a bad one."""
+    worst: dict[Prompt, OutputPair] = {}
+    for first, *repeats in repeated:
+        for repeat in repeats:
+            for pair in pair_outputs([{**first, "prompt_id": repeat["prompt_id"]}], [repeat]):
                 prompt = pair.group, whole_prompt(pair.prompt_id)
-                known = found.get(prompt, pair)
-                found[prompt] = min(known, pair, key=lambda own: (own.equal, own.token))
-    return found
+                known_pair = worst.get(prompt, pair)
+                worst[prompt] = min(known_pair, pair, key=lambda candidate: (candidate.equal, candidate.token))
+    return worst
 
 
-def _side(asked: Mapping[Draw, Sequence[Request]]) -> GateSide:
-    """How many distinct answers an arm gave: one a prompt where all of them are the same."""
-    distinct: dict[Draw, int] = {}
-    for draw, several in asked.items():
-        distinct[draw] = len({(thought_of(r), _said(r)) for r in several if r.get("status") == "ok"})
-    times = max(map(len, asked.values()), default=0)
-    examples = [f"{prompt}: {number} answers" for (_, _, prompt), number in distinct.items() if number > 1]
-    answers = f"{whole(sum(distinct.values()))} distinct answers to {count(len(asked), 'prompt')}"
+def _side(requests_by_draw: Mapping[Draw, Sequence[Request]]) -> GateSide:
+    """The distinct answers of an arm: one per prompt if all of its copies got the same answer."""
+    answer_counts: dict[Draw, int] = {}
+    for draw, repeats in requests_by_draw.items():
+        answer_counts[draw] = len({(thought_of(r), _canonical_answer(r)) for r in repeats if r.get("status") == "ok"})
+    copies = max(map(len, requests_by_draw.values()), default=0)
+    examples = [f"{prompt}: {n} answers" for (_, _, prompt), n in answer_counts.items() if n > 1]
+    summary = f"{whole(sum(answer_counts.values()))} distinct answers to {count(len(requests_by_draw), 'prompt')}"
     return {
-        **gate_side(f"{answers}, each sent {times} times at once", len(asked), examples),
-        "passed": sum(number == 1 for number in distinct.values()),
+        **gate_side(f"{summary}, each sent {copies} times at once", len(requests_by_draw), examples),
+        "passed": sum(n == 1 for n in answer_counts.values()),
     }

@@ -1,7 +1,7 @@
-"""What a drafted token costs, out of what an experiment measured: its ladder, and its two results. Pure.
+"""The measured cost of a draft token at each load, from an experiment's load sweep (ladder) and A/B results. Pure.
 
-Kinds of work at one load are put together by how much each tells: of N tokens M were drafted, so that a speed-up which
-is wrong by d puts the cost wrong by about d·N/M. A kind counts with the weight M²/N.
+Prompt kinds at one load are pooled by their precision: with M draft tokens among N output tokens, an error d
+of the speed-up is an error of about d·N/M of the cost (`break_even.py`). So each kind has the weight M²/N.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ..core.errors import one_problem
 from .break_even import Counts, Point, cost_of, counts_of
 from .crossover import fill
 from .drafting import counter_of
-from .measured import in_groups, paired
+from .measured import answers_in, paired_ratio
 
 OK, SPECULATIVE, CLOSED = "ok", "speculative", "closed"
 NOTHING = Counts(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
-class _Part:
-    """One kind of work at one load: what was counted, and the speed-up with its interval."""
+class _KindFigures:
+    """One prompt kind at one load: its token counts, and the speed-up with its interval."""
 
     level: float
     counts: Counts
@@ -35,19 +35,19 @@ class _Part:
 
 
 def points_of(baseline: ArmResult, speculative: ArmResult, ladder: Ladder | None, tokens: int) -> list[Point]:
-    """The cost of a drafted token at every load that was measured; ``tokens`` is K.
+    """The cost of a draft token at every measured load; ``tokens`` is K.
 
-    The ladder's levels (a closed loop's: an open one sets the rate of requests and not what is under way), and the
-    experiment's own concurrency; at a level that both have, the one with the narrower interval: a ladder's step takes
-    some seconds. Raises DrafthouseError where nothing tells.
+    The loads are those of a closed-loop ladder (an open loop sets the request rate, not the
+    concurrency) and the experiment's own concurrency. If both measured a load, the narrower
+    interval counts, because a ladder's step is short. Raises DrafthouseError without a point.
     """
     points: dict[float, Point] = {}
     for point in [
         *(points_of_ladder(ladder, tokens) if ladder else []),
         *points_of_pair(baseline, speculative, tokens),
     ]:
-        known = points.get(point.level)
-        if known is None or point.high - point.low < known.high - known.low:
+        earlier = points.get(point.level)
+        if earlier is None or point.high - point.low < earlier.high - earlier.low:
             points[point.level] = point
     if not points:
         raise one_problem(
@@ -60,71 +60,71 @@ def points_of(baseline: ArmResult, speculative: ArmResult, ladder: Ladder | None
 
 
 def points_of_ladder(ladder: Ladder, tokens: int) -> list[Point]:
-    """What a ladder tells; levels without a good pair of steps tell nothing."""
+    """The points of a ladder, for levels that have a good step in both arms."""
     if ladder.get("load") != CLOSED:
         return []
-    counted: dict[tuple[str, float], list[Counts]] = {}
+    counts_by_level: dict[tuple[str, float], list[Counts]] = {}
     for step in ladder["steps"]:
-        counts = _of_step(step, tokens)
+        counts = _counts_of_step(step, tokens)
         if counts and step["arm"] == SPECULATIVE and step["status"] == OK:
-            counted.setdefault((step["kind"], step["level"]), []).append(counts)
+            counts_by_level.setdefault((step["kind"], step["level"]), []).append(counts)
     parts = []
     for kind, crossover in fill(ladder).items():
         for level in crossover["levels"]:
-            if known := counted.get((kind, level["level"])):
-                parts.append(_Part(level["level"], sum(known, NOTHING), level["speedup"]))
-    return _pooled(parts)
+            if level_counts := counts_by_level.get((kind, level["level"])):
+                parts.append(_KindFigures(level["level"], sum(level_counts, NOTHING), level["speedup"]))
+    return _points_by_level(parts)
 
 
 def points_of_pair(baseline: ArmResult, speculative: ArmResult, tokens: int) -> list[Point]:
-    """What two results tell, at their concurrency; a disturbed group tells nothing."""
+    """The point of the two arms' results at their concurrency, without disturbed groups; empty if unknown."""
     level = float(speculative.get("max_concurrency") or 1)
-    bad = {group for result in (baseline, speculative) for group, _, _ in disturbances(result)}
+    disturbed_groups = {group for result in (baseline, speculative) for group, _, _ in disturbances(result)}
     parts = []
-    for name, group in (speculative.get("groups") or {}).items():
-        drafted, accepted = counter_of(group, "draft_tokens"), counter_of(group, "accepted_tokens")
-        speedup = paired(in_groups(baseline, [name]), in_groups(speculative, [name]))
-        if name not in bad and drafted and accepted is not None and speedup is not None:
-            drafts = counter_of(group, "drafts")
-            counts = counts_of(drafted, accepted, tokens, drafts, float(group.get("total_output_tokens") or 0))
-            parts.append(_Part(level, counts, speedup))
-    return _pooled(parts)
+    for group_name, figures in (speculative.get("groups") or {}).items():
+        drafted, accepted = counter_of(figures, "draft_tokens"), counter_of(figures, "accepted_tokens")
+        speedup = paired_ratio(answers_in(baseline, [group_name]), answers_in(speculative, [group_name]))
+        if group_name not in disturbed_groups and drafted and accepted is not None and speedup is not None:
+            drafts = counter_of(figures, "drafts")
+            counts = counts_of(drafted, accepted, tokens, drafts, float(figures.get("total_output_tokens") or 0))
+            parts.append(_KindFigures(level, counts, speedup))
+    return _points_by_level(parts)
 
 
-def _of_step(step: LadderStep, tokens: int) -> Counts | None:
-    """What a ladder's step drafted, None where it does not say."""
+def _counts_of_step(step: LadderStep, tokens: int) -> Counts | None:
+    """The token counts of a ladder's step, None if it has no drafting counters."""
     drafted, accepted = counter_of(step, "draft_tokens"), counter_of(step, "accepted_tokens")
     if not drafted or accepted is None:
         return None
-    length = step.get("spec_decode_acceptance_length")
-    drafts = accepted / (length - 1) if length and length > 1 else None
-    return counts_of(drafted, accepted, tokens, drafts, _answered(step))
+    acceptance_length = step.get("spec_decode_acceptance_length")
+    drafts = accepted / (acceptance_length - 1) if acceptance_length and acceptance_length > 1 else None
+    return counts_of(drafted, accepted, tokens, drafts, _output_tokens(step))
 
 
-def _answered(step: LadderStep) -> float | None:
-    """The tokens that the engine itself counted over the step, as it counted the drafts; else the answers'."""
+def _output_tokens(step: LadderStep) -> float | None:
+    """The output tokens of a step by the engine's counters, like its draft tokens; else by the answers."""
     if pair := step.get("counters"):
         before, after = (pair.get("before") or {}).get("traffic") or {}, (pair.get("after") or {}).get("traffic") or {}
         if after.get("output_tokens"):
             return float(after["output_tokens"] - (before.get("output_tokens") or 0.0))
-    mean = step.get("mean_output_tokens")
-    return float(mean * step["completed"]) if mean else None
+    mean_tokens = step.get("mean_output_tokens")
+    return float(mean_tokens * step["completed"]) if mean_tokens else None
 
 
-def _pooled(parts: Iterable[_Part]) -> list[Point]:
-    by_level: dict[float, list[_Part]] = {}
+def _points_by_level(parts: Iterable[_KindFigures]) -> list[Point]:
+    by_level: dict[float, list[_KindFigures]] = {}
     for part in parts:
         by_level.setdefault(float(part.level), []).append(part)
-    return [_point(level, own) for level, own in sorted(by_level.items())]
+    return [_pooled_point(level, level_parts) for level, level_parts in sorted(by_level.items())]
 
 
-def _point(level: float, parts: Sequence[_Part]) -> Point:
+def _pooled_point(level: float, parts: Sequence[_KindFigures]) -> Point:
     weights, costs = [], []
     drafted = 0.0
     for part in parts:
         drafted += part.counts.drafted
         weights.append(part.counts.drafted**2 / part.counts.tokens)
-        # The slower the answers came, the more a drafted token has cost.
+        # A lower speed-up means a higher cost, so its upper bound gives the cost's lower one.
         speeds = part.speedup["gain"], part.speedup["high"], part.speedup["low"]
         costs.append([cost_of(part.counts, speed) for speed in speeds])
     cost, low, high = np.average(np.array(costs), axis=0, weights=weights)

@@ -1,7 +1,7 @@
-"""What an arm costs: energy and money per token, memory, and its share of what the memory's bandwidth allows.
+"""The cost of an arm: energy and money per token, memory, and how much of the memory bandwidth decoding uses.
 
-Pure functions over results and the resolved profile. Prices are of the whole box and count the time in which
-requests were answered: the figure of a box that is always this busy. An idle hour costs as much and gives nothing.
+Pure functions over results and the resolved profile. Prices are those of the whole machine over the time in
+which it answered requests, as if it were always this busy; an idle hour costs the same and answers nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .verdict_types import ArmCost, Bandwidth, CostRow, Energy, GpuMemory, Memor
 MILLION = 1_000_000
 JOULES_PER_KWH = 3_600_000
 
-# What is to be known of a row, where it is long.
+# Long notes of the rows in `_ROWS`.
 _ADDS = "what answering requests adds"
 _INPUT = "the share of time spent before first tokens"
 _BUSY = "if the box is always this busy, over all prompts of the run"
@@ -29,51 +29,51 @@ _TEXT = "over all text that was answered, which no server's token count can move
 _READ = "weights, draft and KV cache read, as a share of the data sheet's figure"
 _LIMIT = "at full bandwidth and the measured tokens per step"
 
-# What engines say of the memory they take, in their own units.
+# Memory figures in engine logs: the key in `memory_in_log`, the pattern, and the unit of the figure in bytes.
 _GIB, _MIB = 1024**3, 1024**2
-_TOLD: tuple[tuple[str, re.Pattern[str], int], ...] = (
+_LOG_FIGURES: tuple[tuple[str, re.Pattern[str], int], ...] = (
     # vLLM: "Model loading took 0.2512 GiB memory and 1.2 seconds"; older: "Model loading took 15.0 GB"
     ("weights_bytes", re.compile(r"[Mm]odel loading took ([\d.]+) Gi?B"), _GIB),
     ("kv_bytes", re.compile(r"Available KV cache memory: ([\d.]+) GiB"), _GIB),
     ("kv_tokens", re.compile(r"KV cache size: ([\d,]+) tokens"), 1),
-    # llama.cpp: a line a buffer; target and draft each have theirs
+    # llama.cpp: one line per buffer, for target and draft each
     ("weights_bytes", re.compile(r"model buffer size *= *([\d.]+) MiB"), _MIB),
     ("kv_bytes", re.compile(r"KV buffer size *= *([\d.]+) MiB"), _MIB),
     # TensorRT-LLM: "[MemUsageChange] Allocated 10.50 GiB for max tokens in paged KV cache"
     ("kv_bytes", re.compile(r"Allocated ([\d.]+) GiB for max tokens in paged KV cache"), _GIB),
 )
 
-# What an engine prints once a start, when it begins to serve.
-_SERVES = re.compile(r"Application startup complete|(?:server is|init:) listening on")
+# The line that an engine prints once per start, when it begins to serve.
+_SERVING_LINE = re.compile(r"Application startup complete|(?:server is|init:) listening on")
 
 
-def memory_told(log: str) -> dict[str, int]:
-    """What an engine's log says of the memory of its last start: weights_bytes, kv_bytes, kv_tokens.
+def memory_in_log(log: str) -> dict[str, int]:
+    """The memory figures of the last start in an engine's log: weights_bytes, kv_bytes, kv_tokens.
 
-    Bytes of all devices that printed a line, target and draft together; a figure that no line told is left out. A log
-    holds earlier starts too: what stands before the last but one "it serves" line is theirs.
+    They are sums over the devices, target and draft together; figures without a log line are missing. A log
+    may hold several starts: everything up to the end of the second last serving line belongs to earlier ones.
     """
-    served = [match.end() for match in _SERVES.finditer(log)]
-    if len(served) > 1:
-        log = log[served[-2] :]
-    found: dict[str, int] = {}
-    for name, pattern, unit in _TOLD:
+    serving_ends = [match.end() for match in _SERVING_LINE.finditer(log)]
+    if len(serving_ends) > 1:
+        log = log[serving_ends[-2] :]
+    memory: dict[str, int] = {}
+    for name, pattern, unit in _LOG_FIGURES:
         values = [float(text.replace(",", "")) for text in pattern.findall(log)]
         if values:
-            # Each engine has lines of one sort; a sum because devices and models print one each.
-            found[name] = found.get(name, 0) + int(unit * (max(values) if name == "kv_tokens" else math.fsum(values)))
-    return found
+            # Devices and models print a line each: bytes add up, of kv_tokens the largest figure counts.
+            memory[name] = memory.get(name, 0) + int(unit * (max(values) if name == "kv_tokens" else math.fsum(values)))
+    return memory
 
 
 def costs(
     result: ArmResult, power: Power | None, price_per_hour: float | None = None, currency: str | None = None
 ) -> TokenCosts:
-    """What the tokens and the text of a result cost, in ``currency`` (None: the one of the price).
+    """The cost of a result's tokens and text, in ``currency`` (None: the unnamed currency of the price).
 
-    ``energy`` has the idle power inside and without it; the reading of the prompts is in both. ``money`` lays the whole
-    price on the output tokens (``output_alone``), or shares it by time: requests wait for their first token (TTFT) for
-    the input, and the rest of their time for the output. What stands per byte of text no server's count can move.
-    ``why`` says why one of them is None.
+    ``energy`` is given with and without the idle power; both include prefill. ``money`` charges the
+    whole price to the output tokens (``output_alone``), or splits it by time: the wait for the
+    first token (TTFT) pays for the input, the rest for the output. Figures per byte of text do not
+    depend on the server's token counts. ``why`` has the reasons for None.
     """
     why: list[str] = []
     text_bytes = sum(len(content_of(r).encode("utf-8", "replace")) for r in whole_answers(result))
@@ -84,8 +84,8 @@ def costs(
     }
 
 
-def _over(above: float | None, below: float | None) -> float | None:
-    return above / below if above is not None and below else None
+def _quotient(numerator: float | None, denominator: float | None) -> float | None:
+    return numerator / denominator if numerator is not None and denominator else None
 
 
 def _energy(power: Power | None, tokens: int, text_bytes: int, why: list[str]) -> Energy | None:
@@ -101,16 +101,16 @@ def _energy(power: Power | None, tokens: int, text_bytes: int, why: list[str]) -
         "mean_w": power["mean_w"],
         "idle_w": power["idle_w"],
         "j_per_output_token": joules / tokens,
-        "j_per_output_token_above_idle": _over(power.get("energy_above_idle_j"), tokens),
+        "j_per_output_token_above_idle": _quotient(power.get("energy_above_idle_j"), tokens),
         "kwh_per_million_output_tokens": joules / tokens * MILLION / JOULES_PER_KWH,
-        "j_per_byte_of_text": _over(joules, text_bytes),
+        "j_per_byte_of_text": _quotient(joules, text_bytes),
     }
 
 
 def _money(
-    result: ArmResult, text_bytes: int, price: float | None, currency: str | None, why: list[str]
+    result: ArmResult, text_bytes: int, price_per_hour: float | None, currency: str | None, why: list[str]
 ) -> Money | None:
-    if price is None:
+    if price_per_hour is None:
         why.append(
             "money: this box has no price; set drafthouse_price_per_hour, and drafthouse_currency as its "
             "label, in the inventory (group_vars/all.yml, or the host's entry)"
@@ -121,132 +121,132 @@ def _money(
     if not duration or not tokens_out:
         why.append("money: no tokens were counted")
         return None
-    millions = price * duration / 3600 * MILLION
+    # The price of the run times one million: divided by its n tokens, this is the price per million tokens.
+    millionfold_price = price_per_hour * duration / 3600 * MILLION
     money: Money = {
         "currency": currency,
-        "price_per_hour": price,
-        "per_million_output_alone": millions / tokens_out,
-        "per_million_bytes_of_text": _over(millions, text_bytes),
+        "price_per_hour": price_per_hour,
+        "per_million_output_alone": millionfold_price / tokens_out,
+        "per_million_bytes_of_text": _quotient(millionfold_price, text_bytes),
         "per_million_input": None,
         "per_million_output": None,
     }
     share = _waiting_share(result)
     if share is not None:
-        money["per_million_input"] = _over(millions * share, tokens_in)
-        money["per_million_output"] = millions * (1 - share) / tokens_out
+        money["per_million_input"] = _quotient(millionfold_price * share, tokens_in)
+        money["per_million_output"] = millionfold_price * (1 - share) / tokens_out
     return money
 
 
 def _waiting_share(result: ArmResult) -> float | None:
-    """The part of the requests' time that went by before their first token."""
-    waited = whole = 0.0
+    """The fraction of the requests' time before their first token; None without times."""
+    waited_ms = total_ms = 0.0
     for request in whole_answers(result):
-        ttft, e2el = request.get("ttft_ms"), request.get("e2el_ms")
-        if ttft is not None and e2el:
-            waited, whole = waited + ttft, whole + e2el
-    return _over(waited, whole)
+        ttft_ms, e2el_ms = request.get("ttft_ms"), request.get("e2el_ms")
+        if ttft_ms is not None and e2el_ms:
+            waited_ms, total_ms = waited_ms + ttft_ms, total_ms + e2el_ms
+    return _quotient(waited_ms, total_ms)
 
 
 def devices_of(resolved: ResolvedProfile) -> int:
-    """Over how many devices the resolved profile splits the target."""
-    one = float(resolved["hardware"]["bandwidth_gb_s"]) * GB
-    return max(1, round(float(resolved["expectation"]["bandwidth_bytes_s"]) / one))
+    """The number of devices over which the resolved profile splits the target model."""
+    device_bandwidth = float(resolved["hardware"]["bandwidth_gb_s"]) * GB
+    return max(1, round(float(resolved["expectation"]["bandwidth_bytes_s"]) / device_bandwidth))
 
 
 def bandwidth_share(result: ArmResult, resolved: ResolvedProfile, arm: str) -> Bandwidth | None:
-    """How near an arm's decoding comes to what the memory's bandwidth allows; None where a part is missing.
+    """How much of the memory bandwidth an arm's decoding uses; None if a figure is missing.
 
-    The roofline argument (as `memory_fit.decode_limit`): every decode step reads the target's weights once, the KV
-    cache of the streams that run, and for each drafted token the draft's weights. steps/s of a stream = (1000 / median
-    TPOT in ms) / tokens a step; bytes/s = steps/s x bytes a step; share = bytes/s over the hardware's bandwidth (data
-    sheet). A head that drafts all its tokens in one pass reads less than is counted here, a mixture of experts under
-    load reads more: a share is an estimate, best for one stream and a dense model.
+    The roofline argument (as in `memory_fit.decode_limit`): each decode step reads the target's weights once,
+    the KV cache of the running streams, and the draft's weights once per draft token. steps/s of a stream =
+    (1000 / median TPOT in ms) / tokens per step; bytes/s = steps/s x bytes per step; share = bytes/s over the
+    data sheet's bandwidth. The share is an estimate, best for one stream and a dense model: a head that drafts
+    all tokens in one pass reads less than counted here, and a mixture of experts under load reads more.
     """
     expectation = resolved.get("expectation") or {}
     tpot, bandwidth = result.get("median_tpot_ms"), expectation.get("bandwidth_bytes_s")
-    target, length, read = expectation.get("bytes_per_token"), 1.0, 0.0
+    target_bytes, tokens_per_step, draft_reads = expectation.get("bytes_per_token"), 1.0, 0.0
     if arm == "speculative":
-        # Without the mean acceptance length nobody knows how many steps the tokens took.
-        length = result.get("spec_decode_acceptance_length") or 0.0
-        read = drafted_tokens(result, resolved) * expectation.get("draft_cost", 0.0)
-    if not tpot or not bandwidth or not target or not length:
+        # Without the mean acceptance length the number of steps is unknown.
+        tokens_per_step = result.get("spec_decode_acceptance_length") or 0.0
+        draft_reads = drafted_tokens(result, resolved) * expectation.get("draft_cost", 0.0)
+    if not tpot or not bandwidth or not target_bytes or not tokens_per_step:
         return None
-    per_second = 1000 / tpot
-    bytes_per_step = target * (1 + read) + _kv_read(result, resolved, arm)
-    bytes_s = per_second / length * bytes_per_step
+    tokens_per_s = 1000 / tpot
+    bytes_per_step = target_bytes * (1 + draft_reads) + _kv_bytes_read(result, resolved, arm)
+    bytes_s = tokens_per_s / tokens_per_step * bytes_per_step
     return {
-        "tok_s": per_second,
-        "tokens_per_step": length,
-        "steps_per_s": per_second / length,
+        "tok_s": tokens_per_s,
+        "tokens_per_step": tokens_per_step,
+        "steps_per_s": tokens_per_s / tokens_per_step,
         "bytes_per_step": bytes_per_step,
         "bytes_s": bytes_s,
         "bandwidth_bytes_s": bandwidth,
         "share": bytes_s / bandwidth,
-        # What one stream could do at the very most with as many tokens a step, every byte at full speed.
-        "limit_tok_s": bandwidth / bytes_per_step * length,
+        # The most that one stream could reach with these tokens per step, reading at full bandwidth.
+        "limit_tok_s": bandwidth / bytes_per_step * tokens_per_step,
     }
 
 
 def drafted_tokens(result: ArmResult, resolved: ResolvedProfile) -> float:
-    """The tokens drafted a step: counted where the engine tells it, else what the profile asks for."""
+    """Draft tokens per step: counted by the engine, else as configured by the profile (K)."""
     drafted, drafts = result.get("spec_decode_draft_tokens"), result.get("spec_decode_num_drafts")
     if drafted is not None and drafts:
         return float(drafted) / float(drafts)
     return float((resolved.get("method") or {}).get("num_speculative_tokens") or 0)
 
 
-def _kv_read(result: ArmResult, resolved: ResolvedProfile, arm: str) -> float:
-    """The bytes of KV cache that one step of the whole batch reads: streams x mean context x bytes a token."""
+def _kv_bytes_read(result: ArmResult, resolved: ResolvedProfile, arm: str) -> float:
+    """KV cache bytes that a batch step reads: streams x mean context (input, half the answer) x bytes per token."""
     fit = _fit(resolved, arm)
-    done = result.get("completed")
-    if not fit or not done:
+    completed = result.get("completed")
+    if not fit or not completed:
         return 0.0
-    # On average half of the answer is there already.
-    tokens = float(result.get("total_input_tokens") or 0) + float(result.get("total_output_tokens") or 0) / 2
-    streams = min(int(result.get("max_concurrency") or 1), int(done))
-    return float(fit["kv_per_token"]) * devices_of(resolved) * tokens / int(done) * streams
+    context_tokens = float(result.get("total_input_tokens") or 0) + float(result.get("total_output_tokens") or 0) / 2
+    streams = min(int(result.get("max_concurrency") or 1), int(completed))
+    return float(fit["kv_per_token"]) * devices_of(resolved) * context_tokens / int(completed) * streams
 
 
 def _fit(resolved: ResolvedProfile, arm: str) -> Fit | None:
-    built = (resolved.get("arms") or {}).get(arm)
-    return built.get("fit") if built else None
+    resolved_arm = (resolved.get("arms") or {}).get(arm)
+    return resolved_arm.get("fit") if resolved_arm else None
 
 
 def memory_used(resolved: ResolvedProfile, arm: str, result: ArmResult) -> Memory:
     """The memory of an arm in bytes.
 
-    ``planned``: weights, draft, kv, overhead (on one device). ``told``: what the engine's own log says
-    (`memory_told`), {} where it says nothing. ``gpus``: the most that each GPU showed as used around a group of
-    requests; it holds whatever else runs there.
+    ``planned``: weights, draft, kv, overhead, reserved (on one device). ``told``: the figures of
+    the engine's log (`memory_in_log`), {} without any. ``gpus``: the peak use of each GPU in the
+    readings around groups of requests, including other programs.
     """
-    fit, told = _fit(resolved, arm), dict(result.get("memory") or {})
+    fit, log_figures = _fit(resolved, arm), dict(result.get("memory") or {})
     planned: dict[str, float | None] = {}
     if fit:
         planned = {"weights": fit.get("weights"), "draft": fit.get("draft"), "kv": fit.get("kv_needed")}
         planned |= {"overhead": fit.get("overhead"), "reserved": fit.get("reserved")}
-        if "kv_tokens" in told:
-            # Some builds tell the room in tokens alone.
-            told.setdefault("kv_bytes", int(told["kv_tokens"] * fit["kv_per_token"]))
-    return {"planned": planned, "told": told, "gpus": _gpu_memory(result)}
+        if "kv_tokens" in log_figures:
+            # Some builds log the KV cache size in tokens only.
+            log_figures.setdefault("kv_bytes", int(log_figures["kv_tokens"] * fit["kv_per_token"]))
+    return {"planned": planned, "told": log_figures, "gpus": _gpu_memory(result)}
 
 
 def _gpu_memory(result: ArmResult) -> list[GpuMemory]:
     machine = result.get("machine")
     if not machine:
         return []
-    most: dict[int | None, GpuMemory] = {}
-    for around in (machine, *(machine.get("groups") or [])):
-        for state in (around.get("before"), around.get("after")):
+    peaks: dict[int | None, GpuMemory] = {}
+    for snapshots in (machine, *(machine.get("groups") or [])):
+        for state in (snapshots.get("before"), snapshots.get("after")):
             for gpu in (state and state.get("gpus")) or []:
-                first: GpuMemory = {"name": gpu.get("name"), "used": None, "total": gpu.get("memory_total_bytes")}
-                kept, used = most.setdefault(gpu.get("index"), first), gpu.get("memory_used_bytes")
-                if used is not None and used >= (kept["used"] or 0):
-                    kept["used"] = used
-    return list(most.values())
+                unread: GpuMemory = {"name": gpu.get("name"), "used": None, "total": gpu.get("memory_total_bytes")}
+                peak, used_bytes = peaks.setdefault(gpu.get("index"), unread), gpu.get("memory_used_bytes")
+                if used_bytes is not None and used_bytes >= (peak["used"] or 0):
+                    peak["used"] = used_bytes
+    return list(peaks.values())
 
 
 def cost_table(results: Mapping[str, ArmResult], resolved: ResolvedProfile) -> dict[str, ArmCost]:
-    """Everything of this module for each arm, JSON-serialisable: the report's `cost`."""
+    """The cost of each arm, JSON-serialisable: the report's `cost`."""
     site = resolved.get("site") or {}
     table: dict[str, ArmCost] = {}
     for arm, result in results.items():
@@ -263,7 +263,7 @@ def cost_table(results: Mapping[str, ArmResult], resolved: ResolvedProfile) -> d
     return table
 
 
-# Title, unit, place in an arm's entry, factor, what is to be known of it.
+# Title, unit, dotted key in an arm's entry, factor from the entry's unit to the row's, note.
 _ROWS: tuple[tuple[str, str, str, float, str], ...] = (
     ("Start-up to ready", "s", "ready_s", 1, "from process start until it answers for the model"),
     ("Mean power", "W", "power.mean_w", 1, "while requests were answered"),
@@ -288,40 +288,40 @@ _ROWS: tuple[tuple[str, str, str, float, str], ...] = (
 
 
 def saving_of(table: Mapping[str, ArmCost], *, by_text: bool = False) -> Saving | None:
-    """What speculation saves of the box's price; None where an arm's cost is not known, or the box is free.
+    """What speculation saves of the price of the machine; None if an arm's cost is unknown or the machine is free.
 
-    Below 0 it costs more. ``share`` is of the baseline's price, ``per_hour`` of an hour of the baseline's work: the
-    same work needs so much less of the box. ``by_text``: the work is bytes of text, where the token counts are in
-    doubt, and not tokens.
+    A negative saving is an extra cost. ``share`` is a fraction of the baseline's price; ``per_hour`` is
+    that share of one hour in which the baseline works, because the same work takes less time. ``by_text``:
+    work is counted in bytes of text instead of tokens, for results whose token counts are in doubt.
     """
     if "baseline" not in table or "speculative" not in table:
         return None
-    one, two = table["baseline"]["money"], table["speculative"]["money"]
-    if not one or not two:
+    base, spec = table["baseline"]["money"], table["speculative"]["money"]
+    if not base or not spec:
         return None
-    before, after = one["per_million_output_alone"], two["per_million_output_alone"]
+    price_a, price_b = base["per_million_output_alone"], spec["per_million_output_alone"]
     if by_text:
-        before, after = one["per_million_bytes_of_text"] or 0.0, two["per_million_bytes_of_text"] or 0.0
-    if not before or not after:
+        price_a, price_b = base["per_million_bytes_of_text"] or 0.0, spec["per_million_bytes_of_text"] or 0.0
+    if not price_a or not price_b:
         return None
-    share, hour = 1 - after / before, one["price_per_hour"]
-    unit = f" {one['currency']}" if one["currency"] else ""
+    share, hour = 1 - price_b / price_a, base["price_per_hour"]
+    unit = f" {base['currency']}" if base["currency"] else ""
     word = "less" if share >= 0 else "more"
-    what = "bytes of text" if by_text else "output tokens"
+    work = "bytes of text" if by_text else "output tokens"
     return {
         "share": share,
         "per_hour": share * hour,
-        "per_million_output": one["per_million_output_alone"] - two["per_million_output_alone"],
+        "per_million_output": base["per_million_output_alone"] - spec["per_million_output_alone"],
         "said": (
-            f"At {number(hour)}{unit} an hour a million {what} cost {number(before)}{unit} without speculation "
-            f"and {number(after)}{unit} with it: {percent(abs(share))} {word}, or {number(abs(share) * hour)}{unit} "
+            f"At {number(hour)}{unit} an hour a million {work} cost {number(price_a)}{unit} without speculation "
+            f"and {number(price_b)}{unit} with it: {percent(abs(share))} {word}, or {number(abs(share) * hour)}{unit} "
             f"{word} per hour of the baseline's work"
         ),
     }
 
 
 def cost_rows(table: Mapping[str, ArmCost]) -> list[CostRow]:
-    """The table as rows to print; rows that nobody fills are left out."""
+    """The table as rows to print, without rows that have no figure in either arm."""
     currency = "money"
     for entry in table.values():
         money = entry.get("money")
@@ -330,16 +330,16 @@ def cost_rows(table: Mapping[str, ArmCost]) -> list[CostRow]:
             break
     rows: list[CostRow] = []
     for what, unit, place, factor, note in _ROWS:
-        values = {arm: _at(entry, place, factor) for arm, entry in table.items()}
+        values = {arm: _figure_at(entry, place, factor) for arm, entry in table.items()}
         if any(value is not None for value in values.values()):
-            one, two = values.get("baseline"), values.get("speculative")
-            shown = unit.format(currency=currency)
-            rows.append({"what": what, "unit": shown, "baseline": one, "speculative": two, "note": note})
+            base, spec = values.get("baseline"), values.get("speculative")
+            label = unit.format(currency=currency)
+            rows.append({"what": what, "unit": label, "baseline": base, "speculative": spec, "note": note})
     return rows
 
 
-def _at(entry: object, place: str, factor: float) -> float | None:
-    """What stands at a place of an arm's entry, times a factor; None where there is no number."""
+def _figure_at(entry: object, place: str, factor: float) -> float | None:
+    """The number at a dotted key of an arm's entry, times a factor; None if there is no number."""
     value = entry
     for key in place.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None

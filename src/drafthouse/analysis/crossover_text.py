@@ -1,4 +1,4 @@
-"""The crossover in words: one sentence a kind of work, and the reasons for it."""
+"""The crossover of a load sweep (ladder) as text: one sentence per prompt kind, and its reasons (docs/ladder.md)."""
 
 from __future__ import annotations
 
@@ -8,73 +8,73 @@ from ..bench.sweep.ladder_types import Crossover
 from ..core.format import DASH, count, listing, percent, shown_level, times, times_span
 from .words import CANNOT_SAY, PAYS
 
-#: A closed loop counts requests that are under way at once; an open one requests a second.
+#: The unit of a closed loop's levels; those of an open loop are requests per second.
 CLOSED_UNIT = "concurrent requests"
 
 
-def sentence(one: Crossover, unit: str = CLOSED_UNIT) -> str:
-    """The verdict over the load for one kind of work.
+def sentence(crossover: Crossover, unit: str = CLOSED_UNIT) -> str:
+    """The verdict over the load for one prompt kind: an entry of `crossover.fill`, with the ladder's unit.
 
-    "pays 1.80x (1.75 to 1.86) for one user, until about 12 concurrent requests (9 to 14); costs 20 % beyond (at
-    16)", with signs. ``one`` is an entry of `crossover.fill`, ``unit`` the ladder's.
+    Example: "pays 1.80x (1.75 to 1.86) for one user, until about 12 concurrent requests (9 to 14);
+    costs 20 % beyond (at 16)", with the signs for times and ranges.
     """
-    levels = one["levels"]
-    if one["word"] == CANNOT_SAY:
-        return f"{CANNOT_SAY} up to which load it pays: {one['reasons'][0]}"
+    levels = crossover["levels"]
+    if crossover["word"] == CANNOT_SAY:
+        return f"{CANNOT_SAY} up to which load it pays: {crossover['reasons'][0]}"
     lowest, highest = shown_level(levels[0]["level"]), shown_level(levels[-1]["level"])
-    if one["word"] != PAYS:
-        where = lowest if len(levels) == 1 else f"{lowest} to {highest}"
-        return f"{one['word']} at {where} {unit}: {_without_gain(one, unit)}{_of_the_ab(one, unit)}"
-    quoted = next(level for level in levels if level["level"] == one["quoted"])
-    told = f"{PAYS} {times_span((quoted.get('settled') or quoted)['speedup'])} {_at(quoted['level'], unit)}"
-    if one["pays_from"] is not None:
-        told += f", from about {load(one['pays_from'])}"
-    told += _until(one, unit, lowest, highest)
-    if one["gaps"]:
-        told += f", but not at {listing(list(map(load, one['gaps'])))}{_cost_of_gaps(one)}"
-    return f"{told}{_beyond(one)}{_of_the_ab(one, unit)}"
+    if crossover["word"] != PAYS:
+        span = lowest if len(levels) == 1 else f"{lowest} to {highest}"
+        return f"{crossover['word']} at {span} {unit}: {_no_gain_text(crossover, unit)}{_settled_text(crossover, unit)}"
+    quoted = next(level for level in levels if level["level"] == crossover["quoted"])
+    text = f"{PAYS} {times_span((quoted.get('settled') or quoted)['speedup'])} {_at_level(quoted['level'], unit)}"
+    if crossover["pays_from"] is not None:
+        text += f", from about {load(crossover['pays_from'])}"
+    text += _until_text(crossover, unit, lowest, highest)
+    if crossover["gaps"]:
+        text += f", but not at {listing(list(map(load, crossover['gaps'])))}{_gap_costs_text(crossover)}"
+    return f"{text}{_beyond_text(crossover)}{_settled_text(crossover, unit)}"
 
 
-def _until(one: Crossover, unit: str, lowest: str, highest: str) -> str:
-    """Up to which load it pays, with the interval: an end of it that is open lies outside of the ladder."""
-    low, high = one["interval"] or (None, None)
-    if one["reaches_top"]:
-        surely = f" (surely until {load(low)})" if low is not None else ""
-        return f", and up to {highest} {unit}, the most that was measured{surely}"
-    if one["pays_until"] is None or not one["interval"]:
+def _until_text(crossover: Crossover, unit: str, lowest: str, highest: str) -> str:
+    """The load up to which it pays, with the interval; an end of None lies outside the measured levels."""
+    low, high = crossover["interval"] or (None, None)
+    if crossover["reaches_top"]:
+        surely_text = f" (surely until {load(low)})" if low is not None else ""
+        return f", and up to {highest} {unit}, the most that was measured{surely_text}"
+    if crossover["pays_until"] is None or not crossover["interval"]:
         return ""
     lower = f"below {lowest}" if low is None else load(low)
     upper = f"beyond {highest}" if high is None else load(high)
     joined = " to " if low is None or high is None else DASH
-    return f", until about {load(one['pays_until'])} {unit} ({lower}{joined}{upper})"
+    return f", until about {load(crossover['pays_until'])} {unit} ({lower}{joined}{upper})"
 
 
-def reasons(one: Crossover) -> list[str]:
-    """What the word of a kind rests on, the weightiest first."""
-    levels, missing, unit = one["levels"], one["missing"], one["unit"]
+def reasons(crossover: Crossover) -> list[str]:
+    """The reasons for the word of a prompt kind, the most important first."""
+    levels, missing, unit = crossover["levels"], crossover["missing"], crossover["unit"]
     if not levels:
         why = listing(list(dict.fromkeys(str(gap["why"]) for gap in missing))) or "nothing was measured"
         return [f"no level has a good measurement in both arms ({why})"]
-    found = _bound(one)
-    if one["word"] == CANNOT_SAY:
-        most = max(level["speedup"]["n"] for level in levels)
-        found = [f"{count(most, 'prompt')} at most, and {one['prompts_needed']} are needed"]
-    rounds = one["starts"]["rounds"]
-    seen = f"from {count(rounds, 'round')} and the usual spread" if rounds > 1 else "assumed for one round"
-    spread = percent(one["starts"]["sd"])
-    found.append(f"every interval includes the spread of server starts: {spread} (standard deviation, {seen})")
+    texts = _claim_bound_text(crossover)
+    if crossover["word"] == CANNOT_SAY:
+        most_prompts = max(level["speedup"]["n"] for level in levels)
+        texts = [f"{count(most_prompts, 'prompt')} at most, and {crossover['prompts_needed']} are needed"]
+    rounds = crossover["starts"]["rounds"]
+    source = f"from {count(rounds, 'round')} and the usual spread" if rounds > 1 else "assumed for one round"
+    spread = percent(crossover["starts"]["sd"])
+    texts.append(f"every interval includes the spread of server starts: {spread} (standard deviation, {source})")
     for gap in missing:
-        found.append(f"nothing to compare {_at(gap['level'], unit)}: {gap['why']}")
+        texts.append(f"nothing to compare {_at_level(gap['level'], unit)}: {gap['why']}")
     for level in levels:
         control = level["control"]
-        if control and (control["low"] > one["threshold"] or control["high"] < 1 / one["threshold"]):
-            where = _at(level["level"], unit)
-            found.append(f"the box was not steady {where}: the baseline against itself gives {times_span(control)}")
-    return found
+        if control and (control["low"] > crossover["threshold"] or control["high"] < 1 / crossover["threshold"]):
+            at_level = _at_level(level["level"], unit)
+            texts.append(f"the box was not steady {at_level}: the baseline against itself gives {times_span(control)}")
+    return texts
 
 
 def load(value: float) -> str:
-    """A load with two digits, as one says "about 12": ``12``, ``130``, ``1.4``, ``0.25``."""
+    """A load with two significant digits, as in "about 12": ``12``, ``130``, ``1.4``, ``0.25``."""
     if not value:
         return "0"
     digits = 1 - math.floor(math.log10(abs(value)))
@@ -82,78 +82,78 @@ def load(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _bound(one: Crossover) -> list[str]:
-    """The bound that a claim rests on: of the level that is quoted, or of the best one where none is."""
-    asked = [level for level in one["levels"] if not level.get("settled")]
-    quoted = [level for level in asked if level["level"] == one.get("quoted")]
-    if not asked or (one["word"] == PAYS and not quoted):
+def _claim_bound_text(crossover: Crossover) -> list[str]:
+    """The bound that decides the claim: at the quoted level, or at the best level if none is quoted."""
+    ladder_levels = [level for level in crossover["levels"] if not level.get("settled")]
+    quoted_levels = [level for level in ladder_levels if level["level"] == crossover.get("quoted")]
+    if not ladder_levels or (crossover["word"] == PAYS and not quoted_levels):
         return []
-    best = max(quoted or asked, key=lambda level: float(level["corrected"]["low"]))
+    shown = max(quoted_levels or ladder_levels, key=lambda level: float(level["corrected"]["low"]))
     return [
-        f"the lower bound {_at(best['level'], one['unit'])} is {times(best['corrected']['low'], 3)}, "
-        f"{'above' if quoted else 'not above'} {times(one['threshold'])} "
-        f"({count(one['planned'], 'level')}: the chance of claiming any gain falsely is 5 % at most)"
+        f"the lower bound {_at_level(shown['level'], crossover['unit'])} is {times(shown['corrected']['low'], 3)}, "
+        f"{'above' if quoted_levels else 'not above'} {times(crossover['threshold'])} "
+        f"({count(crossover['planned'], 'level')}: the chance of claiming any gain falsely is 5 % at most)"
     ]
 
 
-def _of_the_ab(one: Crossover, unit: str) -> str:
-    """Whose word it is at the level where the A/B and the ladder said different things."""
-    for level in one["levels"]:
+def _settled_text(crossover: Crossover, unit: str) -> str:
+    """The clause for a level at which the A/B test decides, because it and the ladder disagree."""
+    for level in crossover["levels"]:
         if settled := level.get("settled"):
-            where = f"; {_at(level['level'], unit)} the A/B decides"
+            prefix = f"; {_at_level(level['level'], unit)} the A/B decides"
             if settled["word"] == PAYS:
-                return f"{where}, though the ladder alone shows {times_span(level['speedup'])}"
-            return f"{where}: {settled['word']}, {times_span(settled['speedup'])}"
+                return f"{prefix}, though the ladder alone shows {times_span(level['speedup'])}"
+            return f"{prefix}: {settled['word']}, {times_span(settled['speedup'])}"
     return ""
 
 
-def _at(level: float, unit: str) -> str:
+def _at_level(level: float, unit: str) -> str:
     return "for one user" if level == 1 and unit == CLOSED_UNIT else f"at {shown_level(level)} {unit}"
 
 
-def _beyond(one: Crossover) -> str:
-    """What happens above the crossover: a cost where there is one, and nothing where the ladder ends."""
-    first, last = one["beyond"], one.get("at_the_top")
-    if one["reaches_top"]:
+def _beyond_text(crossover: Crossover) -> str:
+    """The clause for levels above the crossover: their cost, or no clear difference; empty if the ladder ends there."""
+    first, last = crossover["beyond"], crossover.get("at_the_top")
+    if crossover["reaches_top"]:
         return ""
     if not first:
         return "; no clear difference beyond"
-    places = f"at {shown_level(first['level'])}"
+    levels_text = f"at {shown_level(first['level'])}"
     if last and last["level"] != first["level"]:
-        places += f"; {_cost(last['change'])} at {shown_level(last['level'])}"
-    told = f"; costs {_cost(first['change'])} beyond ({places})"
-    # A gain above the bar whose interval is not: neither a gain to claim nor a level to pass over.
-    unsure = []
-    for level in one["levels"]:
-        if level["level"] > first["level"] and level["speedup"]["gain"] > one["threshold"]:
-            unsure.append(shown_level(level["level"]))
-    return f"{told}; unclear again at {listing(unsure)}" if unsure else told
+        levels_text += f"; {_cost_percent(last['change'])} at {shown_level(last['level'])}"
+    text = f"; costs {_cost_percent(first['change'])} beyond ({levels_text})"
+    # The gain is above the threshold and its interval is not: no claim, but the sentence must mention the level.
+    unclear_levels = []
+    for level in crossover["levels"]:
+        if level["level"] > first["level"] and level["speedup"]["gain"] > crossover["threshold"]:
+            unclear_levels.append(shown_level(level["level"]))
+    return f"{text}; unclear again at {listing(unclear_levels)}" if unclear_levels else text
 
 
-def _cost_of_gaps(one: Crossover) -> str:
-    """What the levels in between cost, in brackets: ``(costs 20 % at 4; 30 % at 8)``."""
-    costly = []
-    for level in one["levels"]:
-        if level["level"] in one["gaps"] and level["word"] == "costs":
-            costly.append(f"{_cost(level['speedup']['gain'] - 1.0)} at {shown_level(level['level'])}")
-    return f" (costs {'; '.join(costly)})" if costly else ""
+def _gap_costs_text(crossover: Crossover) -> str:
+    """The costs of unpaying levels between paying ones, in brackets: ``(costs 20 % at 4; 30 % at 8)``."""
+    costs = []
+    for level in crossover["levels"]:
+        if level["level"] in crossover["gaps"] and level["word"] == "costs":
+            costs.append(f"{_cost_percent(level['speedup']['gain'] - 1.0)} at {shown_level(level['level'])}")
+    return f" (costs {'; '.join(costs)})" if costs else ""
 
 
-def _cost(change: float) -> str:
+def _cost_percent(change: float) -> str:
     return f"{-100 * change:.0f} %"
 
 
-def _without_gain(one: Crossover, unit: str) -> str:
-    """What the levels of a ladder that does not pay show."""
-    levels = one["levels"]
-    costly = [level for level in levels if level["word"] == "costs"]
-    alone = [level for level in levels if level["word"] == PAYS]
-    if costly:
-        worst = min(costly, key=lambda level: level["speedup"]["gain"])
-        told = f"costs {_cost(worst['speedup']['gain'] - 1.0)} {_at(worst['level'], unit)}"
-        return told if len(levels) == 1 else f"{told} at worst"
-    if alone:
-        best = max(alone, key=lambda level: level["speedup"]["low"])
-        across = count(one["planned"], "level")
-        return f"{times_span(best['speedup'])} {_at(best['level'], unit)} is not significant across {across}"
+def _no_gain_text(crossover: Crossover, unit: str) -> str:
+    """What the levels show if the ladder does not pay: the worst cost, the best gain, or no clear difference."""
+    levels = crossover["levels"]
+    costly_levels = [level for level in levels if level["word"] == "costs"]
+    paying = [level for level in levels if level["word"] == PAYS]
+    if costly_levels:
+        worst = min(costly_levels, key=lambda level: level["speedup"]["gain"])
+        text = f"costs {_cost_percent(worst['speedup']['gain'] - 1.0)} {_at_level(worst['level'], unit)}"
+        return text if len(levels) == 1 else f"{text} at worst"
+    if paying:
+        best = max(paying, key=lambda level: level["speedup"]["low"])
+        levels_text = count(crossover["planned"], "level")
+        return f"{times_span(best['speedup'])} {_at_level(best['level'], unit)} is not significant across {levels_text}"
     return "no clear difference"

@@ -1,10 +1,10 @@
-"""The word of the verdict: the table of docs/verdict.md with its numbers, and what another round should ask. Pure.
+"""The decision table of docs/verdict.md: from a measured speed-up to a word, and to what the next round asks. Pure.
 
 | word | when |
 |---|---|
-| `invalid` | the two results are no fair comparison |
-| `does not pay` | a gate failed, or the answers' seconds are more in sum, or the interval's upper end is below 1.10 |
-| `pays` | the lower end is above 1.03, and the seconds are less in sum |
+| `invalid` | the results are not comparable (`evidence.py`) |
+| `does not pay` | a gate failed, or the seconds in sum are surely larger, or the upper bound is below 1.10 |
+| `pays` | the lower bound is above 1.03, the upper bound not below 1.10, and the seconds in sum are less |
 | `cannot say` | otherwise |
 """
 
@@ -19,26 +19,26 @@ from ..core.closed_word import ClosedWord
 from .speedup import LOW_TAIL, Speedup, SumRatio
 from .words import THRESHOLD, Word
 
-#: A gain that is surely smaller than this is not worth a draft model's memory and another thing to look after.
+#: A gain that is surely below this ratio is not worth a draft model's memory and upkeep.
 WORTH = 1.10
-#: The one-sided error rate of the sum of seconds where speculation is to pay.
+#: One-sided error rate of the bound on the sum of seconds that `pays` requires.
 SUM_TAIL = 0.10
-#: The rounds after which the results are looked at for the first time.
+#: Rounds before the first interim analysis.
 FIRST_LOOK = 2
-#: A gain below LARGE needs so many rounds, and where two starts of one arm differ by APART so many.
+#: A gain below LARGE needs LEAST_ROUNDS; if two starts of one arm differ by APART, any gain needs APART_ROUNDS.
 LARGE, LEAST_ROUNDS = 1.60, 3
 APART, APART_ROUNDS = 1.10, 4
 
 
 class Fresh(ClosedWord):
-    """How many fresh prompts another round should ask: ``MANY`` where prompts are the larger part of the variance."""
+    """How many fresh prompts the next round asks: MANY if prompts are the larger part of the variance."""
 
     MANY = "many"
     FEW = "few"
 
 
 class Cause(ClosedWord):
-    """Why nothing can be said."""
+    """The cause of `cannot say`."""
 
     TOO_FEW_PROMPTS = "too few prompts"
     TOO_NOISY = "too noisy"
@@ -48,7 +48,7 @@ class Cause(ClosedWord):
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of two arms: the speed-up, and the sums of seconds over all and at each temperature."""
+    """The speed-up and the ratios of summed seconds, over all answers and by temperature; None if unmeasured."""
 
     speedup: Speedup | None
     total: SumRatio | None
@@ -56,13 +56,13 @@ class Measured:
 
     @property
     def gain(self) -> Gain | None:
-        """The speed-up as plain data: ratios; None for fewer than two prompts."""
+        """The speed-up as plain data (ratios); None for fewer than two prompts."""
         return None if self.speedup is None else self.speedup.as_dict()
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The word, the cause of `cannot say`, and what another round should ask (None: no round is needed)."""
+    """The word, the cause of `cannot say`, and the fresh prompts of the next round (None: no round is needed)."""
 
     word: Word
     cause: Cause | None = None
@@ -70,7 +70,7 @@ class Decision:
 
 
 def decide(measured: Measured) -> Decision:
-    """The word that the speeds alone give, before anything else is looked at."""
+    """The word by speed alone, before validity, gates and disturbances."""
     speedup, total = measured.speedup, measured.total
     if speedup is None or total is None or not speedup.enough_for_claim:
         if speedup is not None and speedup.rounds < FIRST_LOOK:
@@ -78,15 +78,15 @@ def decide(measured: Measured) -> Decision:
         return Decision(Word.CANNOT_SAY, Cause.TOO_FEW_PROMPTS, Fresh.MANY)
     if slower_in_sum(speedup, total):
         return Decision(Word.DOES_NOT_PAY)
-    small = speedup.high < math.log(WORTH)
-    gains = speedup.low > math.log(THRESHOLD) and faster_in_sum(measured)
-    if (small or gains) and speedup.rounds < rounds_needed(speedup):
+    surely_small = speedup.high < math.log(WORTH)
+    surely_gains = speedup.low > math.log(THRESHOLD) and faster_in_sum(measured)
+    if (surely_small or surely_gains) and speedup.rounds < rounds_needed(speedup):
         if speedup.rounds >= LEAST_ROUNDS or speedup.speedup >= math.log(LARGE):
             return Decision(Word.CANNOT_SAY, Cause.STARTS_DIFFER, Fresh.FEW)
         return Decision(Word.CANNOT_SAY, Cause.MORE_ROUNDS, Fresh.FEW)
-    if small:
+    if surely_small:
         return Decision(Word.DOES_NOT_PAY)
-    if gains:
+    if surely_gains:
         return Decision(Word.PAYS)
     if speedup.from_prompts > speedup.from_starts:
         return Decision(Word.CANNOT_SAY, Cause.TOO_FEW_PROMPTS, Fresh.MANY)
@@ -96,7 +96,7 @@ def decide(measured: Measured) -> Decision:
 
 
 def rounds_needed(speedup: Speedup) -> int:
-    """The fewest rounds from which such a gain may be claimed, or denied where it is not surely below the threshold."""
+    """The rounds that claiming or denying this gain takes; two deny a gain that is surely below the threshold."""
     if speedup.high < math.log(THRESHOLD):
         return FIRST_LOOK
     if speedup.starts.apart[0] >= APART:
@@ -105,13 +105,13 @@ def rounds_needed(speedup: Speedup) -> int:
 
 
 def faster_in_sum(measured: Measured) -> bool:
-    """Whether all answers together took less: surely over all of them, as measured at each temperature."""
+    """True if the seconds in sum are surely less over all answers, and measured as less at each temperature."""
     speedup, total = measured.speedup, measured.total
     if speedup is None or total is None or total.ratio - total.bound(SUM_TAIL, speedup) <= 0:
         return False
-    return all(part.ratio > 0 for part in measured.by_temperature.values())
+    return all(ratio.ratio > 0 for ratio in measured.by_temperature.values())
 
 
 def slower_in_sum(speedup: Speedup, total: SumRatio) -> bool:
-    """Whether all answers together surely took longer."""
+    """True if the seconds in sum over all answers are surely more (99 %)."""
     return total.ratio + total.bound(LOW_TAIL, speedup) < 0

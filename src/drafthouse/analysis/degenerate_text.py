@@ -1,9 +1,8 @@
-"""Does an arm's text degenerate where the baseline's does not: repeats, collapsed entropy, foreign characters.
+"""Finds text that degenerates in the speculative arm and not in the baseline: repeats, noise, foreign characters.
 
-For every answer of both arms, at every temperature, whether or not an engine can score a text. It needs no model:
-what is normal is read off the baseline's answers to the *other* prompts of the same kind and temperature, and both
-answers to a prompt are held against the same ones. So two arms that answer alike are called degenerate as often as
-each other, also where the model itself loops, and what is judged is the difference, by exact tests.
+All answers of both arms are checked, at every temperature. No model is needed: what is normal is measured on the
+baseline's answers to *other* prompts of the same kind and temperature, and both answers to a prompt are compared with
+the same references. So a model that loops by itself loops in both arms, and exact tests judge only the difference.
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ from ..core.format import count
 from .paired_tests import losses_chance
 from .verdict_types import GateSide, JudgedArms, gate_side, not_measured
 
-#: A healthy pair of arms fails in fewer experiments than this; shared among all that is judged in one.
+#: The error rate of the gate for equal arms, shared by all tests of an experiment.
 CHANCE = 0.01
-#: A text, or a part of one, has collapsed below so much of the usual information for each byte.
+#: A text or a part of it repeats if it has less than this fraction of the normal bits per byte.
 COLLAPSED = 0.5
-#: And is noise above so much of it: tokens drawn at random do not compress.
+#: A text is noise above this multiple of the normal bits per byte: random tokens do not compress.
 NOISE = 1.25
-#: Of so many characters a kind that the baseline never uses makes a text a foreign one.
+#: A text is foreign if more than this fraction of its characters is of classes that the references never use.
 FOREIGN = 0.15
-#: The parts of a text that are looked at by themselves, in characters.
-WINDOW = 96
-#: Texts below this say nothing, in characters.
-SHORTEST = 16
-#: A text repeats itself where a third of its stretches of so many characters stood in it before.
-STRETCH, REPEATED = 24, 1 / 3
-#: So many answers that repeat themselves mark what was measured with them.
-MARKED = 0.25
-#: And so many of the baseline's make its speed one of no real work.
-WORTHLESS = 0.5
-#: What is normal is told by so many answers of the baseline at least.
-REFERENCES = 5
+#: Length of the parts that are also measured singly, in characters.
+PART_CHARACTERS = 96
+#: Shorter texts are not judged, in characters.
+LEAST_CHARACTERS = 16
+#: A text repeats itself if a third of its spans of SPAN characters occurred earlier in it.
+SPAN, REPEATED = 24, 1 / 3
+#: If this fraction of a category's answers repeat themselves, reports mark its acceptance.
+MARKED_SHARE = 0.25
+#: If this fraction of the baseline's answers repeat themselves, its speed is not that of real work.
+WORTHLESS_SHARE = 0.5
+#: The fewest answers of the baseline that define what is normal.
+LEAST_REFERENCES = 5
 
 RULE = (
     "an answer is degenerate when it, or a part of it, has less than half of the information per byte of the "
@@ -51,79 +50,79 @@ RULE = (
     f"speculative arm and not in the baseline that equal arms would do so in fewer than {CHANCE:.0%} of experiments"
 )
 
-# Thoughts and answers are looked at apart: the one is not to hide the other.
-_PARTS = ("reasoning_text", "text")
-Unit = tuple[str, str, Any]
-"""What is one draw: group, prompt, round; at temperature 0 the rounds of a prompt are one (round None)."""
+# Reasoning and answer are measured separately, so that neither hides a fault of the other.
+_TEXT_KEYS = ("reasoning_text", "text")
+Draw = tuple[str, str, Any]
+"""Group, prompt id, round. At temperature 0 all rounds of a prompt are one draw, with round None."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """What is measured of a text: bits of information a byte, of all of it and of its poorest part; its characters."""
+    """Measures of a text: bits per byte over all of it and in its poorest part, characters by class, and its length."""
 
     bits: float
     poorest: float
-    kinds: Mapping[str, int]
+    classes: Mapping[str, int]
     length: int
 
 
 @dataclass(frozen=True)
 class Normal:
-    """What is normal: the medians of the baseline's answers, and every kind of character in them."""
+    """What is normal: medians over the baseline's references, and all character classes in them."""
 
     bits: float
     poorest: float
-    kinds: frozenset[str]
+    classes: frozenset[str]
     length: float
 
 
 @functools.lru_cache(maxsize=20_000)
 def features_of(text: str) -> Features:
-    """Measure one text."""
-    data = [text[start : start + WINDOW] for start in range(0, len(text), WINDOW)]
-    if len(data) > 1 and len(data[-1]) < WINDOW // 2:
-        data[-2:] = ["".join(data[-2:])]
-    return Features(bits_per_byte(text), min(map(bits_per_byte, data)), Counter(map(kind_of, text)), len(text))
+    """The measures of a text; parts have `PART_CHARACTERS`, and a short last part joins the one before."""
+    parts = [text[start : start + PART_CHARACTERS] for start in range(0, len(text), PART_CHARACTERS)]
+    if len(parts) > 1 and len(parts[-1]) < PART_CHARACTERS // 2:
+        parts[-2:] = ["".join(parts[-2:])]
+    return Features(bits_per_byte(text), min(map(bits_per_byte, parts)), Counter(map(character_class, text)), len(text))
 
 
 def bits_per_byte(text: str) -> float:
-    """How many bits each byte of a text takes once compressed: about 5 for prose, below 1 for one character.
+    """The size of a compressed text in bits per byte: about 5 for prose, below 1 for one repeated character.
 
-    Raw DEFLATE (RFC 1951): an upper bound of the entropy that knows repeats of any length up to 32 KiB.
+    Raw DEFLATE (RFC 1951) gives an upper bound of the entropy that covers repeats of any length up to 32 KiB.
     """
     data = text.encode("utf-8", "replace")
-    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return 8.0 * len(packer.compress(data) + packer.flush()) / len(data)
+    compressor = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return 8.0 * len(compressor.compress(data) + compressor.flush()) / len(data)
 
 
 def repeats_itself(text: str) -> bool:
-    """Whether a text says the same again and again, whatever other texts do; below four stretches never."""
-    places = len(text) - STRETCH + 1
-    if places < 3 * STRETCH:
+    """True if a third of the spans of a text occurred earlier in it; False for texts below four spans."""
+    spans = len(text) - SPAN + 1
+    if spans < 3 * SPAN:
         return False
-    distinct = {text[at : at + STRETCH] for at in range(places)}
-    return places - len(distinct) >= REPEATED * places
+    distinct = {text[start : start + SPAN] for start in range(spans)}
+    return spans - len(distinct) >= REPEATED * spans
 
 
 def answers_repeat(requests: Iterable[Request]) -> bool:
-    """Whether a quarter or more of some answers repeat themselves: their drafts were accepted for that."""
+    """True if at least a quarter of the answers repeat themselves, which makes their drafts easy to accept."""
     repeating, answers = repeating_of(requests)
-    return answers > 0 and repeating >= MARKED * answers
+    return answers > 0 and repeating >= MARKED_SHARE * answers
 
 
 def repeating_of(requests: Iterable[Request]) -> tuple[int, int]:
-    """How many answers repeat themselves, and of how many."""
+    """The number of complete answers that repeat themselves, and the number of complete answers."""
     repeating = answers = 0
     for request in requests:
         if request.get("status") == "ok":
             answers += 1
-            repeating += any(repeats_itself(str(request.get(part) or "")) for part in _PARTS)
+            repeating += any(repeats_itself(str(request.get(part) or "")) for part in _TEXT_KEYS)
     return repeating, answers
 
 
 @functools.cache
-def kind_of(character: str) -> str:
-    """What kind a character is: a letter's script, "digit", "space", and of the rest each its own."""
+def character_class(character: str) -> str:
+    """The class of a character: the script of a letter ("LATIN"), "digit", "space", or else the character itself."""
     category = unicodedata.category(character)
     if category[0] in "LM":
         return unicodedata.name(character, "UNNAMED").partition(" ")[0]
@@ -135,171 +134,172 @@ def kind_of(character: str) -> str:
 
 
 def repeats(text: str, normal: Normal) -> str | None:
-    """Where a text holds too little information beside what is normal, or None."""
-    own = features_of(text)
-    if own.bits < COLLAPSED * normal.bits:
-        return f"repeats: {own.bits:.1f} bits a byte, {normal.bits:.1f} is normal"
-    if own.poorest < COLLAPSED * normal.poorest:
-        return f"repeats in a part of it: {own.poorest:.1f} bits a byte, {normal.poorest:.1f} is normal"
+    """Why a text repeats: too few bits per byte, in all or in a part of it; None if it does not."""
+    features = features_of(text)
+    if features.bits < COLLAPSED * normal.bits:
+        return f"repeats: {features.bits:.1f} bits a byte, {normal.bits:.1f} is normal"
+    if features.poorest < COLLAPSED * normal.poorest:
+        return f"repeats in a part of it: {features.poorest:.1f} bits a byte, {normal.poorest:.1f} is normal"
     return None
 
 
 def strange(text: str, normal: Normal) -> str | None:
-    """Why a text is noise, or in characters that are not the baseline's; None where it is neither."""
-    own = features_of(text)
-    foreign = {kind: n for kind, n in own.kinds.items() if kind not in normal.kinds}
+    """Why a text is foreign or noise; None if it is neither."""
+    features = features_of(text)
+    foreign = {name: n for name, n in features.classes.items() if name not in normal.classes}
     if sum(foreign.values()) > FOREIGN * len(text):
-        worst = max(foreign, key=lambda kind: foreign[kind])
-        return f"foreign characters: {sum(foreign.values())} of {len(text)}, most of them {worst!r}"
-    # A short text compresses badly, and is no noise for that.
-    if own.bits > NOISE * normal.bits and 2 * own.length > normal.length:
-        return f"noise: {own.bits:.1f} bits a byte, {normal.bits:.1f} is normal"
+        most_frequent = max(foreign, key=lambda name: foreign[name])
+        return f"foreign characters: {sum(foreign.values())} of {len(text)}, most of them {most_frequent!r}"
+    # Short texts compress badly without being noise.
+    if features.bits > NOISE * normal.bits and 2 * features.length > normal.length:
+        return f"noise: {features.bits:.1f} bits a byte, {normal.bits:.1f} is normal"
     return None
 
 
-#: Judged apart: a baseline that loops makes plain text look rich, which must not hide a text that collapses.
+#: Tested separately: beside a baseline that loops, plain text counts as noise, which must not hide a text that repeats.
 FAULTS = (repeats, strange)
 
 
 def judge_texts(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
-    """What the gate says of two arms, without its name and title: see `gates.judge_gates`."""
-    ours, theirs = _answers(requests_of(baseline)), _answers(requests_of(speculative))
-    judged = _trouble_of({unit: own for unit, own in ours.items() if unit in theirs}, theirs)
+    """The gate `texts` over the two arms, without its name and title (see `gates.judge_gates`)."""
+    base, spec = _texts_by_draw(requests_of(baseline)), _texts_by_draw(requests_of(speculative))
+    judged = _faults_by_draw({draw: texts for draw, texts in base.items() if draw in spec}, spec)
     if not judged:
-        said = f"fewer than {REFERENCES + 1} prompts with a text: too few to know what is normal"
-        return not_measured(said, "not judged")
-    sides = _told(judged, 0), _told(judged, 1)
-    said = f"{sides[1]['said']}, {sides[0]['total'] - sides[0]['passed']} of the baseline's"
-    answer: JudgedArms = {"baseline": sides[0], "speculative": sides[1], "word": "passed", "said": said}
-    together = _judged_together(judged, ours)
-    for units, where in together.items():
-        for fault in range(len(FAULTS)):
-            lost, won = _lost_and_won(judged, units, fault)
-            if losses_chance(len(lost), won, len(units)) * len(together) * len(FAULTS) < CHANCE:
-                first = f"{_named(lost[0])}: {judged[lost[0]][1][fault]}"
-                said = f"{len(lost)} of {count(len(units), 'answer')} {where} degenerate where the baseline's do not"
-                return {**answer, "word": "failed", "said": f"{said} ({first})"}
-    return answer
+        text = f"fewer than {LEAST_REFERENCES + 1} prompts with a text: too few to know what is normal"
+        return not_measured(text, "not judged")
+    sides = _side(judged, 0), _side(judged, 1)
+    text = f"{sides[1]['said']}, {sides[0]['total'] - sides[0]['passed']} of the baseline's"
+    result: JudgedArms = {"baseline": sides[0], "speculative": sides[1], "word": "passed", "said": text}
+    tested_sets = _tested_sets(judged, base)
+    for draws, label in tested_sets.items():
+        for index in range(len(FAULTS)):
+            lost, won = _lost_and_won(judged, draws, index)
+            if losses_chance(len(lost), won, len(draws)) * len(tested_sets) * len(FAULTS) < CHANCE:
+                example = f"{_draw_text(lost[0])}: {judged[lost[0]][1][index]}"
+                text = f"{len(lost)} of {count(len(draws), 'answer')} {label} degenerate where the baseline's do not"
+                return {**result, "word": "failed", "said": f"{text} ({example})"}
+    return result
 
 
 def _lost_and_won(
-    judged: Mapping[Unit, tuple[Troubles, Troubles]], units: Iterable[Unit], fault: int
-) -> tuple[list[Unit], int]:
+    judged: Mapping[Draw, tuple[Faults, Faults]], draws: Iterable[Draw], index: int
+) -> tuple[list[Draw], int]:
     """The draws with a fault in the speculative arm alone, and the number of those with it in the baseline alone."""
     lost, won = [], 0
-    for unit in units:
-        baseline, speculative = judged[unit]
-        if speculative[fault] and not baseline[fault]:
-            lost.append(unit)
-        elif baseline[fault] and not speculative[fault]:
+    for draw in draws:
+        baseline, speculative = judged[draw]
+        if speculative[index] and not baseline[index]:
+            lost.append(draw)
+        elif baseline[index] and not speculative[index]:
             won += 1
     return lost, won
 
 
-def _judged_together(judged: Iterable[Unit], answers: Mapping[Unit, _Answer]) -> dict[tuple[Unit, ...], str]:
-    """What is judged together: all at a temperature, and each group; once where both are the same."""
-    temperatures: dict[str, list[Unit]] = {}
-    groups: dict[str, list[Unit]] = {}
-    for unit in judged:
-        temperatures.setdefault(f"at temperature {answers[unit].temperature:g}", []).append(unit)
-        groups.setdefault(f"on {unit[0]}", []).append(unit)
-    return {tuple(units): where for where, units in (*temperatures.items(), *groups.items())}
+def _tested_sets(judged: Iterable[Draw], answers: Mapping[Draw, _DrawnTexts]) -> dict[tuple[Draw, ...], str]:
+    """The sets of draws that are tested, with a label: all at one temperature, and each group; equal sets once."""
+    temperatures: dict[str, list[Draw]] = {}
+    groups: dict[str, list[Draw]] = {}
+    for draw in judged:
+        temperatures.setdefault(f"at temperature {answers[draw].temperature:g}", []).append(draw)
+        groups.setdefault(f"on {draw[0]}", []).append(draw)
+    return {tuple(draws): label for label, draws in (*temperatures.items(), *groups.items())}
 
 
 # --- the answers of an arm ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """One draw: its temperature, and its thoughts and answers, apart; several where its rounds are one draw."""
+class _DrawnTexts:
+    """The temperature and the texts of a draw by key (reasoning, answer); several texts if it spans rounds."""
 
     temperature: float
     parts: dict[str, list[str]]
 
 
-def _answers(requests: Iterable[Request]) -> dict[Unit, _Answer]:
-    """The whole answers of an arm, each draw once."""
-    found: dict[Unit, _Answer] = {}
+def _texts_by_draw(requests: Iterable[Request]) -> dict[Draw, _DrawnTexts]:
+    """The complete answers of an arm by draw."""
+    by_draw: dict[Draw, _DrawnTexts] = {}
     for request in requests:
         temperature = request.get("temperature")
         if request.get("status") != "ok" or not isinstance(temperature, int | float):
             continue
         group, prompt = str(request.get("group")), str(request.get("prompt_id"))
-        unit: Unit = (group, prompt, request.get("round"))
+        draw: Draw = (group, prompt, request.get("round"))
         if temperature == 0:
-            # A prompt's rounds, and the repeats of it, mostly say the same: one draw.
-            unit = (group, whole_prompt(prompt), None)
-        own = found.setdefault(unit, _Answer(float(temperature), {part: [] for part in _PARTS}))
-        for part, texts in own.parts.items():
-            texts.append(str(request.get(part) or ""))
-    return found
+            # Greedy answers to one prompt are mostly equal: its rounds and repeats are one draw.
+            draw = (group, whole_prompt(prompt), None)
+        drawn = by_draw.setdefault(draw, _DrawnTexts(float(temperature), {key: [] for key in _TEXT_KEYS}))
+        for key, texts in drawn.parts.items():
+            texts.append(str(request.get(key) or ""))
+    return by_draw
 
 
-Troubles = list["str | None"]
-"""Why an answer has each of the `FAULTS`, None where it has not."""
+Faults = list["str | None"]
+"""The finding of each of the `FAULTS` in a draw of one arm, None where it has none."""
 
 
-def _trouble_of(
-    baseline: Mapping[Unit, _Answer], speculative: Mapping[Unit, _Answer]
-) -> dict[Unit, tuple[Troubles, Troubles]]:
-    """Why each draw is degenerate, in the baseline and in the other arm; only of those that can be judged."""
-    found: dict[Unit, tuple[Troubles, Troubles]] = {}
-    for unit, own in baseline.items():
-        for part in _PARTS:
-            ours, theirs = own.parts[part], speculative[unit].parts[part]
-            # Asked of both together, so that it does not depend on which arm said it.
-            if max(map(len, (*ours, *theirs))) < SHORTEST or (normal := _normal(baseline, unit, part)) is None:
+def _faults_by_draw(
+    baseline: Mapping[Draw, _DrawnTexts], speculative: Mapping[Draw, _DrawnTexts]
+) -> dict[Draw, tuple[Faults, Faults]]:
+    """By draw, the faults in the baseline and in the speculative arm; without draws that cannot be judged."""
+    faults: dict[Draw, tuple[Faults, Faults]] = {}
+    for draw, drawn in baseline.items():
+        for key in _TEXT_KEYS:
+            base, spec = drawn.parts[key], speculative[draw].parts[key]
+            # One condition over both arms, so that it does not favour either.
+            if max(map(len, (*base, *spec))) < LEAST_CHARACTERS or (normal := _normal_for(baseline, draw, key)) is None:
                 continue
-            known = found.setdefault(unit, ([None] * len(FAULTS), [None] * len(FAULTS)))
-            for texts, troubles in zip((ours, theirs), known, strict=True):
-                _add_troubles(troubles, texts, normal)
-    return found
+            both_arms = faults.setdefault(draw, ([None] * len(FAULTS), [None] * len(FAULTS)))
+            for texts, arm_faults in zip((base, spec), both_arms, strict=True):
+                _add_faults(arm_faults, texts, normal)
+    return faults
 
 
-def _add_troubles(troubles: Troubles, texts: Sequence[str], normal: Normal) -> None:
-    """For each fault that is not known yet the first of some texts that has it."""
-    for place, fault in enumerate(FAULTS):
+def _add_faults(faults: Faults, texts: Sequence[str], normal: Normal) -> None:
+    """Set each fault that is still None to its first finding in ``texts``."""
+    for index, check in enumerate(FAULTS):
         for text in texts:
-            if text and not troubles[place]:
-                troubles[place] = fault(text, normal)
+            if text and not faults[index]:
+                faults[index] = check(text, normal)
 
 
-def _normal(baseline: Mapping[Unit, _Answer], unit: Unit, part: str) -> Normal | None:
-    """What the baseline's answers to other prompts say is normal: of the group, or of all at its temperature."""
-    group: list[str] = []
-    every: list[str] = []
-    for key, answer in baseline.items():
-        if answer.temperature == baseline[unit].temperature and key[:2] != unit[:2]:
-            texts = [text for text in answer.parts[part] if len(text) >= SHORTEST]
-            every += texts
-            if key[0] == unit[0]:
-                group += texts
-    chosen = every
-    if len(group) >= REFERENCES:
-        chosen = group
-    if len(chosen) < REFERENCES:
+def _normal_for(baseline: Mapping[Draw, _DrawnTexts], draw: Draw, key: str) -> Normal | None:
+    """What is normal for a draw: other prompts of its group in the baseline, or of its temperature if too few."""
+    group_texts: list[str] = []
+    all_texts: list[str] = []
+    for other_draw, drawn in baseline.items():
+        if drawn.temperature == baseline[draw].temperature and other_draw[:2] != draw[:2]:
+            texts = [text for text in drawn.parts[key] if len(text) >= LEAST_CHARACTERS]
+            all_texts += texts
+            if other_draw[0] == draw[0]:
+                group_texts += texts
+    references = all_texts
+    if len(group_texts) >= LEAST_REFERENCES:
+        references = group_texts
+    if len(references) < LEAST_REFERENCES:
         return None
     bits, poorest, lengths = [], [], []
-    kinds: set[str] = set()
-    for text in chosen:
+    classes: set[str] = set()
+    for text in references:
         features = features_of(text)
         bits.append(features.bits)
         poorest.append(features.poorest)
         lengths.append(features.length)
-        kinds.update(features.kinds)
-    return Normal(median(bits), median(poorest), frozenset(kinds), median(lengths))
+        classes.update(features.classes)
+    return Normal(median(bits), median(poorest), frozenset(classes), median(lengths))
 
 
-def _told(judged: Mapping[Unit, tuple[Troubles, Troubles]], side: int) -> GateSide:
+def _side(judged: Mapping[Draw, tuple[Faults, Faults]], arm_index: int) -> GateSide:
+    """One arm's figures at the gate; ``arm_index`` is 0 for the baseline, 1 for the speculative arm."""
     examples = []
-    for unit, both in judged.items():
-        troubles = list(filter(None, both[side]))
-        if troubles:
-            examples.append(f"{_named(unit)}: {troubles[0]}")
+    for draw, both_arms in judged.items():
+        faults = list(filter(None, both_arms[arm_index]))
+        if faults:
+            examples.append(f"{_draw_text(draw)}: {faults[0]}")
     return gate_side(f"{len(examples)} of {count(len(judged), 'answer')} degenerate", len(judged), examples)
 
 
-def _named(unit: Unit) -> str:
-    if unit[2] is None:
-        return str(unit[1])
-    return f"{unit[1]}, round {unit[2]}"
+def _draw_text(draw: Draw) -> str:
+    if draw[2] is None:
+        return str(draw[1])
+    return f"{draw[1]}, round {draw[2]}"

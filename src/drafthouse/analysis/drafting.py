@@ -1,4 +1,4 @@
-"""Did an arm draft: what its counters and its answers say, and when that makes a pair invalid."""
+"""Tells from counters and answers whether an arm drafted: the speculative arm must, the baseline must not."""
 
 from __future__ import annotations
 
@@ -11,112 +11,112 @@ from ..engines.registry import engine_of
 from .verdict_types import Drafting
 
 
-def counter_of(block: object, name: str) -> float | None:
-    """The counter ``spec_decode_[num_]<name>`` of a result or group, None if unknown."""
-    if not isinstance(block, Mapping):
+def counter_of(figures: object, name: str) -> float | None:
+    """The counter ``spec_decode_[num_]<name>`` of a result or of its groups, None if there is none."""
+    if not isinstance(figures, Mapping):
         return None
     for key in (f"spec_decode_{name}", f"spec_decode_num_{name}"):
-        if isinstance(block.get(key), int | float):
-            return float(block[key])
+        if isinstance(figures.get(key), int | float):
+            return float(figures[key])
     return None
 
 
 def drafting_of(result: ArmResult) -> Drafting:
-    """Whether an arm drafted, and what says so: its counters, its groups' counters, its answers.
+    """Whether an arm drafted, from its counters, the counters of its groups, and its answers.
 
-    ``drafted`` is True or False, or None where nothing of it speaks about drafting.
+    ``drafted`` is None if none of these says anything about drafting.
     """
-    numbers = _counted(result)
-    answers: list[float] = []
-    several = per_iteration = 0
+    counts = _counter_values(result)
+    answer_counts: list[float] = []
+    answers_with_drafts = answers_with_length = 0
     for request in requests_of(result):
-        answers += _drafted_tokens(request)
-        decoded = request.get("avg_decoded_tokens_per_iter")
-        if isinstance(decoded, int | float):
-            per_iteration += 1
-            # One token an iteration is ordinary decoding; more can only come from accepted drafts.
-            several += decoded > 1.0
-    # A gauge above 1 can only come from accepted drafts; one of 1 says nothing.
+        answer_counts += _draft_tokens_of(request)
+        tokens_per_step = request.get("avg_decoded_tokens_per_iter")
+        if isinstance(tokens_per_step, int | float):
+            answers_with_length += 1
+            # Plain decoding gives one token per step; only accepted drafts give more.
+            answers_with_drafts += tokens_per_step > 1.0
+    # A gauge (mean acceptance length of the last steps) above 1 proves accepted drafts; a gauge of 1 proves nothing.
     gauge = result.get("spec_decode_source") == "gauge" and (counter_of(result, "acceptance_length") or 0.0) > 1.0
-    several += gauge
-    numbers += answers
+    answers_with_drafts += gauge
+    counts += answer_counts
     drafted: bool | None = None
-    if numbers or per_iteration or gauge:
-        drafted = bool(several) or any(numbers)
-    no_sign, see_drafts = _signs(result)
+    if counts or answers_with_length or gauge:
+        drafted = bool(answers_with_drafts) or any(counts)
+    no_sign, see_drafts = _missing_signs(result)
     return {
         "drafted": drafted,
-        # Nothing but a length of 1: not drafted, or nothing accepted.
-        "one_token_an_iteration": 0 if several or numbers else per_iteration,
+        # Only answers with one token per step: nothing was drafted, or nothing accepted.
+        "one_token_an_iteration": 0 if answers_with_drafts or counts else answers_with_length,
         "no_sign": no_sign,
         "see_drafts": see_drafts,
         "source": result.get("spec_decode_source"),
-        "draft_tokens": int(max(counter_of(result, "draft_tokens") or 0.0, sum(answers))),
+        "draft_tokens": int(max(counter_of(result, "draft_tokens") or 0.0, sum(answer_counts))),
         "accepted_tokens": counter_of(result, "accepted_tokens"),
         "requests": len(requests_of(result)),
-        "several_tokens_an_iteration": several,
+        "several_tokens_an_iteration": answers_with_drafts,
     }
 
 
-def _counted(result: ArmResult) -> list[float]:
-    """What the counters of an arm and of its groups say, those that there are."""
-    found: list[float] = []
-    for block in (result, *(result.get("groups") or {}).values()):
+def _counter_values(result: ArmResult) -> list[float]:
+    """The drafting counters that an arm and its groups have."""
+    counts: list[float] = []
+    for figures in (result, *(result.get("groups") or {}).values()):
         for name in ("drafts", "draft_tokens", "accepted_tokens"):
-            value = counter_of(block, name)
+            value = counter_of(figures, name)
             if value is not None:
-                found.append(value)
-    return found
+                counts.append(value)
+    return counts
 
 
-def _drafted_tokens(request: Request) -> list[float]:
-    """How many tokens an answer says were drafted for it, in the fields of either engine that tells."""
-    told = [(request.get("timings"), "draft_n"), (request.get("spec_metrics"), "num_draft_tokens")]
-    numbers = [block.get(name) for block, name in told if isinstance(block, Mapping)]
-    return [float(number) for number in numbers if isinstance(number, int | float)]
+def _draft_tokens_of(request: Request) -> list[float]:
+    """The draft tokens that an answer reports, in llama.cpp's ``timings`` or in ``spec_metrics``."""
+    fields = [(request.get("timings"), "draft_n"), (request.get("spec_metrics"), "num_draft_tokens")]
+    counts = [metrics.get(name) for metrics, name in fields if isinstance(metrics, Mapping)]
+    return [float(draft_tokens) for draft_tokens in counts if isinstance(draft_tokens, int | float)]
 
 
-def _signs(result: ArmResult) -> tuple[str, str]:
-    """Where an engine may draft and show nothing of it: why, and what it would have to show and since when it can."""
-    names = [(result.get("engine") or {}).get("id")]
-    for one in result.get("counters") or []:
-        for snapshot in (one.get("before"), one.get("after")):
-            names.append(snapshot.get("dialect") if snapshot else None)
+def _missing_signs(result: ArmResult) -> tuple[str, str]:
+    """Why an engine may draft without a sign of it, and which sign newer versions show; empty if neither applies."""
+    engine_ids = [(result.get("engine") or {}).get("id")]
+    for reading in result.get("counters") or []:
+        for snapshot in (reading.get("before"), reading.get("after")):
+            engine_ids.append(snapshot.get("dialect") if snapshot else None)
     no_sign = see_drafts = ""
-    for name in names:
-        if name:
-            no_sign, see_drafts = no_sign or engine_of(name).no_sign, see_drafts or engine_of(name).see_drafts
+    for engine_id in engine_ids:
+        if engine_id:
+            no_sign, see_drafts = no_sign or engine_of(engine_id).no_sign, see_drafts or engine_of(engine_id).see_drafts
     return no_sign, see_drafts
 
 
 def drafting_problems(drafting: Mapping[str, Drafting]) -> list[str]:
-    """A sentence for each arm that did not do what it is there for; ``drafting`` is `drafting_of` of each."""
-    found: list[str] = []
+    """A sentence for each arm that did not do its part; ``drafting`` has `drafting_of` by arm."""
+    problems: list[str] = []
     base, spec = drafting["baseline"], drafting["speculative"]
     if base["drafted"]:
-        what = "by its counters"
+        evidence = "by its counters"
         if base["draft_tokens"]:
-            what = count(base["draft_tokens"], "token")
+            evidence = count(base["draft_tokens"], "token")
         elif base["several_tokens_an_iteration"]:
-            what = f"in {count(base['several_tokens_an_iteration'], 'answer')} with several tokens per step"
-        found.append(f"the baseline drafted ({what}): it is not a baseline")
+            evidence = f"in {count(base['several_tokens_an_iteration'], 'answer')} with several tokens per step"
+        problems.append(f"the baseline drafted ({evidence}): it is not a baseline")
     if spec["drafted"] is None and spec["no_sign"]:
-        found.append(f"the speculative arm shows no sign of drafting: {spec['no_sign']}")
+        problems.append(f"the speculative arm shows no sign of drafting: {spec['no_sign']}")
     elif spec["one_token_an_iteration"]:
-        found.append(
+        problems.append(
             "nothing shows that the speculative arm drafted: "
             f"{spec['one_token_an_iteration']} of {count(spec['requests'], 'answer')} report one token per step "
             "(avg_decoded_tokens_per_iter), and so does a server whose drafts are all rejected; "
             f"only counters ({spec['see_drafts'] or 'of the engine'}) tell the two apart"
         )
     elif spec["drafted"] is None:
-        found.append(
+        problems.append(
             "nothing shows that the speculative arm drafted: no counters at /metrics, none in its answers, "
             "none in its log"
         )
     elif not spec["drafted"]:
-        found.append(
+        problems.append(
             f"the speculative arm did not draft: its counters (source: {spec['source'] or 'answers'}) "
             f"did not move over {count(spec['requests'], 'request')}"
         )
-    return found
+    return problems

@@ -1,4 +1,4 @@
-"""The evidence of a verdict, gathered: everything of two results that decides the word or explains it."""
+"""Gathers the evidence of a verdict from two results: all that decides its word or explains it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..core.format import listing
 from ..profiles.resolved_types import ResolvedProfile
 from .acceptance_findings import acceptance_findings
 from .answered import unanswered
-from .arm_diff import file_differences, result_differences, stale
+from .arm_diff import file_differences, profile_mismatches, result_differences
 from .decision import Decision, Measured, decide
 from .drafting import counter_of, drafting_of, drafting_problems
 from .gates import FAILED, OUTPUTS, judge_gates
-from .measured import control_of, in_groups, measure
+from .measured import answers_in, control_of, measure
 from .noise import Disturbance, disturbances_of
 from .output_equality import compare_outputs
 from .speedup import BASELINE, SPECULATIVE
@@ -29,10 +29,10 @@ from .words import THRESHOLD
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a verdict rests on. ``declared`` are the groups that it is about, ``kinds`` as the profile declares them.
+    """The evidence of a verdict. A group is a kind of prompt at one temperature.
 
-    ``invalid`` are the reasons for which the results cannot be compared, ``wrong`` those for which the output is wrong,
-    ``disturbed`` what else can explain the speed. ``by_speed`` is what the speeds alone decide.
+    ``kinds`` are declared by the profile, ``declared`` are their groups. ``invalid`` has the reasons against comparing
+    the results, ``wrong`` those for wrong output, ``disturbed`` other causes of the speed. ``by_speed`` ignores these.
     """
 
     results: Mapping[str, ArmResult]
@@ -56,17 +56,17 @@ class Evidence:
 
     @property
     def control(self) -> Control | None:
-        """The baseline against itself."""
+        """The A/A control: the baseline's odd rounds over its even ones."""
         return self.figures["control"]
 
 
 def gather(
     baseline: ArmResult, speculative: ArmResult, resolved: ResolvedProfile, *, from_files: bool = False
 ) -> Evidence:
-    """The evidence of two results of one resolved profile. Nothing is raised for a bad result: it is a reason.
+    """The evidence of the two arms' results of one resolved profile. A bad result raises nothing: it becomes a reason.
 
-    ``from_files``: the results are other people's files, without rendered files. Their requests are paired already, and
-    what they say of drafts is judged there (`judged_files.py`).
+    ``from_files``: the results are imported from other clients' files. They have no rendered files,
+    their requests are paired already, and `judged_files.py` judges their drafting.
     """
     results = {BASELINE: baseline, SPECULATIVE: speculative}
     experiment = resolved.get("experiment") or {}
@@ -82,15 +82,15 @@ def gather(
     drafting = {BASELINE: drafting_of(baseline), SPECULATIVE: drafting_of(speculative)}
     nothing_drafted = _nothing_drafted(speculative, declared) and bool(drafting[SPECULATIVE]["drafted"])
     wrong = []
-    # What a single check finds is plainer than that texts differ.
+    # Differing texts come last: a failed check of single answers is easier to understand.
     for gate in sorted(gates, key=lambda gate: gate["name"] == OUTPUTS):
         if gate["word"] == FAILED:
             wrong.append(f"wrong output: {gate['said']}")
-    invalid = _not_comparable(results, resolved, declared, order, drafting, from_files=from_files)
+    invalid = _invalid_reasons(results, resolved, declared, order, drafting, from_files=from_files)
     if not wrong:
-        # What keeps the speed from being known; of answers that are wrong no speed has to be known.
+        # Reasons why the speed is unknown; they do not matter if the output is wrong.
         invalid += [*contradictions(results, declared), *usage_against_text(results, declared)]
-        invalid += _no_speed(results, declared, measured, nothing_drafted=nothing_drafted)
+        invalid += _unknown_speed_reasons(results, declared, measured, nothing_drafted=nothing_drafted)
     return Evidence(
         results=results,
         resolved=resolved,
@@ -101,7 +101,7 @@ def gather(
         measured=measured,
         by_speed=by_speed,
         figures=_figures(results, declared, measured),
-        groups={group: _group(results, group, declared, measured, together) for group in order},
+        groups={group: _group_figures(results, group, declared, measured, together) for group in order},
         clock=user_clock(results, declared),
         drafting=drafting,
         nothing_drafted=nothing_drafted,
@@ -114,45 +114,45 @@ def gather(
 
 
 def declared_groups(results: Mapping[str, ArmResult], kinds: Sequence[str], present: Sequence[str]) -> list[str]:
-    """The groups that the verdict is about: those of the declared kinds, at every temperature.
+    """The groups of the declared kinds, at every temperature.
 
-    Where none is declared: all of them, but not those that are there for a gate alone.
+    If no kind is declared: all groups but those that only gates ask for, or all if there are no others.
     """
-    of_kinds: set[str] = set()
-    gated: set[str] = set()
+    declared: set[str] = set()
+    gate_groups: set[str] = set()
     for result in results.values():
         for request in requests_of(result):
             if request.get("kind") in kinds:
-                of_kinds.add(str(request.get("group")))
+                declared.add(str(request.get("group")))
             if request.get("gate"):
-                gated.add(str(request.get("group")))
+                gate_groups.add(str(request.get("group")))
     if kinds:
-        return sorted(of_kinds)
-    return [group for group in present if group not in gated] or list(present)
+        return sorted(declared)
+    return [group for group in present if group not in gate_groups] or list(present)
 
 
 def _figures(results: Mapping[str, ArmResult], groups: Sequence[str], measured: Measured) -> Figures:
-    """Speed-up, A/A control and equality of outputs over some groups; a prompt counts once in all of them."""
-    baseline, speculative = in_groups(results[BASELINE], groups), in_groups(results[SPECULATIVE], groups)
-    rounds = rounds_of(baseline)[:2]
-    twice = None
-    if len(rounds) == 2:
-        # The second round under the number of the first: answers are paired within a round.
-        first, again = [], []
+    """Speed-up, A/A control and output equality over some groups, each prompt counted once over all of them."""
+    baseline, speculative = answers_in(results[BASELINE], groups), answers_in(results[SPECULATIVE], groups)
+    first_rounds = rounds_of(baseline)[:2]
+    control = None
+    if len(first_rounds) == 2:
+        # The second round gets the number of the first, because answers are paired within a round.
+        first_answers, second_answers = [], []
         for request in baseline:
-            if request.get("round") == rounds[0]:
-                first.append(request)
-            elif request.get("round") == rounds[1]:
-                again.append(request | {"round": rounds[0]})
-        twice = compare_outputs(first, again)
+            if request.get("round") == first_rounds[0]:
+                first_answers.append(request)
+            elif request.get("round") == first_rounds[1]:
+                second_answers.append(request | {"round": first_rounds[0]})
+        control = compare_outputs(first_answers, second_answers)
     return {
         "speedup": measured.gain,
         "control": control_of(results[BASELINE], groups),
-        "outputs": {"speculative": compare_outputs(baseline, speculative), "control": twice},
+        "outputs": {"speculative": compare_outputs(baseline, speculative), "control": control},
     }
 
 
-def _not_comparable(
+def _invalid_reasons(
     results: Mapping[str, ArmResult],
     resolved: ResolvedProfile,
     declared: Sequence[str],
@@ -161,58 +161,58 @@ def _not_comparable(
     *,
     from_files: bool,
 ) -> list[str]:
-    """Why the results are no fair comparison, whatever their speeds; of files not what only our own runs have."""
+    """Why the results are not comparable, whatever their speed; ``order`` has all groups, the declared ones first."""
     missing: list[str] = []
-    undrafted: list[str] = []
-    files: list[str] = []
+    draft_problems: list[str] = []
+    different_files: list[str] = []
     if not from_files:
         missing = missing_pairs(results, resolved.get("experiment") or {}, declared, order)
-        undrafted, files = drafting_problems(drafting), file_differences(resolved)
+        draft_problems, different_files = drafting_problems(drafting), file_differences(resolved)
     return [
         *wrong_schema(results),
         *broken_answers(results),
         *missing,
         *unanswered(results, declared),
         *polluted_groups(results, declared),
-        *undrafted,
-        *stale(results[BASELINE], resolved, BASELINE),
-        *stale(results[SPECULATIVE], resolved, SPECULATIVE),
-        *files,
+        *draft_problems,
+        *profile_mismatches(results[BASELINE], resolved, BASELINE),
+        *profile_mismatches(results[SPECULATIVE], resolved, SPECULATIVE),
+        *different_files,
         *result_differences(results[BASELINE], results[SPECULATIVE]),
     ]
 
 
-def _group(
+def _group_figures(
     results: Mapping[str, ArmResult], group: str, declared: Sequence[str], measured: Measured, together: bool
 ) -> JudgedGroup:
-    """The figures of one group; ``measured`` is what was measured of the declared ones."""
+    """The figures of one group; ``measured`` belongs to all declared groups and is reused if that is the only one."""
     if [group] != declared:
         measured = measure(results, [group], together=together)
     return {**_figures(results, [group], measured), "declared": group in declared}
 
 
 def _nothing_drafted(speculative: ArmResult, declared: Sequence[str]) -> bool:
-    """Whether the counters of the declared groups are there, and say that not one token was drafted."""
+    """True if counters of the declared groups exist and sum to 0 draft tokens."""
     groups = speculative.get("groups") or {}
-    counted = []
+    draft_counts = []
     for group in declared:
         drafted = counter_of(groups.get(group), "draft_tokens")
         if drafted is not None:
-            counted.append(drafted)
-    return bool(counted) and sum(counted) == 0
+            draft_counts.append(drafted)
+    return bool(draft_counts) and sum(draft_counts) == 0
 
 
-def _no_speed(
+def _unknown_speed_reasons(
     results: Mapping[str, ArmResult], declared: Sequence[str], measured: Measured, *, nothing_drafted: bool
 ) -> list[str]:
-    """Why no speed-up can be told although all of the requests are there."""
-    found = answers_without_tpot(results, declared)
+    """Why the speed-up is unknown or not due to speculation, although no request is missing."""
+    reasons = answers_without_tpot(results, declared)
     speedup = measured.speedup
     if declared and speedup is None:
-        found.append(f"no two prompts on {listing(declared)} were answered in both arms: there is no interval")
+        reasons.append(f"no two prompts on {listing(declared)} were answered in both arms: there is no interval")
     if speedup and nothing_drafted and speedup.low > 0 and speedup.as_dict()["low"] > THRESHOLD:
-        found.append(
+        reasons.append(
             f"the speculative arm was faster on {listing(declared)} without drafting a token there: "
             "something else made it faster"
         )
-    return found
+    return reasons

@@ -1,11 +1,15 @@
-"""The verdict explained: its sentence, its reasons, and what a reader must know beside it."""
+"""Turns a verdict into text: its sentence, its headline, its reasons, and the warnings beside it.
+
+Ratios above 1 mean a faster speculative arm; `Speedup` and `SumRatio` hold their logarithms. The A/A control
+is the baseline against itself, a gate is a test of the outputs, a group a prompt kind at one temperature.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 
-from ..bench.gpu_text import gpu_trouble
+from ..bench.gpu_text import gpu_warnings
 from ..bench.machine_state import OTHER_CPU_PERCENT
 from ..bench.result_types import ArmResult
 from ..bench.samples import disturbances, requests_of, throttled
@@ -26,7 +30,7 @@ from .decision import (
     faster_in_sum,
     slower_in_sum,
 )
-from .degenerate_text import WORTHLESS, repeating_of
+from .degenerate_text import WORTHLESS_SHARE, repeating_of
 from .evidence import Evidence
 from .gates import FAILED, NO_BASELINE, NOT_MEASURED, OUTPUTS, SAMPLED, SCORES
 from .noise import busy_processes, groups_of
@@ -35,19 +39,18 @@ from .user_clock import clocks_text, later_first_token
 from .verdict_types import SlowPrompt, StartLevel, Starts, SumOfSeconds
 from .words import THRESHOLD, Word
 
-# What a reader must know before the word itself; the resolved profile says why.
+# Keys of a resolved profile that the sentence shows before the word; their values give the reason.
 MARKS = ("synthetic", "unpinned")
-#: A prompt that is slower by this is named, and so many of them.
-SLOWER = 1 / THRESHOLD
-NAMED = 3
-#: Words of a headline.
-_DOZEN = 12
+#: Prompts with a gain below this count as slower; the verdict lists at most `SHOWN_PROMPTS` prompts.
+SLOWER_GAIN = 1 / THRESHOLD
+SHOWN_PROMPTS = 3
+#: A reason with fewer words serves as the headline.
+_HEADLINE_WORDS = 12
+LOW_BOUND, HIGH_BOUND = f"{100 * (1 - LOW_TAIL):g} %", f"{100 * (1 - HIGH_TAIL):g} %"  # 99 %, 97.5 %
 
-LOW_BOUND, HIGH_BOUND = f"{100 * (1 - LOW_TAIL):g} %", f"{100 * (1 - HIGH_TAIL):g} %"
 
-
-def what_follows(evidence: Evidence, decision: Decision) -> str:
-    """What follows the word in the sentence."""
+def verdict_text(evidence: Evidence, decision: Decision) -> str:
+    """The sentence of a verdict after its word: the reason or the speed-up, then its qualifications."""
     if evidence.invalid or evidence.wrong:
         reasons = [*evidence.invalid, *evidence.wrong]
         if len(reasons) > 1:
@@ -56,27 +59,27 @@ def what_follows(evidence: Evidence, decision: Decision) -> str:
     speedup = evidence.measured.speedup
     if speedup is None:
         return "too few prompts: fewer than two were answered in both arms"
-    speed = _speed(evidence, speedup)
+    speed = _speedup_text(evidence, speedup)
     if decision.word == Word.CANNOT_SAY:
         why, do = cannot_say(evidence, decision, speedup)
-        return "; ".join([f"{decision.cause}: {why}", speed, *failed_alone(evidence), f"do: {do}"])
-    parts = [speed]
+        return "; ".join([f"{decision.cause}: {why}", speed, *speculative_errors(evidence), f"do: {do}"])
+    clauses = [speed]
     if decision.word == Word.DOES_NOT_PAY:
-        over_all = _slower_over_all(evidence, speedup)
-        if not over_all:
-            parts.append(f"the upper bound {_bound(speedup.high, WORTH)} is below {times(WORTH)}")
+        sum_text = _slower_in_sum_text(evidence, speedup)
+        if not sum_text:
+            clauses.append(f"the upper bound {_bound_text(speedup.high, WORTH)} is below {times(WORTH)}")
         elif speedup.speedup > 0:
-            parts.insert(0, over_all)
-    parts += [_slow_text(evidence), _control_text(evidence, decision), *failed_alone(evidence)]
-    parts += [unchecked(evidence), worthless(evidence), clocks_text(evidence.clock)]
-    return "; ".join(filter(None, parts))
+            clauses.insert(0, sum_text)
+    clauses += [_slowest_text(evidence), _within_control_text(evidence, decision), *speculative_errors(evidence)]
+    clauses += [unchecked_outputs(evidence), repetition_text(evidence), clocks_text(evidence.clock)]
+    return "; ".join(filter(None, clauses))
 
 
 def headline(evidence: Evidence, decision: Decision) -> str:
-    """What follows the word, in a dozen words."""
+    """The sentence of a verdict after its word, in about a dozen words."""
     if evidence.invalid:
         reason = evidence.invalid[0]
-        if len(reason.split()) < _DOZEN:
+        if len(reason.split()) < _HEADLINE_WORDS:
             return reason
         return "the numbers prove nothing"
     if evidence.wrong:
@@ -87,45 +90,45 @@ def headline(evidence: Evidence, decision: Decision) -> str:
     if decision.word == Word.CANNOT_SAY:
         return str(decision.cause)
     if decision.word == Word.DOES_NOT_PAY and speedup.speedup > 0:
-        return _slower_over_all(evidence, speedup) or _faster(evidence, speedup)
-    return _faster(evidence, speedup)
+        return _slower_in_sum_text(evidence, speedup) or _gain_text(evidence, speedup)
+    return _gain_text(evidence, speedup)
 
 
-def _slower_over_all(evidence: Evidence, speedup: Speedup) -> str:
+def _slower_in_sum_text(evidence: Evidence, speedup: Speedup) -> str:
     total = evidence.measured.total
     if total is None or not slower_in_sum(speedup, total):
         return ""
     return f"faster on most prompts, slower over all: {times(math.exp(total.ratio))}"
 
 
-def _speed(evidence: Evidence, speedup: Speedup) -> str:
-    """The speed-up as measured: how much, on what, at which concurrency, and over all seconds."""
-    speed = f"{_faster(evidence, speedup)}, {at_a_time(evidence.concurrency)}"
+def _speedup_text(evidence: Evidence, speedup: Speedup) -> str:
+    """The measured speed-up: its size, the prompt kinds, the concurrency, and the ratio of all answers' seconds."""
+    text = f"{_gain_text(evidence, speedup)}, {at_a_time(evidence.concurrency)}"
     total = evidence.measured.total
     if total is None:
-        return speed
-    return f"{speed}, {times(math.exp(total.ratio))} over the seconds of all answers"
+        return text
+    return f"{text}, {times(math.exp(total.ratio))} over the seconds of all answers"
 
 
-def _faster(evidence: Evidence, speedup: Speedup) -> str:
-    """How much faster, and on what."""
-    figures = speedup.as_dict()
-    span = times_span(figures)
-    speed = f"no clear difference, {span}"
-    if figures["low"] > 1.0:
-        speed = f"{span} faster"
-    elif figures["high"] < 1.0:
-        speed = f"slower, {span} the speed"
+def _gain_text(evidence: Evidence, speedup: Speedup) -> str:
+    """The speed-up with its interval, as faster, slower or no clear difference, and the prompt kinds."""
+    gain = speedup.as_dict()
+    span = times_span(gain)
+    text = f"no clear difference, {span}"
+    if gain["low"] > 1.0:
+        text = f"{span} faster"
+    elif gain["high"] < 1.0:
+        text = f"slower, {span} the speed"
     kinds = listing(evidence.kinds) or "all kinds of prompt"
-    return f"{speed} per token on {kinds}"
+    return f"{text} per token on {kinds}"
 
 
 def cannot_say(evidence: Evidence, decision: Decision, speedup: Speedup) -> tuple[str, str]:
-    """Why nothing can be said, and what would settle it."""
+    """The explanation of `cannot say`, and what would settle it; ``decision`` has the cause."""
     if evidence.disturbed and evidence.by_speed.word != Word.CANNOT_SAY:
         return evidence.disturbed[0].what, evidence.disturbed[0].do
     rounds, prompts = count(speedup.rounds, "round"), count(len(speedup.prompt_gains), "prompt")
-    apart, arm = speedup.starts.apart
+    largest_ratio, arm = speedup.starts.apart
     if decision.cause == Cause.MORE_ROUNDS:
         if speedup.rounds < 2:
             return "one start of each arm does not show how much starts differ", "measure two rounds or more"
@@ -140,20 +143,20 @@ def cannot_say(evidence: Evidence, decision: Decision, speedup: Speedup) -> tupl
         and speedup.low > math.log(THRESHOLD)
         and not faster_in_sum(evidence.measured)
     ):
-        together = f"all answers together, {times(math.exp(total.ratio))}"
-        return f"most prompts are faster, but not surely {together}", "add prompts of the declared kinds"
+        sum_text = f"all answers together, {times(math.exp(total.ratio))}"
+        return f"most prompts are faster, but not surely {sum_text}", "add prompts of the declared kinds"
     if decision.cause == Cause.TOO_FEW_PROMPTS:
         if len(speedup.prompt_gains) < FEWEST_PROMPTS:
             return f"{prompts}, and {FEWEST_PROMPTS} are needed", "add prompts of the declared kinds"
-        spread = math.sqrt(speedup.from_prompts)
+        prompt_error = math.sqrt(speedup.from_prompts)
         return (
-            f"{prompts} differ so much in what they gain that the speed-up is known to {percent(spread)} only",
+            f"{prompts} differ so much in what they gain that the speed-up is known to {percent(prompt_error)} only",
             "allow more rounds, or add prompts of the declared kinds",
         )
     if decision.cause == Cause.STARTS_DIFFER:
-        if apart >= APART and speedup.rounds < APART_ROUNDS:
+        if largest_ratio >= APART and speedup.rounds < APART_ROUNDS:
             return (
-                f"two starts of {arm} differ by {100 * (apart - 1):.0f} %, which needs {APART_ROUNDS} rounds",
+                f"two starts of {arm} differ by {100 * (largest_ratio - 1):.0f} %, which needs {APART_ROUNDS} rounds",
                 "allow more rounds (experiment.budget)",
             )
         return (
@@ -161,66 +164,66 @@ def cannot_say(evidence: Evidence, decision: Decision, speedup: Speedup) -> tupl
             f"{rounds} are too few to average that out",
             "let nothing else run on the box, or allow more rounds",
         )
-    noise = math.sqrt(speedup.starts.anchor_noise)
+    answer_noise = math.sqrt(speedup.starts.anchor_noise)
     return (
-        f"single answers vary so much that a start's speed is known to {percent(noise)} only",
+        f"single answers vary so much that a start's speed is known to {percent(answer_noise)} only",
         "let nothing else run on the box, or allow more rounds",
     )
 
 
 def reasons_of(evidence: Evidence, decision: Decision) -> list[str]:
-    """All the reasons for the word, the weightiest first."""
+    """The reasons for the word, the most important first, then the figures behind it."""
     if evidence.invalid:
         return [*evidence.invalid, *evidence.wrong]
-    found = list(evidence.wrong)
+    reasons = list(evidence.wrong)
     speedup, total = evidence.measured.speedup, evidence.measured.total
     if speedup is None:
-        return [*found, "fewer than two prompts were measured in both arms"]
-    found += [one.what for one in evidence.disturbed]
+        return [*reasons, "fewer than two prompts were measured in both arms"]
+    reasons += [disturbance.what for disturbance in evidence.disturbed]
     if decision.word == Word.CANNOT_SAY:
-        found.append(cannot_say(evidence, decision, speedup)[0])
+        reasons.append(cannot_say(evidence, decision, speedup)[0])
     prompts = count(len(speedup.prompt_gains), "prompt")
     lower, upper = "above", "below"
     if speedup.low <= math.log(THRESHOLD):
         lower = "not above"
     if speedup.high >= math.log(WORTH):
         upper = "not below"
-    found.append(
+    reasons.append(
         f"the lower {LOW_BOUND} bound of the speed-up over {prompts} in {count(speedup.rounds, 'round')} is "
-        f"{_bound(speedup.low, THRESHOLD)}, {lower} {times(THRESHOLD)}; the upper {HIGH_BOUND} bound is "
-        f"{_bound(speedup.high, WORTH)}, {upper} {times(WORTH)}"
+        f"{_bound_text(speedup.low, THRESHOLD)}, {lower} {times(THRESHOLD)}; the upper {HIGH_BOUND} bound is "
+        f"{_bound_text(speedup.high, WORTH)}, {upper} {times(WORTH)}"
     )
     if total:
-        reach = total.bound(SUM_TAIL, speedup)
-        found.append(
+        margin = total.bound(SUM_TAIL, speedup)
+        reasons.append(
             f"the seconds of all answers at equal lengths give {times(math.exp(total.ratio))} in sum, surely "
-            f"(90 %) above {times(math.exp(total.ratio - reach))}"
+            f"(90 %) above {times(math.exp(total.ratio - margin))}"
         )
     if evidence.nothing_drafted:
-        found.append(f"the drafter proposed nothing on {listing(evidence.declared)}")
+        reasons.append(f"the drafter proposed nothing on {listing(evidence.declared)}")
     if evidence.control:
-        found.append(f"the baseline against itself, round over round, gives {times_span(evidence.control)}")
-    return found
+        reasons.append(f"the baseline against itself, round over round, gives {times_span(evidence.control)}")
+    return reasons
 
 
-def failed_alone(evidence: Evidence) -> list[str]:
-    """What the speculative arm alone got wrong in JSON or tool calls, too seldom for the gate to fail."""
-    found = []
+def speculative_errors(evidence: Evidence) -> list[str]:
+    """Wrong JSON and tool calls of the speculative arm alone, too few for the gate to fail; a text per gate."""
+    errors = []
     for gate in evidence.gates:
-        ours, theirs = gate["baseline"], gate["speculative"]
-        if gate["name"] in (JSON, TOOLS) and gate["word"] != FAILED and theirs.get("wrong") and not ours.get("wrong"):
-            losses = f"{gate['title']}: {theirs['said']} with speculation, {ours['said']} without"
-            if theirs["examples"]:
-                losses += f" ({theirs['examples'][0]})"
-            found.append(losses)
-    return found
+        base, spec = gate["baseline"], gate["speculative"]
+        if gate["name"] in (JSON, TOOLS) and gate["word"] != FAILED and spec.get("wrong") and not base.get("wrong"):
+            text = f"{gate['title']}: {spec['said']} with speculation, {base['said']} without"
+            if spec["examples"]:
+                text += f" ({spec['examples'][0]})"
+            errors.append(text)
+    return errors
 
 
-def unchecked(evidence: Evidence) -> str:
-    """Which outputs could not be checked, for the sentence; empty where all were."""
+def unchecked_outputs(evidence: Evidence) -> str:
+    """The clause that names temperatures at which no gate compared the outputs; "" if all were compared."""
     words = {gate["name"]: gate["word"] for gate in evidence.gates}
-    nothing = (NOT_MEASURED, NO_BASELINE, None)
-    if words.get(SCORES) not in nothing:
+    not_checked = (NOT_MEASURED, NO_BASELINE, None)
+    if words.get(SCORES) not in not_checked:
         return ""
     temperatures = set()
     for result in evidence.results.values():
@@ -228,60 +231,60 @@ def unchecked(evidence: Evidence) -> str:
             if str(request.get("group")) in evidence.declared:
                 temperatures.add(request.get("temperature", 0.0))
     if None in temperatures:
-        return "outputs not checked"  # at a temperature that other people's files do not tell
-    blind = []
+        return "outputs not checked"  # imported files may lack the temperature
+    unchecked = []
     for temperature in sorted(temperatures):
-        if words.get(SAMPLED if temperature else OUTPUTS) in nothing:
-            blind.append(f"{temperature:g}")
-    if not blind:
+        if words.get(SAMPLED if temperature else OUTPUTS) in not_checked:
+            unchecked.append(f"{temperature:g}")
+    if not unchecked:
         return ""
-    return f"outputs not checked at {listing(blind)}"
+    return f"outputs not checked at {listing(unchecked)}"
 
 
-def worthless(evidence: Evidence) -> str:
-    """That the baseline's own answers say the same again and again, for the sentence: no arm did real work then."""
+def repetition_text(evidence: Evidence) -> str:
+    """The clause for a baseline whose answers mostly repeat themselves, so that no real work was measured; else ""."""
     requests = requests_of(evidence.results["baseline"])
     declared = [request for request in requests if str(request.get("group")) in evidence.declared]
     repeating, answers = repeating_of(declared)
-    if not answers or repeating < WORTHLESS * answers:
+    if not answers or repeating < WORTHLESS_SHARE * answers:
         return ""
-    said = f"{repeating} of {count(answers, 'answer')} of the baseline repeat themselves"
-    return f"{said}, so this is no figure of real work"
+    text = f"{repeating} of {count(answers, 'answer')} of the baseline repeat themselves"
+    return f"{text}, so this is no figure of real work"
 
 
 def slowest_prompts(speedup: Speedup | None) -> list[SlowPrompt]:
-    """The prompts that gain least, the slowest first."""
+    """The `SHOWN_PROMPTS` prompts with the smallest gain, the smallest first; gains are ratios."""
     if speedup is None:
         return []
     ordered = sorted(speedup.prompt_gains.items(), key=lambda item: item[1])
-    found: list[SlowPrompt] = []
-    for prompt, gain in ordered[:NAMED]:
-        kind, prompt_id = prompt if isinstance(prompt, tuple) else ("", prompt)
-        found.append({"kind": str(kind), "prompt_id": str(prompt_id), "gain": math.exp(gain)})
-    return found
+    slowest: list[SlowPrompt] = []
+    for key, gain in ordered[:SHOWN_PROMPTS]:
+        kind, prompt_id = key if isinstance(key, tuple) else ("", key)
+        slowest.append({"kind": str(kind), "prompt_id": str(prompt_id), "gain": math.exp(gain)})
+    return slowest
 
 
 def slower_share(speedup: Speedup | None) -> float | None:
-    """The share of the prompts whose gain is below 1/1.03; None without a speed-up."""
+    """The fraction of the prompts whose gain is below 1/1.03; None without a speed-up."""
     if speedup is None:
         return None
-    slower = [gain for gain in speedup.prompt_gains.values() if math.exp(gain) < SLOWER]
+    slower = [gain for gain in speedup.prompt_gains.values() if math.exp(gain) < SLOWER_GAIN]
     return len(slower) / len(speedup.prompt_gains)
 
 
 def starts_of(speedup: Speedup | None) -> Starts | None:
-    """What a report keeps of the starts; levels are the time per token over the arm's mean."""
+    """The server starts for the report; a level is the time per token of a start over its arm's mean, a ratio."""
     if speedup is None:
         return None
-    apart, arm = speedup.starts.apart
-    shown: list[StartLevel] = []
-    for name, levels in speedup.starts.effects.items():
-        for number, level in levels.items():
-            shown.append({"arm": name, "round": number, "level": math.exp(level)})
+    largest_ratio, arm = speedup.starts.apart
+    levels: list[StartLevel] = []
+    for arm_name, effects in speedup.starts.effects.items():
+        for round_number, effect in effects.items():
+            levels.append({"arm": arm_name, "round": round_number, "level": math.exp(effect)})
     return {
         "spread": math.sqrt(speedup.starts.variance),
-        "levels": shown,
-        "apart": apart,
+        "levels": levels,
+        "apart": largest_ratio,
         "apart_arm": arm,
         "from_prompts": math.sqrt(speedup.from_prompts),
         "from_starts": math.sqrt(speedup.from_starts),
@@ -289,7 +292,7 @@ def starts_of(speedup: Speedup | None) -> Starts | None:
 
 
 def seconds_of(evidence: Evidence) -> SumOfSeconds | None:
-    """What a report keeps of the sum of seconds."""
+    """The ratio of the arms' seconds in sum for the report, with its one-sided 90 % lower and 99 % upper bounds."""
     speedup, total = evidence.measured.speedup, evidence.measured.total
     if speedup is None or total is None:
         return None
@@ -303,22 +306,22 @@ def seconds_of(evidence: Evidence) -> SumOfSeconds | None:
     }
 
 
-def _slow_text(evidence: Evidence) -> str:
-    """The slowest prompts by name, where some are slower than the baseline."""
+def _slowest_text(evidence: Evidence) -> str:
+    """The clause that names the slowest prompts, if they are slower than the baseline; else ""."""
     speedup = evidence.measured.speedup
     if speedup is None:
         return ""
-    named = []
+    slower_prompts = []
     for prompt in slowest_prompts(speedup):
-        if prompt["gain"] < SLOWER:
-            named.append(f"{prompt['prompt_id']} {times(prompt['gain'])}")
-    if not named:
+        if prompt["gain"] < SLOWER_GAIN:
+            slower_prompts.append(f"{prompt['prompt_id']} {times(prompt['gain'])}")
+    if not slower_prompts:
         return ""
-    return f"slower on {percent(slower_share(speedup))} of the prompts (the slowest: {listing(named)})"
+    return f"slower on {percent(slower_share(speedup))} of the prompts (the slowest: {listing(slower_prompts)})"
 
 
-def _control_text(evidence: Evidence, decision: Decision) -> str:
-    """That the lower bound lies within what the baseline differs by from itself, where it pays."""
+def _within_control_text(evidence: Evidence, decision: Decision) -> str:
+    """The clause for a `pays` whose lower bound lies within the range of the A/A control; else ""."""
     control, speedup = evidence.control, evidence.figures["speedup"]
     if decision.word != Word.PAYS or not control or not speedup:
         return ""
@@ -327,8 +330,8 @@ def _control_text(evidence: Evidence, decision: Decision) -> str:
     return f"its lower bound lies within the range of the baseline against itself, {times_span(control)}"
 
 
-def _bound(log_bound: float, limit: float) -> str:
-    """A bound with enough digits to stand on one side of a limit."""
+def _bound_text(log_bound: float, limit: float) -> str:
+    """A bound (given as logarithm) as ratio, with enough digits to differ from ``limit``."""
     bound = math.exp(log_bound)
     digits = 2
     while digits < 6 and round(bound, digits) == limit:
@@ -336,48 +339,45 @@ def _bound(log_bound: float, limit: float) -> str:
     return times(bound, digits)
 
 
-# --- warnings ---------------------------------------------------------------------------------------
-
-
 def warnings_of(evidence: Evidence, decision: Decision) -> list[str]:
-    """What a reader must know beside the verdict, a sentence each."""
+    """The warnings beside the verdict, one sentence each."""
     results = evidence.results
-    found = [
+    warnings = [
         *_profile_warnings(evidence),
         *_control_warnings(evidence.control),
-        *_other_work(results),
-        *_polluted_elsewhere(evidence),
+        *_other_work_warnings(results),
+        *_pollution_warnings(evidence),
     ]
     notes: list[str] = []
     for result in results.values():
         notes += map(str, result.get("notes") or [])
-    found += list(dict.fromkeys(notes))
-    found += [*_repeated_prompts(evidence), *_unequal_outputs(evidence), *_slower_groups(evidence, decision)]
+    warnings += list(dict.fromkeys(notes))
+    warnings += [*_repeated_prompts(evidence), *_unequal_outputs(evidence), *_slower_groups(evidence, decision)]
     if any(gate["name"] == WARM for gate in evidence.gates):
-        lost = lost_prefix_cache(prefix_hits(results["baseline"]), prefix_hits(results["speculative"]))
-        if lost:
-            found.append(lost)
-    if late := later_first_token(evidence.clock):
-        found.append(late)
-    found += [f"{finding['said']} ({finding['code']}); {finding['do']}" for finding in evidence.acceptance]
-    return [*found, *throttled(results), *gpu_trouble(results)]
+        cache_warning = lost_prefix_cache(prefix_hits(results["baseline"]), prefix_hits(results["speculative"]))
+        if cache_warning:
+            warnings.append(cache_warning)
+    if ttft_warning := later_first_token(evidence.clock):
+        warnings.append(ttft_warning)
+    warnings += [f"{finding['said']} ({finding['code']}); {finding['do']}" for finding in evidence.acceptance]
+    return [*warnings, *throttled(results), *gpu_warnings(results)]
 
 
 def _profile_warnings(evidence: Evidence) -> list[str]:
     resolved = evidence.resolved
-    found = []
+    warnings = []
     for mark in MARKS:
         if why := resolved.get(mark):
-            found.append(f"{mark} profile: {why}")
+            warnings.append(f"{mark} profile: {why}")
     marked = tuple(f"{mark}:" for mark in MARKS)
     for warning in resolved.get("warnings") or []:
         if not str(warning).startswith(marked):
-            found.append(str(warning))
+            warnings.append(str(warning))
     for issue in resolved.get("known_issues") or []:
-        # What is refused says so itself, or was not asked for in a measurement.
+        # An option that the engine refuses is no warning: the engine reports it, or it was not used here.
         if issue["effect"] != "refused":
-            found.append(f"known issue {issue['id']}: {issue['what']}; {effect_of(issue)}")
-    return found
+            warnings.append(f"known issue {issue['id']}: {issue['what']}; {effect_of(issue)}")
+    return warnings
 
 
 def _control_warnings(control: Gain | None) -> list[str]:
@@ -391,9 +391,9 @@ def _control_warnings(control: Gain | None) -> list[str]:
     ]
 
 
-def _other_work(results: Mapping[str, ArmResult]) -> list[str]:
-    """A sentence for each arm beside which something else used the machine."""
-    found: list[str] = []
+def _other_work_warnings(results: Mapping[str, ArmResult]) -> list[str]:
+    """A sentence for each arm during which other processes used more than `OTHER_CPU_PERCENT` of the CPU."""
+    warnings: list[str] = []
     for arm, result in results.items():
         shares = []
         for group in groups_of(result):
@@ -401,44 +401,44 @@ def _other_work(results: Mapping[str, ArmResult]) -> list[str]:
             if isinstance(share, int | float):
                 shares.append(share)
         if shares and median(shares) > OTHER_CPU_PERCENT:
-            taken = f"{arm}: other work took {median(shares):.0f} % of the machine's CPU while it was measured (median)"
+            text = f"{arm}: other work took {median(shares):.0f} % of the machine's CPU while it was measured (median)"
             if names := listing(busy_processes(result.get("machine"))[:5]):
-                taken += f": {names}"
-            found.append(taken)
-    return found
+                text += f": {names}"
+            warnings.append(text)
+    return warnings
 
 
-def _polluted_elsewhere(evidence: Evidence) -> list[str]:
-    found = []
+def _pollution_warnings(evidence: Evidence) -> list[str]:
+    texts = []
     for arm, result in evidence.results.items():
         for group, number, why in disturbances(result):
-            # Of a kind that the verdict is about it is a reason, and stands there.
+            # A polluted declared group makes the verdict invalid and is listed among its reasons.
             if group not in evidence.declared:
-                found.append(f"{arm}: {group} is polluted in round {number}, so its numbers cannot be trusted: {why}")
-    return found
+                texts.append(f"{arm}: {group} is polluted in round {number}, so its numbers cannot be trusted: {why}")
+    return texts
 
 
 def _repeated_prompts(evidence: Evidence) -> list[str]:
     requests = requests_of(evidence.results["baseline"])
-    repeated = sorted({str(r.get("kind")) for r in requests if "#" in str(r.get("prompt_id"))})
-    if not repeated:
+    repeated_kinds = sorted({str(request.get("kind")) for request in requests if "#" in str(request.get("prompt_id"))})
+    if not repeated_kinds:
         return []
     return [
-        f"{listing(repeated)} repeats one prompt: its interval covers only that prompt, and a drafter "
+        f"{listing(repeated_kinds)} repeats one prompt: its interval covers only that prompt, and a drafter "
         "that remembers earlier answers (n-gram pools, suffix trees) looks faster there than on new text"
     ]
 
 
 def _unequal_outputs(evidence: Evidence) -> list[str]:
-    both, again = evidence.figures["outputs"]["speculative"], evidence.figures["outputs"]["control"]
-    baseline_share, twice = 1.0, ""
-    if again:
-        baseline_share = again["share"]
-        twice = f", and in {percent(baseline_share)} when the baseline is asked twice"
-    if not both or both["share"] >= baseline_share:
+    between_arms, control = evidence.figures["outputs"]["speculative"], evidence.figures["outputs"]["control"]
+    baseline_share, control_text = 1.0, ""
+    if control:
+        baseline_share = control["share"]
+        control_text = f", and in {percent(baseline_share)} when the baseline is asked twice"
+    if not between_arms or between_arms["share"] >= baseline_share:
         return []
-    kinds, equal = listing(evidence.declared), percent(both["share"])
-    return [f"outputs at temperature 0 on {kinds} are equal in {equal} of the pairs{twice}"]
+    kinds, equal_share = listing(evidence.declared), percent(between_arms["share"])
+    return [f"outputs at temperature 0 on {kinds} are equal in {equal_share} of the pairs{control_text}"]
 
 
 def _slower_groups(evidence: Evidence, decision: Decision) -> list[str]:

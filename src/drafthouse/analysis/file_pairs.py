@@ -1,7 +1,7 @@
-"""Two arms out of other people's files, request by request: which answers are of the same prompt. Pure.
+"""Pairs the requests of two arms (baseline, speculative) from files that other clients wrote. Pure.
 
-By the ids of the files, where the arms share some; else by the hash of the prompt; else by position in the run (within
-a kind). What has no partner is left out and named.
+Requests are paired by id if the arms share ids; else by the hash of the prompt; else by
+position in the run, within a prompt kind. Requests without a partner are left out and reported.
 """
 
 from __future__ import annotations
@@ -21,108 +21,108 @@ from .speedup import BASELINE, SPECULATIVE
 from .validity import RESULT_SCHEMA
 
 BY_ID, BY_HASH, BY_POSITION, BY_NOTHING = "id", "hash of the prompt", "position", "nothing"
-#: From this share on what is wrong with some answers says something of all.
-MANY = 0.05
-#: Failed answers of an arm beyond this share: the rest is no fair sample.
+#: If more than this fraction of the pairs by position differ in prompt length, the arms have different prompts.
+TOLERATED_SHARE = 0.05
+#: If more than this fraction of an arm's answers failed, the rest is no fair sample.
 FAILED_SHARE = 0.1
-#: Answers that are longer by this factor are named.
-LONGER = 1.05
+#: A larger ratio of the arms' answer lengths, or a smaller one than its inverse, is reported.
+TOLERATED_LENGTH_RATIO = 1.05
 
-Key = tuple[str, str]
-Keyed = dict[Key, list[Answer]]
+Key = tuple[str, str]  # kind, and the name of a prompt: id, hash or position
+Keyed = dict[Key, list[Answer]]  # the answers of one run
 
 
 @dataclass
 class Paired:
-    """Both arms as results, each run of an arm a round; what a reader must know; why they may not be compared.
+    """Both arms as results, each run of an arm as a round; ``notes`` are warnings, ``invalid`` reasons not to compare.
 
-    ``runs`` are the numbers of runs given. A run without one of the other arm is in ``results`` too.
+    ``runs`` is the number of runs by arm. ``results`` also holds runs without a counterpart in the other arm.
     """
 
     results: dict[str, ArmResult]
     runs: dict[str, int]
-    how: str
-    clocks: list[str] = field(default_factory=list)
+    how: str  # the pairing method: BY_ID, BY_HASH, BY_POSITION or BY_NOTHING
+    clocks: list[str] = field(default_factory=list)  # where the times per token come from
     notes: list[str] = field(default_factory=list)
     invalid: list[str] = field(default_factory=list)
-    equal_texts: tuple[int, int] = (0, 0)
+    equal_texts: tuple[int, int] = (0, 0)  # equal texts, compared texts
 
 
 def pair_runs(baseline: Sequence[Run], speculative: Sequence[Run]) -> Paired:
-    """The runs of two arms at one load as results whose requests have the same names."""
+    """The runs of two arms at one load level as results whose paired requests have equal names."""
     arms = {BASELINE: baseline, SPECULATIVE: speculative}
-    how = _method(baseline, speculative)
+    how = _pairing_method(baseline, speculative)
     paired = Paired({}, {BASELINE: len(baseline), SPECULATIVE: len(speculative)}, how)
-    keyed: dict[str, list[Keyed]] = {}
+    answers_by_key: dict[str, list[Keyed]] = {}
     clocks: dict[str, None] = {}
     for arm, runs in arms.items():
-        every = list(chain.from_iterable(run.answers for run in runs))
-        _name_failed(arm, every, paired)
-        _name_odd(arm, every, paired.notes)
-        keyed[arm] = [_keyed(run.whole_answers, how) for run in runs]
-        clocks |= dict.fromkeys(answer.clock for answer in every if not answer.failed)
+        answers = list(chain.from_iterable(run.answers for run in runs))
+        _note_failed(arm, answers, paired)
+        _note_contradictions(arm, answers, paired.notes)
+        answers_by_key[arm] = [_answers_by_key(run.whole_answers, how) for run in runs]
+        clocks |= dict.fromkeys(answer.clock for answer in answers if not answer.failed)
     if how == BY_NOTHING:
         paired.invalid.append("the prompts of the two arms are not the same: no hash of one is in the other")
-    _drop_unpaired(keyed, paired.notes)
+    _drop_unpaired(answers_by_key, paired.notes)
     if how == BY_POSITION:
-        _drop_other_prompts(keyed, paired)
+        _drop_other_lengths(answers_by_key, paired)
     for arm, runs in arms.items():
-        paired.results[arm] = _result(arm, runs, _requests(keyed[arm]))
+        paired.results[arm] = _result_of_arm(arm, runs, _requests(answers_by_key[arm]))
     paired.clocks = list(clocks)
-    _compare(paired, keyed)
+    _compare_pairs(paired, answers_by_key)
     return paired
 
 
 def _requests(runs: Sequence[Keyed]) -> list[Request]:
-    """The answers of an arm as requests of ours; a run is a round."""
-    found = []
-    for number, run in enumerate(runs, 1):
-        for key, same in run.items():
-            for answer in same:
-                # A request of ours has its name already.
-                named = {"prompt_id": key[1], **answer.request, "round": number}
-                found.append(cast("Request", named))
-    return found
+    """The answers of an arm as Drafthouse requests; each run is a round."""
+    requests = []
+    for round_number, run in enumerate(runs, 1):
+        for key, same_key in run.items():
+            for answer in same_key:
+                # A request measured by Drafthouse has a prompt id already, which replaces the key's name.
+                request = {"prompt_id": key[1], **answer.request, "round": round_number}
+                requests.append(cast("Request", request))
+    return requests
 
 
-def _name_failed(arm: str, answers: Sequence[Answer], paired: Paired) -> None:
-    """Name the answers that are left out: in ``invalid`` where the rest is no fair sample."""
+def _note_failed(arm: str, answers: Sequence[Answer], paired: Paired) -> None:
+    """Report the answers that are left out: in ``invalid`` if the rest is no fair sample, else in ``notes``."""
     failed = Counter(answer.failed for answer in answers if answer.failed)
-    number = sum(failed.values())
-    if not number:
+    failed_count = sum(failed.values())
+    if not failed_count:
         return
-    why = listing([f"{words} ({times_})" for words, times_ in failed.most_common(2)])
-    many = number - failed["no speed"] > FAILED_SHARE * len(answers) or number == len(answers)
-    named = paired.invalid if many else paired.notes
-    named.append(f"{arm}: {number} of {count(len(answers), 'answer')} left out: {why}")
+    causes = listing([f"{cause} ({times_failed})" for cause, times_failed in failed.most_common(2)])
+    unfair_sample = failed_count - failed["no speed"] > FAILED_SHARE * len(answers) or failed_count == len(answers)
+    texts = paired.invalid if unfair_sample else paired.notes
+    texts.append(f"{arm}: {failed_count} of {count(len(answers), 'answer')} left out: {causes}")
 
 
-def _name_odd(arm: str, answers: Sequence[Answer], notes: list[str]) -> None:
-    """Name figures that contradict each other, and answers without a token count."""
-    first: dict[str, str] = {}
-    odd: Counter[str] = Counter()
+def _note_contradictions(arm: str, answers: Sequence[Answer], notes: list[str]) -> None:
+    """Report contradictory figures, and answers without a token count."""
+    first_key: dict[str, str] = {}
+    note_counts: Counter[str] = Counter()
     for answer in answers:
-        odd.update(answer.notes)
+        note_counts.update(answer.notes)
         for note in answer.notes:
-            first.setdefault(note, answer.key or "without an id")
-    for note, number in odd.most_common(3):
-        notes.append(f"{arm}: {count(number, 'record')} with {note} (first: {first[note]}); left out")
-    unknown = sum(not answer.request.get("output_tokens") and not answer.failed for answer in answers)
-    if unknown:
-        notes.append(f"{arm}: {count(unknown, 'answer')} without a token count")
+            first_key.setdefault(note, answer.key or "without an id")
+    for note, note_count in note_counts.most_common(3):
+        notes.append(f"{arm}: {count(note_count, 'record')} with {note} (first: {first_key[note]}); left out")
+    without_tokens = sum(not answer.request.get("output_tokens") and not answer.failed for answer in answers)
+    if without_tokens:
+        notes.append(f"{arm}: {count(without_tokens, 'answer')} without a token count")
 
 
-def _method(baseline: Sequence[Run], speculative: Sequence[Run]) -> str:
-    """By what the answers of both arms can be paired."""
+def _pairing_method(baseline: Sequence[Run], speculative: Sequence[Run]) -> str:
+    """The best method by which answers of both arms can be paired."""
     ids: list[set[str | None]] = []
     hashes: list[set[str | None]] = []
     for runs in (baseline, speculative):
-        own_ids, own_hashes = set(), set()
+        arm_ids, arm_hashes = set(), set()
         for answer in chain.from_iterable(run.whole_answers for run in runs):
-            own_ids.add(answer.key)
-            own_hashes.add(answer.prompt)
-        ids.append(own_ids - {None})
-        hashes.append(own_hashes - {None})
+            arm_ids.add(answer.key)
+            arm_hashes.add(answer.prompt)
+        ids.append(arm_ids - {None})
+        hashes.append(arm_hashes - {None})
     if ids[0] & ids[1]:
         return BY_ID
     if hashes[0] & hashes[1]:
@@ -130,121 +130,121 @@ def _method(baseline: Sequence[Run], speculative: Sequence[Run]) -> str:
     return BY_NOTHING if all(hashes) else BY_POSITION
 
 
-def _keyed(run: Sequence[Answer], how: str) -> Keyed:
-    """The answers of a run by kind and the name of their prompt; those without one are left out."""
-    found: Keyed = {}
-    places: Counter[str] = Counter()
+def _answers_by_key(run: Sequence[Answer], how: str) -> Keyed:
+    """The answers of a run by kind and prompt name, without those that have no name by this method."""
+    by_key: Keyed = {}
+    kind_counts: Counter[str] = Counter()
     for answer in run:
         kind = str(answer.request.get("kind"))
-        places[kind] += 1
-        place = f"position {places[kind]}"
-        name = {BY_ID: answer.key, BY_HASH: answer.prompt, BY_POSITION: place}.get(how)
+        kind_counts[kind] += 1
+        position = f"position {kind_counts[kind]}"
+        name = {BY_ID: answer.key, BY_HASH: answer.prompt, BY_POSITION: position}.get(how)
         if name is not None:
-            found.setdefault((kind, name), []).append(answer)
-    return found
+            by_key.setdefault((kind, name), []).append(answer)
+    return by_key
 
 
 def _drop_unpaired(keyed: Mapping[str, Sequence[Keyed]], notes: list[str]) -> None:
-    """Leave out what the other arm was not asked: in the same run, or in none where it has no such run."""
-    everywhere = [set().union(*runs) for runs in keyed.values()]
-    for number in range(max(map(len, keyed.values()))):
-        sides = {arm: runs[number] for arm, runs in keyed.items() if number < len(runs)}
-        asked = everywhere if len(sides) < 2 else list(map(set, sides.values()))
-        shared = asked[0] & asked[1]
-        for arm, side in sides.items():
-            alone = [key for key in side if key not in shared]
+    """Drop prompts that the other arm did not answer: in the same run, or in any if it has no such run."""
+    asked_in_any = [set().union(*runs) for runs in keyed.values()]
+    for index in range(max(map(len, keyed.values()))):
+        arms_of_run = {arm: runs[index] for arm, runs in keyed.items() if index < len(runs)}
+        asked_keys = asked_in_any if len(arms_of_run) < 2 else list(map(set, arms_of_run.values()))
+        shared = asked_keys[0] & asked_keys[1]
+        for arm, answers in arms_of_run.items():
+            alone = [key for key in answers if key not in shared]
             for key in alone:
-                del side[key]
+                del answers[key]
             if alone:
                 names = first_names(list(map(" ".join, alone)))
-                notes.append(f"{arm}, run {number + 1}: {count(len(alone), 'prompt')} without a partner ({names})")
+                notes.append(f"{arm}, run {index + 1}: {count(len(alone), 'prompt')} without a partner ({names})")
 
 
-def _drop_other_prompts(keyed: Mapping[str, Sequence[Keyed]], paired: Paired) -> None:
-    """Leave out pairs by position whose prompts are of other lengths; where many are the arms are no pair."""
-    known = 0
-    other: list[str] = []
-    for one, two in zip(keyed[BASELINE], keyed[SPECULATIVE], strict=False):
-        for key in list(one):
-            first, second = one[key][0].request.get("input_tokens"), two[key][0].request.get("input_tokens")
-            if first is None or second is None:
+def _drop_other_lengths(keyed: Mapping[str, Sequence[Keyed]], paired: Paired) -> None:
+    """Drop pairs by position whose prompt lengths differ; if they are many, the arms are invalid."""
+    compared = 0
+    diffs: list[str] = []
+    for base, spec in zip(keyed[BASELINE], keyed[SPECULATIVE], strict=False):
+        for key in list(base):
+            tokens_a, tokens_b = base[key][0].request.get("input_tokens"), spec[key][0].request.get("input_tokens")
+            if tokens_a is None or tokens_b is None:
                 continue
-            known += 1
-            if first != second:
-                other.append(f"{key[1]}: {first} and {second} tokens")
-                del one[key], two[key]
-    if not other:
+            compared += 1
+            if tokens_a != tokens_b:
+                diffs.append(f"{key[1]}: {tokens_a} and {tokens_b} tokens")
+                del base[key], spec[key]
+    if not diffs:
         return
-    lengths = f"at {len(other)} of {count(known, 'position')} the arms have prompts of other lengths (first {other[0]})"
-    if len(other) > MANY * known:
-        paired.invalid.append(f"{lengths}: not the same prompts in the same order")
+    text = f"at {len(diffs)} of {count(compared, 'position')} the arms have prompts of other lengths (first {diffs[0]})"
+    if len(diffs) > TOLERATED_SHARE * compared:
+        paired.invalid.append(f"{text}: not the same prompts in the same order")
     else:
-        paired.notes.append(f"{lengths}; left out")
+        paired.notes.append(f"{text}; left out")
 
 
-def _result(arm: str, runs: Sequence[Run], requests: list[Request]) -> ArmResult:
-    """A result of one arm: one of ours as it is, otherwise with what the files say of drafts."""
-    own = runs[0].result if runs else None
-    if own is not None:
-        kept = {name: value for name, value in own.items() if name not in ("rounds", "num_prompts", "arm")}
+def _result_of_arm(arm: str, runs: Sequence[Run], requests: list[Request]) -> ArmResult:
+    """The result of one arm: Drafthouse's own file as it is, else a bare one with the files' drafting figures."""
+    own_result = runs[0].result if runs else None
+    if own_result is not None:
+        kept = {name: value for name, value in own_result.items() if name not in ("rounds", "num_prompts", "arm")}
         return cast("ArmResult", {**kept, "arm": arm, "requests": requests})
-    return cast("ArmResult", {**bare_result(arm, runs[0].load, requests), **_drafting(runs)})
+    return cast("ArmResult", {**bare_result(arm, runs[0].load, requests), **_draft_figures(runs)})
 
 
 def bare_result(arm: str, load: float | None, requests: list[Request]) -> ArmResult:
-    """A result of requests, of which nothing else is known."""
-    known: dict[str, object] = {
+    """A result that has requests and nothing else; ``load`` is the concurrency, None if unknown."""
+    result: dict[str, object] = {
         "schema": RESULT_SCHEMA,
         "arm": arm,
         "max_concurrency": load,
         "groups": {},
         "requests": requests,
     }
-    return cast("ArmResult", known)
+    return cast("ArmResult", result)
 
 
-def _drafting(runs: Sequence[Run]) -> dict[str, float | str]:
-    """What the files say of drafts, under the names of a result."""
-    found: dict[str, float | str] = {}
-    drafted = 0
+def _draft_figures(runs: Sequence[Run]) -> dict[str, float | str]:
+    """The files' drafting figures under the keys of a result; rates in per cent."""
+    figures: dict[str, float | str] = {}
+    draft_tokens = 0
     accepted: list[int | None] = []
     rates = []
     for run in runs:
-        found |= {name: value for name, value in run.figures.items() if name.startswith("spec_decode_")}
+        figures |= {name: value for name, value in run.figures.items() if name.startswith("spec_decode_")}
         if "accept_length" in run.figures:
-            found |= {"spec_decode_acceptance_length": run.figures["accept_length"], "spec_decode_source": "gauge"}
+            figures |= {"spec_decode_acceptance_length": run.figures["accept_length"], "spec_decode_source": "gauge"}
         for answer in run.whole_answers:
             if timings := answer.request.get("timings"):
-                drafted += timings["draft_n"]
+                draft_tokens += timings["draft_n"]
                 accepted.append(timings["draft_n_accepted"])
             if answer.acceptance:
                 rates.append(answer.acceptance)
     if accepted:
-        found |= {"spec_decode_draft_tokens": drafted, "spec_decode_source": "response"}
-        known = [tokens for tokens in accepted if tokens is not None]
-        if drafted and len(known) == len(accepted):
-            total = sum(known)
-            found |= {"spec_decode_accepted_tokens": total, "spec_decode_acceptance_rate": 100 * total / drafted}
+        figures |= {"spec_decode_draft_tokens": draft_tokens, "spec_decode_source": "response"}
+        counted = [tokens for tokens in accepted if tokens is not None]
+        if draft_tokens and len(counted) == len(accepted):
+            total = sum(counted)
+            figures |= {"spec_decode_accepted_tokens": total, "spec_decode_acceptance_rate": 100 * total / draft_tokens}
     elif rates:
-        found.setdefault("spec_decode_acceptance_rate", 100 * sum(rates) / len(rates))
-    return found
+        figures.setdefault("spec_decode_acceptance_rate", 100 * sum(rates) / len(rates))
+    return figures
 
 
-def _compare(paired: Paired, keyed: Mapping[str, Sequence[Keyed]]) -> None:
-    """What the pairs say beside their speed: texts that are equal, lengths that are not."""
-    equal = texts = 0
-    longer = []
-    for one, two in zip(keyed[BASELINE], keyed[SPECULATIVE], strict=False):
-        for key in one:
-            first, second = one[key][0], two[key][0]
-            length, other_length = first.request.get("output_tokens"), second.request.get("output_tokens")
-            if length and other_length:
-                longer.append(other_length / length)
+def _compare_pairs(paired: Paired, keyed: Mapping[str, Sequence[Keyed]]) -> None:
+    """Count equal texts, and report answer lengths that differ and times from several sources."""
+    equal = compared = 0
+    length_ratios = []
+    for base, spec in zip(keyed[BASELINE], keyed[SPECULATIVE], strict=False):
+        for key in base:
+            first, second = base[key][0], spec[key][0]
+            length_a, length_b = first.request.get("output_tokens"), second.request.get("output_tokens")
+            if length_a and length_b:
+                length_ratios.append(length_b / length_a)
             if first.text and second.text:
-                texts += 1
+                compared += 1
                 equal += first.text == second.text
-    paired.equal_texts = equal, texts
-    if longer and not 1 / LONGER <= median(longer) <= LONGER:
-        paired.notes.append(f"the speculative arm's answers are {times(median(longer))} as long (median)")
+    paired.equal_texts = equal, compared
+    if length_ratios and not 1 / TOLERATED_LENGTH_RATIO <= median(length_ratios) <= TOLERATED_LENGTH_RATIO:
+        paired.notes.append(f"the speculative arm's answers are {times(median(length_ratios))} as long (median)")
     if len(paired.clocks) > 1:
         paired.notes.append(f"times per token are read off in several ways: {listing(paired.clocks)}")

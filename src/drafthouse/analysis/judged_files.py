@@ -1,8 +1,8 @@
-"""The verdict over other people's files: the words of `decision.py`, as far as files can carry them. Pure.
+"""The verdict over result files of other clients: the words of `decision.py`, as far as files support them. Pure.
 
-One run of an arm does not show what its starts differ by, so the word is `cannot say: one run of ...`; beside it stands
-what the same figures would say had further runs agreed to the last digit ("if the box was quiet"). Of runs that are
-told in one line each, without single answers, there is a ratio with the spread between repeats, and no word.
+A single run of an arm does not show how its server starts differ, so the word is `cannot say: one run of ...`.
+Beside it stands the word that further runs would give if they agreed with it exactly ("if the box was quiet"). Files
+that give one summary per run, without single answers, support a ratio with the spread between repeats, and no word.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .crossover import crossings, fill
 from .decision import FIRST_LOOK, LARGE, LEAST_ROUNDS, Cause, decide
 from .drafting import drafting_problems
 from .evidence import Evidence, gather
-from .explanation import what_follows
+from .explanation import verdict_text
 from .file_pairs import Paired, bare_result
 from .measured import control_of, measure
 from .speedup import BASELINE, HIGH_TAIL, LOW_TAIL, SPECULATIVE, ratio_of
@@ -36,15 +36,15 @@ from .verdict import decide_word, explain
 from .verdict_types import Figures, Judgement
 from .words import CANNOT_SAY, THRESHOLD
 
-#: The runs of the baseline and of the speculative arm at one load.
+#: The runs of the baseline and of the speculative arm at one load level.
 Sides = tuple[list[Run], list[Run]]
-_OF_ARM = {BASELINE: "of the baseline", SPECULATIVE: "of the speculative arm"}
+_ARM_TEXT = {BASELINE: "of the baseline", SPECULATIVE: "of the speculative arm"}
 LADDER_SCHEMA = "drafthouse.ladder/1"
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The verdict with the results that it is about; ``quiet`` is the word if the box was quiet, where it is asked."""
+    """The verdict and its results; ``quiet`` is the word "if the box was quiet", None if both arms have more runs."""
 
     judgement: Judgement
     results: dict[str, ArmResult]
@@ -52,47 +52,47 @@ class Judged:
 
 
 def judge_pairs(paired: Paired, kinds: Sequence[str]) -> Judged:
-    """The verdict over two arms with single answers; ``kinds`` are those that it is about, all where none is named."""
+    """The verdict over two arms with single answers, about the prompt kinds ``kinds``; about all if empty."""
     rounds = min(paired.runs.values())
     results = {arm: _of_rounds(result, range(1, rounds + 1)) for arm, result in paired.results.items()}
     resolved = cast("ResolvedProfile", {"experiment": {"kinds": list(kinds)}})
     evidence = gather(results[BASELINE], results[SPECULATIVE], resolved, from_files=True)
-    drafts, warnings = drafting_said(evidence)
-    evidence = replace(evidence, invalid=[*paired.invalid, *drafts, *evidence.invalid])
+    draft_problems, warnings = drafting_findings(evidence)
+    evidence = replace(evidence, invalid=[*paired.invalid, *draft_problems, *evidence.invalid])
     paired.notes += warnings
-    single = [arm for arm, number in paired.runs.items() if number < FIRST_LOOK]
-    if not single or evidence.invalid or evidence.wrong:
+    single_run_arms = [arm for arm, run_count in paired.runs.items() if run_count < FIRST_LOOK]
+    if not single_run_arms or evidence.invalid or evidence.wrong:
         judgement = explain(evidence, decide_word(evidence))
-        for name in ("said", "sentence"):
-            judgement[name] = judgement[name].replace("allow more rounds (experiment.budget)", "measure further runs")
+        for key in ("said", "sentence"):
+            judgement[key] = judgement[key].replace("allow more rounds (experiment.budget)", "measure further runs")
         return Judged(judgement, results)
     control = control_of(paired.results[BASELINE], evidence.declared)
-    evidence = _as_if_quiet(replace(evidence, figures={**evidence.figures, "control": control}), paired)
+    evidence = _with_assumed_runs(replace(evidence, figures={**evidence.figures, "control": control}), paired)
     decision = decide_word(evidence)
     judgement = explain(evidence, decision)
-    runs = f"one run {listing([_OF_ARM[arm] for arm in single])}"
-    follows = what_follows(evidence, decision).partition("; do: ")[0]
-    more = ", and with more prompts" if decision.cause == Cause.TOO_FEW_PROMPTS else ""
-    said = (
-        f"{runs}: what starts differ by is not known; if the box was quiet: {decision.word}: {follows}; "
-        f"do: measure each arm twice or more, each time from a fresh start{more}"
+    runs = f"one run {listing([_ARM_TEXT[arm] for arm in single_run_arms])}"
+    clause = verdict_text(evidence, decision).partition("; do: ")[0]
+    remedy_suffix = ", and with more prompts" if decision.cause == Cause.TOO_FEW_PROMPTS else ""
+    text = (
+        f"{runs}: what starts differ by is not known; if the box was quiet: {decision.word}: {clause}; "
+        f"do: measure each arm twice or more, each time from a fresh start{remedy_suffix}"
     )
     judged: Judgement = {
         **judgement,
         "word": CANNOT_SAY,
         "headline": runs,
-        "said": said,
-        "sentence": f"{CANNOT_SAY}: {said}",
+        "said": text,
+        "sentence": f"{CANNOT_SAY}: {text}",
         "reasons": [f"{runs}: two of each are needed, and {LEAST_ROUNDS} below {times(LARGE)}", *judgement["reasons"]],
         "next_round": None,
     }
     return Judged(judged, results, decision.word.value)
 
 
-def drafting_said(evidence: Evidence) -> tuple[list[str], list[str]]:
-    """What files say of drafts against a comparison, and what is only to be known: files may say nothing of it.
+def drafting_findings(evidence: Evidence) -> tuple[list[str], list[str]]:
+    """Reasons for `invalid`, and warnings, from the files' drafting figures, which files may lack.
 
-    An arm that did not draft and is no faster does not pay all the same.
+    A speculative arm that did not draft is only a warning unless it is faster: without a gain it does not pay anyhow.
     """
     problems = drafting_problems(evidence.drafting)
     if evidence.drafting[BASELINE]["drafted"]:
@@ -104,20 +104,20 @@ def drafting_said(evidence: Evidence) -> tuple[list[str], list[str]]:
     return (problems, []) if faster else ([], problems)
 
 
-def _as_if_quiet(evidence: Evidence, paired: Paired) -> Evidence:
-    """The evidence, had the missing runs agreed with the last one of their arm: as many as the rule asks for."""
-    first = max(FIRST_LOOK, *paired.runs.values())
-    for rounds in range(first, max(first, LEAST_ROUNDS) + 1):
+def _with_assumed_runs(evidence: Evidence, paired: Paired) -> Evidence:
+    """The evidence with copies of each arm's last run as further runs, as many as the rule needs."""
+    fewest_rounds = max(FIRST_LOOK, *paired.runs.values())
+    for rounds in range(fewest_rounds, max(fewest_rounds, LEAST_ROUNDS) + 1):
         results = {}
         for arm, result in paired.results.items():
-            last = [r for r in requests_of(result) if r["round"] == paired.runs[arm]]
-            more: list[Request] = []
-            for number in range(paired.runs[arm] + 1, rounds + 1):
-                more += [{**request, "round": number} for request in last]
-            results[arm] = cast("ArmResult", {**result, "requests": [*requests_of(result), *more]})
+            last_run = [request for request in requests_of(result) if request["round"] == paired.runs[arm]]
+            assumed: list[Request] = []
+            for round_number in range(paired.runs[arm] + 1, rounds + 1):
+                assumed += [{**request, "round": round_number} for request in last_run]
+            results[arm] = cast("ArmResult", {**result, "requests": [*requests_of(result), *assumed]})
         measured = measure(results, evidence.declared, together=False)
         by_speed = decide(measured)
-        if rounds == first:
+        if rounds == fewest_rounds:
             figures = cast("Figures", {**evidence.figures, "speedup": measured.gain})
             evidence = replace(evidence, measured=measured, figures=figures)
         evidence = replace(evidence, by_speed=by_speed)
@@ -131,40 +131,40 @@ def _of_rounds(result: ArmResult, rounds: range) -> ArmResult:
     return cast("ArmResult", {**result, "requests": requests})
 
 
-# --- runs in one line -------------------------------------------------------------------------------
+# --- one summary per run ----------------------------------------------------------------------------
 
 
-def judge_whole(baseline: Sequence[Run], speculative: Sequence[Run]) -> Judged:
-    """The ratio of runs that are told in one line each, with the spread between repeats; no word but `cannot say`."""
-    values = {BASELINE: _repeats(baseline), SPECULATIVE: _repeats(speculative)}
+def judge_summaries(baseline: Sequence[Run], speculative: Sequence[Run]) -> Judged:
+    """The ratio of runs that have only summaries, with the spread between repeats; the word is `cannot say`."""
+    tpots_ms = {BASELINE: _repeats(baseline), SPECULATIVE: _repeats(speculative)}
     results = {}
     for arm, runs in ((BASELINE, baseline), (SPECULATIVE, speculative)):
-        results[arm] = bare_result(arm, runs[0].load, _pseudo_requests(values[arm]))
+        results[arm] = bare_result(arm, runs[0].load, _requests_of_repeats(tpots_ms[arm]))
     evidence = gather(results[BASELINE], results[SPECULATIVE], cast("ResolvedProfile", {}), from_files=True)
-    problems = drafting_said(evidence)[0]
-    found = ratio_of_repeats(values[BASELINE], values[SPECULATIVE])
-    if found is None:
+    problems = drafting_findings(evidence)[0]
+    ratio = ratio_of_repeats(tpots_ms[BASELINE], tpots_ms[SPECULATIVE])
+    if ratio is None:
         problems.append("the two arms have no kind of run in common")
-    for kind, repeats in values[BASELINE].items():
-        evidence.groups[kind or ALL]["speedup"] = ratio_of_repeats({kind: repeats}, values[SPECULATIVE])
-    figures = cast("Figures", {**evidence.figures, "speedup": found})
+    for kind, repeats in tpots_ms[BASELINE].items():
+        evidence.groups[kind or ALL]["speedup"] = ratio_of_repeats({kind: repeats}, tpots_ms[SPECULATIVE])
+    figures = cast("Figures", {**evidence.figures, "speedup": ratio})
     evidence = replace(evidence, invalid=problems, wrong=[], figures=figures)
     judgement = explain(evidence, decide_word(evidence))
-    if found is None:
+    if ratio is None:
         return Judged(judgement, results)
-    ours, theirs = max(map(len, values[BASELINE].values())), max(map(len, values[SPECULATIVE].values()))
-    counted = f"{count(ours, 'run')} of the baseline and {theirs} of the speculative arm"
-    spread = (
-        f"{times_span(found)}, the interval of the spread between" if found["reach"] else f"{times(found['gain'])},"
+    base_runs, spec_runs = max(map(len, tpots_ms[BASELINE].values())), max(map(len, tpots_ms[SPECULATIVE].values()))
+    runs_text = f"{count(base_runs, 'run')} of the baseline and {spec_runs} of the speculative arm"
+    spread_text = (
+        f"{times_span(ratio)}, the interval of the spread between" if ratio["reach"] else f"{times(ratio['gain'])},"
     )
-    said = f"no single answers in these files, so how prompts differ is not known; per token {spread} {counted}"
+    text = f"no single answers in these files, so how prompts differ is not known; per token {spread_text} {runs_text}"
     judged: Judgement = {
         **judgement,
         "word": CANNOT_SAY,
         "headline": "no single answers in these files",
-        "said": said,
-        "sentence": f"{CANNOT_SAY}: {said}; do: give files with every request (docs/judge.md)",
-        "reasons": [said],
+        "said": text,
+        "sentence": f"{CANNOT_SAY}: {text}; do: give files with every request (docs/judge.md)",
+        "reasons": [text],
         "warnings": [],
         "next_round": None,
     }
@@ -172,61 +172,61 @@ def judge_whole(baseline: Sequence[Run], speculative: Sequence[Run]) -> Judged:
 
 
 def _repeats(runs: Sequence[Run]) -> dict[str, list[float]]:
-    """The times per token of each kind in ms, over all runs."""
-    found: dict[str, list[float]] = {}
+    """The times per token of all runs by prompt kind, in ms."""
+    by_kind_ms: dict[str, list[float]] = {}
     for run in runs:
-        tpots = list(filter(None, (answer.request.get("tpot_ms") for answer in run.answers)))
-        by_kind = run.whole
-        if tpots and not by_kind:
-            by_kind = {"": [median(tpots)]}
-        for kind, values in by_kind.items():
-            found.setdefault(kind, []).extend(values)
-    return found
+        single_ms = list(filter(None, (answer.request.get("tpot_ms") for answer in run.answers)))
+        by_kind = run.summary_tpots
+        if single_ms and not by_kind:
+            by_kind = {"": [median(single_ms)]}
+        for kind, run_ms in by_kind.items():
+            by_kind_ms.setdefault(kind, []).extend(run_ms)
+    return by_kind_ms
 
 
-def _pseudo_requests(by_kind: Mapping[str, Sequence[float]]) -> list[Request]:
-    """Each repeat of a kind as if it were one answer, in a round of its own."""
-    found = []
+def _requests_of_repeats(by_kind: Mapping[str, Sequence[float]]) -> list[Request]:
+    """Each repeat of a kind as one request with one answer, in a round of its own."""
+    requests = []
     for kind, repeats in by_kind.items():
-        for number, tpot_ms in enumerate(repeats, 1):
-            request = {"prompt_id": kind or "run", "kind": kind or ALL, "group": kind or ALL, "round": number}
-            found.append(cast("Request", {**request, "status": "ok", "tpot_ms": tpot_ms}))
-    return found
+        for round_number, tpot_ms in enumerate(repeats, 1):
+            request = {"prompt_id": kind or "run", "kind": kind or ALL, "group": kind or ALL, "round": round_number}
+            requests.append(cast("Request", {**request, "status": "ok", "tpot_ms": tpot_ms}))
+    return requests
 
 
 def ratio_of_repeats(
     baseline: Mapping[str, Sequence[float]], speculative: Mapping[str, Sequence[float]]
 ) -> Gain | None:
-    """The geometric mean over the kinds of the baseline's time per token over the other's, from repeats; None for none.
+    """The geometric mean over kinds of the arms' ratio of times per token, from repeats; None without a common kind.
 
-    The spread is pooled over all kinds and both arms; without a repeat there is none, and ``reach`` is 0.
+    The variance is pooled over K kinds and both arms, times the sum of 1 / (n K^2). Without repeats ``reach`` is 0.
     """
     kinds = [kind for kind in baseline if kind in speculative]
     if not kinds:
         return None
-    gains, parts, squares, freedom = [], 0.0, 0.0, 0
+    gains, inverse_n, squares, freedom = [], 0.0, 0.0, 0
     for kind in kinds:
         means = []
-        for own in (baseline[kind], speculative[kind]):
-            logs = list(map(math.log, own))
+        for repeats in (baseline[kind], speculative[kind]):
+            logs = list(map(math.log, repeats))
             means.append(fmean(logs))
-            squares += sum((value - means[-1]) ** 2 for value in logs)
+            squares += sum((log - means[-1]) ** 2 for log in logs)
             freedom += len(logs) - 1
-            parts += 1 / len(logs) / len(kinds) ** 2
+            inverse_n += 1 / len(logs) / len(kinds) ** 2
         gains.append(means[0] - means[1])
-    middle = fmean(gains)
+    mean = fmean(gains)
     if not freedom:
-        return ratio_of(middle, middle, middle, len(kinds), enough=False)
-    error = math.sqrt(squares / freedom * parts)
-    low, high = middle - t_quantile(LOW_TAIL, freedom) * error, middle + t_quantile(HIGH_TAIL, freedom) * error
-    return ratio_of(middle, low, high, len(kinds), enough=True)
+        return ratio_of(mean, mean, mean, len(kinds), enough=False)
+    error = math.sqrt(squares / freedom * inverse_n)
+    low, high = mean - t_quantile(LOW_TAIL, freedom) * error, mean + t_quantile(HIGH_TAIL, freedom) * error
+    return ratio_of(mean, low, high, len(kinds), enough=True)
 
 
-# --- several loads ----------------------------------------------------------------------------------
+# --- several load levels ----------------------------------------------------------------------------
 
 
 def ladder_of(pairs: Mapping[float, Paired], unit: str) -> Ladder | None:
-    """The loads that both arms were measured at as a ladder with its crossover; None for fewer than two."""
+    """The load levels that both arms have, as a ladder with its crossover; None for fewer than two."""
     if len(pairs) < 2:
         return None
     steps = []
@@ -235,8 +235,8 @@ def ladder_of(pairs: Mapping[float, Paired], unit: str) -> Ladder | None:
         rounds = min(paired.runs.values())
         most_rounds = max(most_rounds, rounds)
         for arm, result in paired.results.items():
-            for number in range(1, rounds + 1):
-                steps.append(_step(level, arm, number, requests_of(result)))
+            for round_number in range(1, rounds + 1):
+                steps.append(_step(level, arm, round_number, requests_of(result)))
     ladder = cast(
         "Ladder",
         {
@@ -248,20 +248,20 @@ def ladder_of(pairs: Mapping[float, Paired], unit: str) -> Ladder | None:
     return ladder
 
 
-def _step(level: float, arm: str, number: int, requests: Sequence[Request]) -> LadderStep:
-    """One step of a ladder: the times per token of a run by prompt."""
+def _step(level: float, arm: str, round_number: int, requests: Sequence[Request]) -> LadderStep:
+    """One step of a ladder: the times per token of a run in ms, by prompt."""
     by_prompt: dict[str, list[float]] = {}
     for request in requests:
-        if request["round"] == number and request["tpot_ms"]:
+        if request["round"] == round_number and request["tpot_ms"]:
             by_prompt.setdefault(f"{request['kind']} {request['prompt_id']}", []).append(request["tpot_ms"])
     tpots = sorted(chain.from_iterable(by_prompt.values()))
     per_user = 1000 / tpots[len(tpots) // 2] if tpots else None
-    told = {"level": level, "arm": arm, "round": number, "kind": ALL, "status": "ok", "tpot_by_prompt": by_prompt}
-    return cast("LadderStep", {**told, "completed": len(tpots), "per_user_tok_s": per_user, "num_prompts": len(tpots)})
+    step = {"level": level, "arm": arm, "round": round_number, "kind": ALL, "status": "ok", "tpot_by_prompt": by_prompt}
+    return cast("LadderStep", {**step, "completed": len(tpots), "per_user_tok_s": per_user, "num_prompts": len(tpots)})
 
 
-def crossover_of_whole(loads: Mapping[float | None, Sides]) -> list[str]:
-    """The ratios of runs in one line over several loads, and the load up to which they are above 1.03."""
+def crossover_of_summaries(loads: Mapping[float | None, Sides]) -> list[str]:
+    """The ratios of runs with only summaries by load level, and the load at which they fall through 1.03."""
     gains = {}
     for load, (baseline, speculative) in loads.items():
         ratio = ratio_of_repeats(_repeats(baseline), _repeats(speculative))
@@ -270,12 +270,12 @@ def crossover_of_whole(loads: Mapping[float | None, Sides]) -> list[str]:
     levels = sorted(gains)
     if len(levels) < 2:
         return []
-    shown = ", ".join(f"{times(gains[level])} at {shown_level(level)}" for level in levels)
-    until = float(crossings(levels, np.asarray([[gains[level] for level in levels]]))[0])
-    where = f"falls through {times(THRESHOLD)} at about {shown_level(round(until, 1))}"
-    if until == 0:
-        where = f"above {times(THRESHOLD)} nowhere"
-    elif math.isinf(until):
-        where = f"above {times(THRESHOLD)} up to the highest load"
+    ratios_text = ", ".join(f"{times(gains[level])} at {shown_level(level)}" for level in levels)
+    crossover = float(crossings(levels, np.asarray([[gains[level] for level in levels]]))[0])
+    crossover_text = f"falls through {times(THRESHOLD)} at about {shown_level(round(crossover, 1))}"
+    if crossover == 0:
+        crossover_text = f"above {times(THRESHOLD)} nowhere"
+    elif math.isinf(crossover):
+        crossover_text = f"above {times(THRESHOLD)} up to the highest load"
     unit = next(iter(loads.values()))[0][0].unit
-    return [f"{shown} {unit}: {where}"]
+    return [f"{ratios_text} {unit}: {crossover_text}"]

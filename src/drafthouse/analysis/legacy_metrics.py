@@ -1,9 +1,9 @@
-"""Columns of llm-speed-benchmark, computed from our raw requests as it computes them, errors and all.
+"""Recomputes the columns of llm-speed-benchmark from our requests by that tool's formulas, including its errors.
 
-The published numbers of this field were often measured with it. Set beside ours they mislead, because columns of the
-same name mean other things. Here each column has the tool's own name and formula, and beside it what is wrong with it.
+Many published numbers come from that tool. Some of its columns have the names of our metrics but mean
+something else, so each column keeps the tool's name and formula, and states beside it what is wrong.
 
-Read for this: `benchmark.py` of github.com/coder543/llm-speed-benchmark.
+Source of the formulas: `benchmark.py` of github.com/coder543/llm-speed-benchmark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..core.format import number
 
 
 class OldColumn(TypedDict):
-    """A column: its values by name, and what is wrong with it."""
+    """A column: its values by statistic (median, iqr), and its error."""
 
     name: str
     unit: str
@@ -26,7 +26,7 @@ class OldColumn(TypedDict):
 
 
 class Column(NamedTuple):
-    """How a column is computed: a quantity of an answer, or one quantity over another."""
+    """The formula of a column: quantity ``above``, divided by quantity ``below`` unless that is None."""
 
     name: str
     unit: str
@@ -36,7 +36,7 @@ class Column(NamedTuple):
 
 
 TOOL = "llm-speed-benchmark"
-#: It sees the text that is shown, and never asks the server how many tokens it made.
+#: The tool counts tokens in the displayed text; it does not read the server's token count.
 TOKENS_NOTE = (
     "Tokens: the tool counts the tokens of the shown text with GPT-4's tokenizer. Reasoning is not counted, but its "
     "time is. Here the server's count is used, multiplied by the shown text's share of all characters."
@@ -77,20 +77,20 @@ Quantities = dict[str, float | None]
 
 
 def shown_tokens(request: Request) -> float | None:
-    """The tokens of the shown text: the server's count times the text's share of all characters.
+    """The tokens of the displayed text: the server's count times that text's share of all characters.
 
-    None without a count. An answer that is tool calls alone has no characters: its count is taken whole.
+    None without a count. For an answer of tool calls alone, which has no characters, it is the whole count.
     """
-    count = request.get("output_tokens")
-    if not count:
+    output_tokens = request.get("output_tokens")
+    if not output_tokens:
         return None
-    text, thinking = len(request.get("text") or ""), len(request.get("reasoning_text") or "")
-    return float(count) * text / (text + thinking) if text + thinking else float(count)
+    text, reasoning = len(request.get("text") or ""), len(request.get("reasoning_text") or "")
+    return float(output_tokens) * text / (text + reasoning) if text + reasoning else float(output_tokens)
 
 
 def quantities_of(request: Request) -> Quantities:
-    """What the columns of one answer are made of: seconds, tokens, characters and chunks; None where not known."""
-    found: Quantities = {
+    """The quantities of one answer by name: seconds, tokens, characters and chunks; None if unknown."""
+    quantities: Quantities = {
         "tokens": shown_tokens(request),
         "input_tokens": request.get("input_tokens"),
         "characters": float(len(request.get("text") or "")),
@@ -98,44 +98,44 @@ def quantities_of(request: Request) -> Quantities:
         "streaming_s": None,
     }
     clocks = {"first_s": request.get("ttft_ms"), "shown_s": request.get("ttfat_ms"), "end_s": request.get("e2el_ms")}
-    for name, milliseconds in clocks.items():
-        found[name] = None if milliseconds is None else milliseconds / 1000
-    first, last = found["first_s"], found["end_s"]
-    if first is not None and last is not None:
-        found["streaming_s"] = last - first
-    return found
+    for key, milliseconds in clocks.items():
+        quantities[key] = None if milliseconds is None else milliseconds / 1000
+    first_s, end_s = quantities["first_s"], quantities["end_s"]
+    if first_s is not None and end_s is not None:
+        quantities["streaming_s"] = end_s - first_s
+    return quantities
 
 
 def columns_of(result: ArmResult) -> list[OldColumn]:
-    """The columns for one result, times in seconds: median and interquartile range over the requests."""
+    """The columns of one result: median and interquartile range (iqr) over its complete answers."""
     answers = list(map(quantities_of, whole_answers(result)))
-    found: list[OldColumn] = []
+    columns: list[OldColumn] = []
     for column in _COLUMNS:
         values = []
-        for answer in answers:
-            if (value := _value(column, answer)) is not None:
+        for quantities in answers:
+            if (value := _value(column, quantities)) is not None:
                 values.append(value)
         low, high = percentile(values, 25), percentile(values, 75)
         spread = {"median": percentile(values, 50), "iqr": None if low is None or high is None else high - low}
-        found.append({"name": column.name, "unit": column.unit, "values": spread, "error": column.error})
-    return found
+        columns.append({"name": column.name, "unit": column.unit, "values": spread, "error": column.error})
+    return columns
 
 
 def _value(column: Column, quantities: Quantities) -> float | None:
-    above = quantities[column.above]
-    if column.below is None or above is None:
-        return above
-    below = quantities[column.below]
-    return above / below if below else None
+    numerator = quantities[column.above]
+    if column.below is None or numerator is None:
+        return numerator
+    denominator = quantities[column.below]
+    return numerator / denominator if denominator else None
 
 
 def old_table(result: ArmResult) -> dict[str, str | dict[str, list[OldColumn]]]:
-    """The columns as they are kept, with the note."""
+    """The columns as saved in a result, with the note on tokens."""
     return {"note": TOKENS_NOTE, TOOL: {"columns": columns_of(result)}}
 
 
 def old_lines(result: ArmResult) -> list[str]:
-    """The columns as lines for a terminal: the name, its values, and its known error."""
+    """The columns as lines for a terminal: name, values, and what is wrong."""
     lines = [f"As {TOOL} computes it, from these requests:"]
     for column in columns_of(result):
         shown = ", ".join(f"{key} {number(value, 4)}" for key, value in column["values"].items())

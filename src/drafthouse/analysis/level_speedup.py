@@ -1,4 +1,4 @@
-"""One level of a ladder: its speed-up by the verdict's estimator, its word, and whether a gain is claimed. Pure."""
+"""One level of a load sweep (ladder): its speed-up by the verdict's estimator, its word, its claimed gain. Pure."""
 
 from __future__ import annotations
 
@@ -26,79 +26,79 @@ from .speedup import (
 from .words import PAYS, THRESHOLD
 
 COSTS, UNCLEAR = "costs", "unclear"
-Steps = Mapping[tuple[str, int], LadderStep]
+Steps = Mapping[tuple[str, int], LadderStep]  # by arm and round
 
 
 @dataclass(frozen=True)
 class MeasuredLevel:
-    """One level: its speed-up, and the sum of its times per token."""
+    """The speed-up of a level, and the ratio of the arms' summed times per token."""
 
     speedup: Speedup
     claim_low: float
-    """The lower bound by which a gain is claimed (logarithm)."""
+    """The lower bound that a claimed gain rests on (logarithm); stricter than the interval, see `crossover.py`."""
     total: SumRatio
     by_round: list[float]
-    """The speed-up of each round by itself (logarithm)."""
+    """The speed-up of each single round (logarithm)."""
     control: Control | None
-    """The baseline's first good round over its second, prompt by prompt: what the box does by itself."""
+    """The A/A control: the baseline's first good round over its second, prompt by prompt; None for one round."""
 
 
 def measure_level(good: Steps, low_tail: float) -> MeasuredLevel | None:
-    """What was measured of a level; None without two prompts that both arms answered in a round."""
-    one, two = _log_tpot(good, BASELINE), _log_tpot(good, SPECULATIVE)
-    asked = rounds_in(one, two)
-    speedup = estimate_speedup(one, two, dict.fromkeys(asked, ""))
-    total = sum_ratio(_mean_times(one, asked), _mean_times(two, asked))
+    """The figures of a level from its good steps; None without two prompts that both arms answered in one round."""
+    base, spec = _log_tpot(good, BASELINE), _log_tpot(good, SPECULATIVE)
+    shared_rounds = rounds_in(base, spec)
+    speedup = estimate_speedup(base, spec, dict.fromkeys(shared_rounds, ""))
+    total = sum_ratio(_mean_tpot_ms(base, shared_rounds), _mean_tpot_ms(spec, shared_rounds))
     if speedup is None or total is None:
         return None
-    by_round: dict[int, list[float]] = {}
-    for prompt, rounds in asked.items():
-        for number in rounds:
-            by_round.setdefault(number, []).append(one[prompt][number] - two[prompt][number])
-    control = control_ratio(one, sorted(number for arm, number in good if arm == BASELINE)[:2])
+    round_gains: dict[int, list[float]] = {}
+    for prompt, rounds in shared_rounds.items():
+        for r in rounds:
+            round_gains.setdefault(r, []).append(base[prompt][r] - spec[prompt][r])
+    control = control_ratio(base, sorted(r for arm, r in good if arm == BASELINE)[:2])
     return MeasuredLevel(
         speedup=speedup,
         claim_low=speedup.lower_bound(low_tail),
         total=total,
-        by_round=list(map(fmean, by_round.values())),
+        by_round=list(map(fmean, round_gains.values())),
         control=cast("Control | None", control),
     )
 
 
 def _log_tpot(good: Steps, arm: str) -> dict[str, dict[int, float]]:
-    """The mean logarithm of an arm's times per output token in ms, by prompt and round.
+    """The mean logarithm of an arm's times per output token (ms), by prompt, then by round.
 
-    A step may send a prompt more than once; a round counts once.
+    A step may send a prompt more than once; such a prompt still has one value per round.
     """
-    found: dict[str, dict[int, float]] = {}
-    for (own, number), step in good.items():
-        for prompt, values in (step.get("tpot_by_prompt") or {}).items():
-            usable = [float(value) for value in values if value is not None and math.isfinite(value) and value > 0]
-            if own == arm and usable:
-                found.setdefault(str(prompt), {})[number] = fmean(map(math.log, usable))
-    return found
+    log_tpot: dict[str, dict[int, float]] = {}
+    for (step_arm, r), step in good.items():
+        for prompt, tpots_ms in (step.get("tpot_by_prompt") or {}).items():
+            positive = [float(ms) for ms in tpots_ms if ms is not None and math.isfinite(ms) and ms > 0]
+            if step_arm == arm and positive:
+                log_tpot.setdefault(str(prompt), {})[r] = fmean(map(math.log, positive))
+    return log_tpot
 
 
-def _mean_times(logs: Mapping[str, Mapping[int, float]], asked: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    """The mean time per token of each prompt over its rounds, in ms."""
-    return {prompt: fmean(math.exp(logs[prompt][number]) for number in rounds) for prompt, rounds in asked.items()}
+def _mean_tpot_ms(logs: Mapping[str, Mapping[int, float]], shared: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    """By prompt, its mean time per token over its rounds, in ms."""
+    return {prompt: fmean(math.exp(logs[prompt][r]) for r in rounds) for prompt, rounds in shared.items()}
 
 
 def is_claimed(level: LevelVerdict, measured: MeasuredLevel) -> bool:
-    """Whether the gain of a level is claimed."""
+    """True if the gain is claimed: its bound, its sum of times, its rounds and the A/A control all support it."""
     speedup = measured.speedup
     if len(speedup.prompt_gains) < FEWEST_PROMPTS or measured.claim_low <= math.log(THRESHOLD):
         return False
     if measured.total.ratio - measured.total.bound(SUM_TAIL, speedup) <= 0:
         return False
-    if max(measured.by_round) - min(measured.by_round) >= speedup.speedup:
+    if max(measured.by_round) - min(measured.by_round) >= speedup.speedup:  # rounds differ by the gain or more
         return False
     control = level["control"]
     return control is None or max(control["high"], 1 / control["low"]) < level["speedup"]["gain"]
 
 
 def word_of(speedup: Gain) -> str:
-    """The word of one level for its speed-up (an `Estimate` as plain data)."""
+    """The word of a level by its speed-up: pays, costs or unclear."""
     if speedup["reach"] >= speedup["confidence"]:
         if speedup["low"] > THRESHOLD:
             return PAYS
@@ -108,12 +108,12 @@ def word_of(speedup: Gain) -> str:
 
 
 def level_verdict(level: float, good: Steps, rounds: Sequence[int], measured: MeasuredLevel) -> LevelVerdict:
-    """What a report shows of a level."""
-    speedup = _shown(measured.speedup)
+    """The entry of a level in a report."""
+    speedup = _gain_of_level(measured.speedup)
     return {
         "level": level,
         "rounds": len(rounds),
-        # All the tokens that the server gives, not one user's: it can still gain where TPOT loses nothing more.
+        # Tokens of all users together: throughput can gain at a level where the TPOT of a user does not.
         "throughput_ratio": _throughput_ratio(good, rounds),
         "control": measured.control,
         "speedup": speedup,
@@ -122,8 +122,8 @@ def level_verdict(level: float, good: Steps, rounds: Sequence[int], measured: Me
     }
 
 
-def _shown(speedup: Speedup) -> Gain:
-    """A level's speed-up as plain data; one round is enough for it, with what is known of starts beforehand."""
+def _gain_of_level(speedup: Speedup) -> Gain:
+    """A level's speed-up as plain data; one round suffices, because the prior covers the spread of starts."""
     reach = 0.0
     if len(speedup.prompt_gains) >= FEWEST_PROMPTS:
         reach = CONFIDENCE
@@ -131,14 +131,14 @@ def _shown(speedup: Speedup) -> Gain:
 
 
 def _throughput_ratio(good: Steps, rounds: Sequence[int]) -> float | None:
-    """The output tokens a second of the speculative arm over the baseline's; None where one is unknown."""
-    middles = []
+    """The output tokens/s of the speculative arm over the baseline's, medians over rounds; None if unknown."""
+    medians = []
     for arm in (SPECULATIVE, BASELINE):
-        known = []
-        for number in rounds:
-            if throughput := good[arm, number].get("output_throughput"):
-                known.append(float(throughput))
-        if not known:
+        throughputs = []
+        for r in rounds:
+            if throughput := good[arm, r].get("output_throughput"):
+                throughputs.append(float(throughput))
+        if not throughputs:
             return None
-        middles.append(median(known))
-    return middles[0] / middles[1]
+        medians.append(median(throughputs))
+    return medians[0] / medians[1]

@@ -1,4 +1,4 @@
-"""From the requests of two results to what the estimator takes: log_tpot and seconds by prompt. Pure."""
+"""Reduces the requests of two results to the inputs of the estimator: log_tpot and seconds, by prompt. Pure."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ from .speedup import (
 )
 from .verdict_types import Control
 
-#: A kind and the id of a prompt in it, whatever its temperature.
-Asked = tuple[str, str]
-Clock = Callable[[Request], float | None]
+#: Kind and prompt id, without the temperature: a prompt at several temperatures is one prompt.
+KindPrompt = tuple[str, str]
+Clock = Callable[[Request], float | None]  # a time of an answer, None where it cannot be measured
 
 
-def asked_of(request: Request) -> Asked:
-    """What a request asked: its kind and its prompt, at any temperature."""
+def prompt_of(request: Request) -> KindPrompt:
+    """The kind and the prompt id of a request."""
     return str(request.get("kind") or request.get("group")), str(request.get("prompt_id"))
 
 
-def in_groups(result: ArmResult, groups: Sequence[str]) -> list[Request]:
-    """The whole answers of some groups."""
-    return [r for r in whole_answers(result) if str(r.get("group")) in groups]
+def answers_in(result: ArmResult, groups: Sequence[str]) -> list[Request]:
+    """The complete answers of a result in ``groups``; a group is a kind at one temperature ("chat@0.6")."""
+    return [request for request in whole_answers(result) if str(request.get("group")) in groups]
 
 
-def by_round(requests: Iterable[Request], clock: Clock = measured_tpot) -> dict[Asked, dict[int, float]]:
-    """The logarithm of a clock by prompt and round, averaged over the temperatures; no value that is not above 0."""
-    values: dict[Asked, dict[int, list[float]]] = {}
+def log_by_round(requests: Iterable[Request], clock: Clock = measured_tpot) -> dict[KindPrompt, dict[int, float]]:
+    """By prompt, then by round, the mean logarithm of ``clock`` over temperatures; values of 0 or less are skipped."""
+    logs: dict[KindPrompt, dict[int, list[float]]] = {}
     for request in requests:
         value = clock(request)
         if value is not None and value > 0:
-            own = values.setdefault(asked_of(request), {})
-            own.setdefault(request.get("round"), []).append(math.log(value))
-    means: dict[Asked, dict[int, float]] = {}
-    for prompt, rounds in values.items():
-        means[prompt] = {number: fmean(logs) for number, logs in rounds.items()}
+            by_round = logs.setdefault(prompt_of(request), {})
+            by_round.setdefault(request.get("round"), []).append(math.log(value))
+    means: dict[KindPrompt, dict[int, float]] = {}
+    for prompt, rounds in logs.items():
+        means[prompt] = {round_number: fmean(round_logs) for round_number, round_logs in rounds.items()}
     return means
 
 
 def end_to_end_s(lengths: Mapping[tuple[str, str], int]) -> Clock:
-    """The clock of the seconds to the last token of an answer of the length in ``lengths``: TTFT + (n - 1) * TPOT.
+    """A clock in seconds: the end-to-end time of an answer of n tokens, TTFT + (n - 1) * TPOT, with n from ``lengths``.
 
-    Where no first token was timed (other people's files), it counts as one more token.
+    ``lengths`` is by (group, prompt id). Without a TTFT (imported files) the first token counts as one TPOT.
     """
 
     def seconds(request: Request) -> float | None:
@@ -72,98 +72,97 @@ def end_to_end_s(lengths: Mapping[tuple[str, str], int]) -> Clock:
 
 
 def lengths_of(requests: Iterable[Request]) -> dict[tuple[str, str], int]:
-    """The length that answers to a prompt of a group are set to: the declared one, otherwise the longest answer's."""
-    found: dict[tuple[str, str], int] = {}
+    """By (group, prompt id), the common length of the answers: declared, else the longest answer's (tokens)."""
+    lengths: dict[tuple[str, str], int] = {}
     for request in requests:
-        prompt = str(request.get("group")), str(request.get("prompt_id"))
+        key = str(request.get("group")), str(request.get("prompt_id"))
         tokens = request.get("max_tokens") or request.get("output_tokens") or 1
-        found[prompt] = max(tokens, found.get(prompt, 1))
-    return found
+        lengths[key] = max(tokens, lengths.get(key, 1))
+    return lengths
 
 
-def mean_by_prompt(requests: Iterable[Request], clock: Clock) -> dict[Asked, float]:
-    """The mean of a clock over a prompt's answers, whatever their rounds and temperatures."""
-    found: dict[Asked, list[float]] = {}
+def mean_by_prompt(requests: Iterable[Request], clock: Clock) -> dict[KindPrompt, float]:
+    """By prompt, the mean of ``clock`` over its answers of all rounds and temperatures."""
+    values_by_prompt: dict[KindPrompt, list[float]] = {}
     for request in requests:
         value = clock(request)
         if value is not None:
-            found.setdefault(asked_of(request), []).append(value)
-    return {prompt: fmean(values) for prompt, values in found.items()}
+            values_by_prompt.setdefault(prompt_of(request), []).append(value)
+    return {prompt: fmean(values) for prompt, values in values_by_prompt.items()}
 
 
 def measure(results: Mapping[str, ArmResult], groups: Sequence[str], *, together: bool) -> Measured:
-    """What was measured of both arms over some groups; ``together``: they ran side by side."""
-    baseline, speculative = in_groups(results[BASELINE], groups), in_groups(results[SPECULATIVE], groups)
+    """The speed-up and the sums of seconds over ``groups``; ``together``: the arms ran side by side."""
+    baseline, speculative = answers_in(results[BASELINE], groups), answers_in(results[SPECULATIVE], groups)
     clock = end_to_end_s(lengths_of([*baseline, *speculative]))
-    ours, theirs = _by_temperature(baseline), _by_temperature(speculative)
+    baseline_answers, speculative_answers = _by_temperature(baseline), _by_temperature(speculative)
     by_temperature: dict[float, SumRatio] = {}
-    for temperature in sorted(ours):
-        answers = theirs.get(temperature, [])
-        ratio = sum_ratio(mean_by_prompt(ours[temperature], clock), mean_by_prompt(answers, clock))
-        if ratio:
-            by_temperature[temperature] = ratio
+    for temperature in sorted(baseline_answers):
+        matching = speculative_answers.get(temperature, [])
+        sums = sum_ratio(mean_by_prompt(baseline_answers[temperature], clock), mean_by_prompt(matching, clock))
+        if sums:
+            by_temperature[temperature] = sums
     return Measured(
-        speedup=_estimate(by_round(baseline), by_round(speculative), together=together),
+        speedup=_estimate(log_by_round(baseline), log_by_round(speculative), together=together),
         total=sum_ratio(mean_by_prompt(baseline, clock), mean_by_prompt(speculative, clock)),
         by_temperature=by_temperature,
     )
 
 
-def _estimate(baseline: LogTimes[Asked], speculative: LogTimes[Asked], *, together: bool = False) -> Speedup | None:
-    """The estimator over prompts that name their kind."""
+def _estimate(
+    baseline: LogTimes[KindPrompt], speculative: LogTimes[KindPrompt], *, together: bool = False
+) -> Speedup | None:
+    """The estimated speed-up; the kind of each prompt is taken from its key."""
     kinds = {prompt: prompt[0] for prompt in baseline}
     return estimate_speedup(baseline, speculative, kinds, together=together)
 
 
 def _by_temperature(requests: Iterable[Request]) -> dict[float, list[Request]]:
-    """Requests by their temperature, without those that tell none."""
-    found: dict[float, list[Request]] = {}
+    """The requests by temperature, without those that have none (imported files)."""
+    by_temperature: dict[float, list[Request]] = {}
     for request in requests:
         if request.get("temperature") is not None:
-            found.setdefault(request["temperature"], []).append(request)
-    return found
+            by_temperature.setdefault(request["temperature"], []).append(request)
+    return by_temperature
 
 
-def paired(slower: Iterable[Request], faster: Iterable[Request], clock: Clock = measured_tpot) -> Gain | None:
-    """The ratio of a clock, first over second, by the estimator: starts are a part of it. None without a pair.
-
-    One prompt alone has no interval.
-    """
-    one, two = by_round(slower, clock), by_round(faster, clock)
-    found = _estimate(one, two)
-    if found:
-        return found.as_dict()
-    alone = []
-    for prompt, rounds in rounds_in(one, two).items():
-        alone.append(fmean(one[prompt][number] - two[prompt][number] for number in rounds))
-    return mean_ratio(alone)
+def paired_ratio(slower: Iterable[Request], faster: Iterable[Request], clock: Clock = measured_tpot) -> Gain | None:
+    """The ratio of a clock, slower over faster, by the estimator; no interval for one shared prompt, None for none."""
+    slow, fast = log_by_round(slower, clock), log_by_round(faster, clock)
+    speedup = _estimate(slow, fast)
+    if speedup:
+        return speedup.as_dict()
+    logs = []
+    for prompt, rounds in rounds_in(slow, fast).items():
+        logs.append(fmean(slow[prompt][round_number] - fast[prompt][round_number] for round_number in rounds))
+    return mean_ratio(logs)
 
 
 def control_of(result: ArmResult, groups: Sequence[str]) -> Control | None:
-    """The baseline's odd rounds over its even ones, over some groups; None for one round."""
-    log_tpot = by_round(in_groups(result, groups))
+    """The A/A control over ``groups``: the baseline's odd rounds over its even ones; None for a single round."""
+    log_tpot = log_by_round(answers_in(result, groups))
     rounds = set[int]().union(*log_tpot.values())
-    return control_ratio(log_tpot, sorted(rounds, key=lambda number: (number is None, number)))
+    return control_ratio(log_tpot, sorted(rounds, key=lambda round_number: (round_number is None, round_number)))
 
 
 def control_ratio(log_tpot: LogTimes[PromptKey], rounds: Sequence[int]) -> Control | None:
-    """One arm's odd ``rounds`` over its even ones, prompt by prompt: 1 where the box was steady; None for one round.
+    """The ratio of one arm's odd rounds over its even ones, near 1 on a steady machine; None for a single round.
 
-    Of the prompts that were asked in both; the interval is that of the prompts alone.
+    It pairs the prompts that were asked in both; its interval is over prompts only and leaves out server starts.
     """
     odd, even = rounds[0::2], rounds[1::2]
     logs = []
-    for own in log_tpot.values():
-        in_odd = [own[number] for number in odd if number in own]
-        in_even = [own[number] for number in even if number in own]
-        if in_odd and in_even:
-            logs.append(fmean(in_odd) - fmean(in_even))
-    found = mean_ratio(logs)
-    if found is None:
+    for prompt_logs in log_tpot.values():
+        odd_logs = [prompt_logs[round_number] for round_number in odd if round_number in prompt_logs]
+        even_logs = [prompt_logs[round_number] for round_number in even if round_number in prompt_logs]
+        if odd_logs and even_logs:
+            logs.append(fmean(odd_logs) - fmean(even_logs))
+    ratio = mean_ratio(logs)
+    if ratio is None:
         return None
-    return {**found, "rounds": [_number_or_list(odd), _number_or_list(even)]}
+    return {**ratio, "rounds": [_number_or_numbers(odd), _number_or_numbers(even)]}
 
 
-def _number_or_list(rounds: Sequence[int]) -> int | list[int]:
-    """The number of one round, or the list of several."""
+def _number_or_numbers(rounds: Sequence[int]) -> int | list[int]:
+    """The number of the only round, else the list of all."""
     return rounds[0] if len(rounds) == 1 else list(rounds)

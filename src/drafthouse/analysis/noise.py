@@ -1,9 +1,8 @@
-"""What else than speculation can explain an effect.
+"""Causes other than speculation that can explain a speed-up: other work on the CPU, CPU steal, and GPU throttling.
 
-A step that was disturbed is measured again, by cause and not by value (`disturbance_of`). Where something can explain
-the effect although the steps were repeated, nobody can say (`disturbances_of`). Two things are looked at: what other
-work (or the host, by steal) took of the CPU while one arm was measured and not the other, and how long a GPU was
-throttled for heat or power. Each is turned into the factor by which it can have moved the speed-up.
+A step is one arm in one round. A disturbed step is measured once more, chosen by its cause and never by its
+value (`disturbance_of`). If a cause can still explain the speed-up after the repeat, the verdict is `cannot
+say` (`disturbances_of`). Each cause is converted to the factor by which it can have shifted the speed-up.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from ..core.format import listing, times
 from .speedup import Speedup
 from .words import THRESHOLD
 
-#: Other work that can have moved the speed-up by less is not held against it.
-LOADED = 1.10
-#: An engine that answers takes at least this share of a core; where less was seen, it is another user's, and it is
-#: itself among the others.
-ENGINE_SEEN = 0.2
-#: A GPU that was throttled for a larger share of the time disturbs a step.
+#: Causes that can have shifted the speed-up by a smaller factor are ignored.
+SMALLEST_SHIFT = 1.10
+#: An engine that answers uses at least this fraction of a core. If less was seen, its process belongs to another user
+#: and is itself counted as other work, so the reading is dropped.
+ENGINE_CPU_SHARE = 0.2
+#: A step is disturbed if a GPU was throttled for a larger fraction of the time.
 THROTTLED_SHARE = 0.05
-#: What a GPU's clock may fall to while it is throttled, as a share.
+#: The clock of a throttled GPU as a fraction of its full clock; assumed, as the worst case.
 THROTTLED_CLOCK = 0.5
 
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What disturbed the measurement, and what to do about it."""
+    """A cause other than speculation: ``what`` it did and what to ``do``, as parts of a sentence."""
 
     what: str
     do: str
@@ -44,50 +43,50 @@ class Disturbance:
 def disturbances_of(
     speedup: Speedup | None, results: Mapping[str, ArmResult], declared: Sequence[str]
 ) -> list[Disturbance]:
-    """What can explain the speed-up beside speculation, the plainest first; nothing where the word stands."""
+    """The causes that can explain the speed-up; empty if there is no speed-up or the word stands without them."""
     if speedup is None:
         return []
     ahead = speedup.low > math.log(THRESHOLD)
     if not ahead and speedup.high <= math.log(THRESHOLD):
         return []
-    # The arm that has to be the slower one for the word to stand comes first.
+    # The arm that seems slower comes first: a disturbance of it can explain the difference.
     arms = ("baseline", "speculative")
     if not ahead:
         arms = ("speculative", "baseline")
-    slowed, other = results[arms[0]], results[arms[1]]
-    found = []
-    taken = share_taken(_between(slowed, declared), "other_cpu_percent")
-    beside = share_taken(_between(other, declared), "other_cpu_percent")
-    if factor := _explains(math.exp(speedup.speedup), ahead, taken, beside):
+    slowed, other_arm = results[arms[0]], results[arms[1]]
+    disturbances = []
+    slowed_taken = cpu_share_taken(_declared_activity(slowed, declared), "other_cpu_percent")
+    other_taken = cpu_share_taken(_declared_activity(other_arm, declared), "other_cpu_percent")
+    if factor := _shift_factor(math.exp(speedup.speedup), ahead, slowed_taken, other_taken):
         busy: list[str] = []
         for result in results.values():
             busy += busy_processes(result.get("machine"))
         names = list(dict.fromkeys(busy))
-        who, do = "other work took", f"stop {listing(names[:3])}, or allow more rounds, and measure again"
-        if share_taken(_between(slowed, declared), "cpu_steal_percent") > taken / 2:
-            who, do = "the host took (steal)", "measure again at another time, or on another machine"
+        who, remedy = "other work took", f"stop {listing(names[:3])}, or allow more rounds, and measure again"
+        if cpu_share_taken(_declared_activity(slowed, declared), "cpu_steal_percent") > slowed_taken / 2:
+            who, remedy = "the host took (steal)", "measure again at another time, or on another machine"
         elif not names:
-            do = "let nothing else run on the box, or allow more rounds, and measure again"
+            remedy = "let nothing else run on the box, or allow more rounds, and measure again"
         what = (
-            f"{who} {100 * taken:.0f} % of the CPU during {arms[0]} and {100 * beside:.0f} % during {arms[1]}, which "
-            f"can have shifted the speed-up by {times(factor)}"
+            f"{who} {100 * slowed_taken:.0f} % of the CPU during {arms[0]} and {100 * other_taken:.0f} % "
+            f"during {arms[1]}, which can have shifted the speed-up by {times(factor)}"
         )
-        found.append(Disturbance(what, do))
-    throttled, beside = _throttled(slowed, declared), _throttled(other, declared)
-    lost = (1 - THROTTLED_CLOCK) * throttled, (1 - THROTTLED_CLOCK) * beside
-    if factor := _explains(math.exp(speedup.speedup), ahead, *lost):
+        disturbances.append(Disturbance(what, remedy))
+    slowed_throttled, other_throttled = _throttled_share(slowed, declared), _throttled_share(other_arm, declared)
+    losses = (1 - THROTTLED_CLOCK) * slowed_throttled, (1 - THROTTLED_CLOCK) * other_throttled
+    if factor := _shift_factor(math.exp(speedup.speedup), ahead, *losses):
         what = (
-            f"a GPU was throttled for heat or power for {100 * throttled:.0f} % of the time in {arms[0]}, which can "
-            f"have shifted the speed-up by {times(factor)}"
+            f"a GPU was throttled for heat or power for {100 * slowed_throttled:.0f} % of the time in {arms[0]}, "
+            f"which can have shifted the speed-up by {times(factor)}"
         )
-        found.append(Disturbance(what, "check its cooling and its power limit, then measure again"))
-    return found
+        disturbances.append(Disturbance(what, "check its cooling and its power limit, then measure again"))
+    return disturbances
 
 
-def _explains(speedup: float, ahead: bool, lost: float, beside: float) -> float | None:
-    """The factor by which the shares of speed that the arms lost can have moved the speed-up; None: it stands."""
-    factor = (1 - beside) / (1 - lost)
-    if factor < LOADED:
+def _shift_factor(speedup: float, ahead: bool, lost_by_slowed: float, lost_by_other: float) -> float | None:
+    """The factor by which lost speed can have shifted a speed-up; None if the word stands. ``ahead``: it is a gain."""
+    factor = (1 - lost_by_other) / (1 - lost_by_slowed)
+    if factor < SMALLEST_SHIFT:
         return None
     if ahead and factor < speedup:
         return None
@@ -97,86 +96,86 @@ def _explains(speedup: float, ahead: bool, lost: float, beside: float) -> float 
 
 
 def groups_of(result: ArmResult) -> list[GroupMachine]:
-    """What the machine did around each group of an arm."""
-    return _groups_in(result.get("machine"))
+    """The machine's activity and state around each group (kind@temperature) of an arm."""
+    return _groups_of_machine(result.get("machine"))
 
 
-def _groups_in(machine: StepMachine | None) -> list[GroupMachine]:
+def _groups_of_machine(machine: StepMachine | None) -> list[GroupMachine]:
     if not machine:
         return []
     return machine.get("groups") or []
 
 
 def busy_processes(machine: StepMachine | None) -> list[str]:
-    """The names of the processes, not ours, that were busy while an arm was measured."""
+    """The names of processes outside this program and its engines that were busy in a step, each once."""
     names = []
-    for during in _during(_groups_in(machine)):
-        for process in during.get("busy_processes") or []:
+    for activity in _activities(_groups_of_machine(machine)):
+        for process in activity.get("busy_processes") or []:
             names.append(str(process.get("name")))
     return list(dict.fromkeys(names))
 
 
-def _between(result: ArmResult, declared: Sequence[str]) -> list[Between]:
-    """What the machine did while the declared groups of an arm were measured."""
-    return _during(group for group in groups_of(result) if group.get("group") in declared)
+def _declared_activity(result: ArmResult, declared: Sequence[str]) -> list[Between]:
+    """The machine's activity during the declared groups of an arm, as far as it was read."""
+    return _activities(group for group in groups_of(result) if group.get("group") in declared)
 
 
-def _during(groups: Iterable[GroupMachine]) -> list[Between]:
-    """What the machine did while some groups were measured, where it was read."""
-    found = []
+def _activities(groups: Iterable[GroupMachine]) -> list[Between]:
+    """The machine's activity during the groups, as far as it was read."""
+    activities = []
     for group in groups:
-        if between := group.get("between"):
-            found.append(between)
-    return found
+        if activity := group.get("between"):
+            activities.append(activity)
+    return activities
 
 
 Share = Literal["other_cpu_percent", "cpu_steal_percent"]
 
 
-def share_taken(between: Sequence[Between], name: Share) -> float:
-    """A share of the CPU that others took while an arm was measured: the median over its groups."""
+def cpu_share_taken(activities: Sequence[Between], key: Share) -> float:
+    """The median over the readings of ``key``, as a fraction of the CPU, at most 0.95; 0 without a reading."""
     shares = []
-    for one in between:
-        seconds, own_s, share = one.get("seconds"), one.get("own_cpu_s"), one.get(name)
-        hidden = seconds and own_s is not None and own_s < ENGINE_SEEN * seconds
-        if isinstance(share, int | float) and not hidden:
+    for activity in activities:
+        seconds, engine_s, share = activity.get("seconds"), activity.get("own_cpu_s"), activity.get(key)
+        engine_hidden = seconds and engine_s is not None and engine_s < ENGINE_CPU_SHARE * seconds
+        if isinstance(share, int | float) and not engine_hidden:
             shares.append(min(share / 100, 0.95))
     return median(shares) if shares else 0.0
 
 
-def _throttled(result: ArmResult, declared: Sequence[str]) -> float:
-    """In which share of the time of an arm's declared groups a GPU was throttled: the mean over the groups.
+def _throttled_share(result: ArmResult, declared: Sequence[str]) -> float:
+    """The fraction of the time in which a GPU of an arm was throttled: mean over declared groups, worst GPU of each.
 
-    Of a group with no sample (it was too short, or measured by an earlier version) it counts how it was at its end.
+    For a group without samples (too short, or measured by an earlier version) the state at its end counts: 0 or 1.
     """
     sampled = {(span["round"], span["group"]): span["gpus"] for span in result.get("gpus") or []}
     shares: list[float] = []
     for group in groups_of(result):
         if group.get("group") not in declared:
             continue
-        of_gpus: list[float] = []
+        gpu_shares: list[float] = []
         for gpu in sampled.get((group.get("round"), group.get("group"))) or []:
             if gpu["throttled_share"] is not None:
-                of_gpus.append(gpu["throttled_share"])
-        after = group.get("after")
-        if after and not of_gpus:
-            of_gpus = [float(bool(gpu.get("throttled_by"))) for gpu in after.get("gpus") or []]
-        if of_gpus:
-            shares.append(max(of_gpus))
+                gpu_shares.append(gpu["throttled_share"])
+        end_state = group.get("after")
+        if end_state and not gpu_shares:
+            gpu_shares = [float(bool(gpu.get("throttled_by"))) for gpu in end_state.get("gpus") or []]
+        if gpu_shares:
+            shares.append(max(gpu_shares))
     return fmean(shares) if shares else 0.0
 
 
-# --- one step ---------------------------------------------------------------------------------------
+# --- a single step ----------------------------------------------------------------------------------
 
 
-def disturbance_of(measured: StepResult) -> str | None:
-    """What disturbed a step, in words: another job on the CPU, or a throttled GPU; None where nothing did."""
-    taken = share_taken(_during(measured["machine"]["groups"]), "other_cpu_percent")
-    if 100 * taken > OTHER_CPU_PERCENT:
-        names = listing(busy_processes(measured["machine"])[:3]) or "other work"
-        return f"{names} took {100 * taken:.0f} % of the CPU"
-    for arm, part in measured["arms"].items():
-        for span in part.get("gpus") or []:
+def disturbance_of(step: StepResult) -> str | None:
+    """What disturbed a step, as a clause: other work on the CPU or a throttled GPU; None if neither did."""
+    cpu_share = cpu_share_taken(_activities(step["machine"]["groups"]), "other_cpu_percent")
+    if 100 * cpu_share > OTHER_CPU_PERCENT:
+        names = listing(busy_processes(step["machine"])[:3]) or "other work"
+        return f"{names} took {100 * cpu_share:.0f} % of the CPU"
+    for arm, arm_step in step["arms"].items():
+        for span in arm_step.get("gpus") or []:
             for gpu in span["gpus"]:
                 share = gpu["throttled_share"]
                 if share is not None and share > THROTTLED_SHARE:
@@ -185,5 +184,5 @@ def disturbance_of(measured: StepResult) -> str | None:
 
 
 def repeated_in_vain(steps: Iterable[StepResult]) -> bool:
-    """Whether an earlier step was disturbed when it was measured again, too: then the next one is not repeated."""
+    """True if a repeated step was disturbed as well: then no further step is repeated."""
     return any(step.get("disturbed") for step in steps)

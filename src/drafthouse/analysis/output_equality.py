@@ -1,12 +1,12 @@
-"""Are the answers of two servers the same at temperature 0, token by token, and what do numerics explain.
+"""Compares the answers of two servers at temperature 0, up to the first differing token: the gate `outputs`.
 
-Greedy decoding with speculation gives the same tokens in exact arithmetic. In bf16, and wherever a batch of
-another shape sums in another order, two tokens of nearly the same chance may change places; from there on
-the answers are two different texts. So answers are compared up to the first difference alone, and what counts is of how
-many prompts it comes early: healthy arms differ once in 200 tokens or less often. What the rest of the texts is worth,
-`scored_outputs.py` and `degenerate_text.py` tell, and of answers above temperature 0 `sampled_outputs.py`.
+In exact arithmetic, greedy decoding with speculation gives the same tokens as without. In bf16, or
+if a batch of another shape sums in another order, two tokens of nearly equal probability may swap
+places; the texts differ from there on. So only the position of the first difference counts, and how
+many prompts differ early: healthy arms differ about once in 200 tokens. `scored_outputs.py` and
+`degenerate_text.py` judge the rest of the texts, `sampled_outputs.py` those above temperature 0.
 
-Thoughts and answers are compared apart, and where neither arm answered there is nothing equal about it.
+Reasoning and answer are compared separately; two outputs of reasoning alone are no equal answers.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from .answered import LOST_CHANCE, answers_lost, first_difference, is_answered, 
 from .paired_tests import binomial_tail, losses_chance
 from .verdict_types import EqualOutputs, EqualSide, FirstDifference, JudgedArms, not_measured
 
-#: What numerics are granted: a first difference once in so many tokens.
+#: Numerical noise may cause one first difference in this many tokens.
 TOLERATED_TOKENS = 30
-#: The places at which first differences are counted: within so many tokens.
+#: First differences are counted within each of these numbers of tokens.
 EARLY = (1, 2, 4, 8, 16)
-#: Healthy arms fail in fewer experiments than this, over all places together.
+#: The error rate of the gate for healthy arms, over all of EARLY together.
 CHANCE = 0.01
-#: On fewer prompts nothing is called equal.
+#: Fewer prompts are not judged.
 FEWEST = 4
-#: A server streams token by token when it sends so many pieces for each of its tokens.
-PIECES_A_TOKEN = 0.9
+#: A server streams token by token if it sends at least this many pieces per token.
+PIECES_PER_TOKEN = 0.9
 
 RULE = (
     f"fails when within the first {listing(list(map(str, EARLY)))} tokens more prompts differ than numerics "
@@ -46,121 +46,121 @@ RULE = (
 
 @dataclass(frozen=True)
 class OutputPair:
-    """Two answers to one prompt in one round. Places are counted from 0, in the first of the two."""
+    """Two answers to one prompt in one round. Positions count from 0, in the first answer."""
 
     group: str
     prompt_id: str
     round: Any
     equal: bool
     character: int
-    """Where they first differ; their length where they are equal."""
+    """The first difference in characters; the length if the texts are equal."""
     characters: int
     token: int
-    """The same place in tokens: how many of them are equal."""
+    """The same position in tokens, which is the number of equal tokens."""
     tokens: int
     exact: bool
-    """Whether ``token`` was counted in streamed pieces, or is in proportion to the characters."""
+    """True if ``token`` was counted in streamed pieces, False if it is estimated from the characters."""
     cut: bool
-    """One answer ends where the other goes on."""
+    """True if one answer ends where the other continues."""
     answered: bool = True
-    """One of the two has an answer; thoughts alone, that used all of the output length, are none."""
+    """True if at least one of the two is an answer and not reasoning alone."""
     ends_early: bool = False
-    """It is the second that ends, where the first goes on."""
+    """True if the second answer ends where the first continues."""
 
 
-def pair_outputs(one: Iterable[Request], two: Iterable[Request]) -> list[OutputPair]:
-    """The pairs of whole answers at temperature 0, in the order of ``two``."""
-    answers = {_key(request): request for request in greedy(one)}
+def pair_outputs(requests_a: Iterable[Request], requests_b: Iterable[Request]) -> list[OutputPair]:
+    """The pairs of complete answers at temperature 0 with equal round, group and prompt id; order of ``requests_b``."""
+    answers_a = {_pairing_key(request): request for request in greedy(requests_a)}
     pairs = []
-    for request in greedy(two):
-        if first := answers.get(_key(request)):
-            pairs.append(_pair(first, request))
+    for request in greedy(requests_b):
+        if answer_a := answers_a.get(_pairing_key(request)):
+            pairs.append(_compare_pair(answer_a, request))
     return pairs
 
 
 def greedy(requests: Iterable[Request]) -> list[Request]:
-    """The whole answers at temperature 0; other people's files may have no text of them."""
-    found = []
+    """The complete answers at temperature 0 that have a text (imported files may lack it)."""
+    complete = []
     for request in requests:
         if request.get("status") == "ok" and request.get("temperature") == 0 and request.get("text", "") is not None:
-            found.append(request)
-    return found
+            complete.append(request)
+    return complete
 
 
-def _key(request: Request) -> tuple[Any, str, Any]:
+def _pairing_key(request: Request) -> tuple[Any, str, Any]:
     return request.get("round"), str(request.get("group")), request.get("prompt_id")
 
 
-def _pair(first: Request, second: Request) -> OutputPair:
-    before, after = whole_text(first), whole_text(second)
-    shorter = min(len(before), len(after))
-    at = first_difference(before, after)
-    thoughts = len(thought_of(first)), len(thought_of(second))
-    # The same words as a thought and as an answer are not the same: they differ where the first begins to answer.
-    split = thoughts[0] != thoughts[1] and at > min(thoughts)
-    if split:
-        at = min(thoughts)
-    cut = before != after and at == shorter
-    token, tokens, exact = tokens_before(first, at, len(before))
+def _compare_pair(answer_a: Request, answer_b: Request) -> OutputPair:
+    text_a, text_b = whole_text(answer_a), whole_text(answer_b)
+    shorter = min(len(text_a), len(text_b))
+    index = first_difference(text_a, text_b)
+    reasoning_lengths = len(thought_of(answer_a)), len(thought_of(answer_b))
+    # Reasoning of different lengths makes equal texts differ, at the end of the shorter reasoning.
+    reasoning_ends_apart = reasoning_lengths[0] != reasoning_lengths[1] and index > min(reasoning_lengths)
+    if reasoning_ends_apart:
+        index = min(reasoning_lengths)
+    cut = text_a != text_b and index == shorter
+    token, tokens, exact = tokens_before(answer_a, index, len(text_a))
     return OutputPair(
-        group=str(first.get("group")),
-        prompt_id=str(first.get("prompt_id")),
-        round=first.get("round"),
-        equal=before == after and not split,
-        character=at,
-        characters=max(len(before), len(after)),
+        group=str(answer_a.get("group")),
+        prompt_id=str(answer_a.get("prompt_id")),
+        round=answer_a.get("round"),
+        equal=text_a == text_b and not reasoning_ends_apart,
+        character=index,
+        characters=max(len(text_a), len(text_b)),
         token=token,
         tokens=tokens,
         exact=exact,
         cut=cut,
-        answered=is_answered(first) or is_answered(second),
-        ends_early=cut and shorter == len(after),
+        answered=is_answered(answer_a) or is_answered(answer_b),
+        ends_early=cut and shorter == len(text_b),
     )
 
 
-def tokens_before(request: Request, character: int, characters: int) -> tuple[int, int, bool]:
-    """How many tokens of an answer end at or before a character, how many it has, and whether that is exact.
+def tokens_before(request: Request, index: int, length: int) -> tuple[int, int, bool]:
+    """The number of tokens that end at or before character ``index``, all tokens, and True if both are exact.
 
-    Without speculation a streamed piece is one token. Where a server sends fewer pieces (it joins them when it
-    is busy, and while it drafts), the place is taken in proportion to the characters.
+    Without speculation a streamed piece is one token. If a server sends fewer pieces than tokens, because
+    it joins them under load or while it drafts, the position is estimated in proportion to the characters.
     """
     tokens = int(request.get("output_tokens") or 0)
     pieces = list(map(int, request.get("pieces") or []))
-    if pieces and sum(pieces) == characters and len(pieces) >= PIECES_A_TOKEN * tokens:
-        return sum(end <= character for end in accumulate(pieces)), max(tokens, len(pieces)), True
-    if not characters:
+    if pieces and sum(pieces) == length and len(pieces) >= PIECES_PER_TOKEN * tokens:
+        return sum(end <= index for end in accumulate(pieces)), max(tokens, len(pieces)), True
+    if not length:
         return 0, tokens, False
-    tokens = tokens or characters
-    return min(tokens, tokens * character // characters), tokens, False
+    tokens = tokens or length
+    return min(tokens, tokens * index // length), tokens, False
 
 
-def compare_outputs(one: Iterable[Request], two: Iterable[Request]) -> EqualOutputs | None:
-    """How many texts at temperature 0 are equal, and where the others first differ.
+def compare_outputs(requests_a: Iterable[Request], requests_b: Iterable[Request]) -> EqualOutputs | None:
+    """How many texts at temperature 0 are equal, and where the others first differ; None without a pair.
 
-    Places are given in characters and in tokens of the first. ``first_differences`` lists the pairs that
-    differ, earliest first. None where there is no pair.
+    Positions are in characters and tokens of the first text. ``first_differences`` lists up to 20
+    differing pairs, the earliest first.
     """
-    pairs = pair_outputs(one, two)
+    pairs = pair_outputs(requests_a, requests_b)
     if not pairs:
         return None
     differing = sorted((pair for pair in pairs if not pair.equal), key=lambda pair: (pair.character, pair.prompt_id))
     listed: list[FirstDifference] = []
     for pair in differing[:20]:
-        place = {"character": pair.character, "of": pair.characters, "token": pair.token, "of_tokens": pair.tokens}
-        listed.append(cast("FirstDifference", {"prompt_id": pair.prompt_id, "round": pair.round, **place}))
-    characters = _middle([pair.character for pair in differing])
+        position = {"character": pair.character, "of": pair.characters, "token": pair.token, "of_tokens": pair.tokens}
+        listed.append(cast("FirstDifference", {"prompt_id": pair.prompt_id, "round": pair.round, **position}))
+    characters = _median_or_none([pair.character for pair in differing])
     return {
         "pairs": len(pairs),
         "equal": len(pairs) - len(differing),
         "share": (len(pairs) - len(differing)) / len(pairs),
         "first_difference_characters": characters,
-        "first_difference_tokens": _middle([pair.token for pair in differing]),
+        "first_difference_tokens": _median_or_none([pair.token for pair in differing]),
         "tokens_exact": all(pair.exact for pair in pairs),
         "first_differences": listed,
     }
 
 
-def _middle(places: Sequence[int]) -> float | None:
+def _median_or_none(places: Sequence[int]) -> float | None:
     return median(places) if places else None
 
 
@@ -168,21 +168,21 @@ def _middle(places: Sequence[int]) -> float | None:
 
 
 def judge_outputs(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
-    """What the gate says of two arms, without its name and title: see `gates.judge_gates`.
+    """The gate `outputs` over the two arms, without its name and title (see `gates.judge_gates`).
 
-    A prompt counts once, with the first round in which both arms answered it. The control is the baseline's first
-    answer to a prompt against its second: where that fails too, nothing can be compared.
+    A prompt counts once, by the first round in which both arms answered it. The control compares the baseline's
+    first answer to a prompt with its second; if the control fails too, the outputs cannot be judged.
     """
-    ours, theirs = requests_of(baseline), requests_of(speculative)
-    if lost := answers_lost(ours, theirs):
+    base, spec = requests_of(baseline), requests_of(speculative)
+    if lost := answers_lost(base, spec):
         return {**not_measured(lost), "word": "failed"}
-    pairs, control = _first_pairs(pair_outputs(ours, theirs)), _first_pairs(_asked_again(ours))
+    pairs, control = _first_pairs(pair_outputs(base, spec)), _first_pairs(_control_pairs(base))
     if len(pairs) < FEWEST:
         return not_measured(f"{count(len(pairs), 'prompt')} answered at temperature 0, and {FEWEST} are needed")
-    word, said = _word_of(pairs, control)
+    word, text = _word_of(pairs, control)
     return {
         "word": word,
-        "said": said,
+        "said": text,
         "baseline": _side(control),
         "speculative": _side(pairs),
         "tolerated_tokens": TOLERATED_TOKENS,
@@ -190,70 +190,70 @@ def judge_outputs(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
 
 
 def _word_of(pairs: Sequence[OutputPair], control: Sequence[OutputPair]) -> tuple[str, str]:
-    """The word of the gate and its sentence; ``control`` are the baseline's answers against its own."""
-    early, own = _early_in_a_kind(pairs), too_early(control)
-    if early and own:
-        return "no baseline", f"the baseline differs from itself too early to compare: {own}"
+    """The word of the gate and its sentence; ``control`` pairs the baseline's answers with its own later ones."""
+    early, control_early = _early_in_a_group(pairs), too_early(control)
+    if early and control_early:
+        return "no baseline", f"the baseline differs from itself too early to compare: {control_early}"
     if early:
         return "failed", f"{early} (the baseline against itself: {_side(control)['said']})"
-    if short := _ends_early(pairs):
-        return "failed", short
-    said, thoughts_alone = _side(pairs)["said"], sum(not pair.answered for pair in pairs)
-    if thoughts_alone == len(pairs):
+    if early_ends := _early_ends_text(pairs):
+        return "failed", early_ends
+    text, reasoning_only = _side(pairs)["said"], sum(not pair.answered for pair in pairs)
+    if reasoning_only == len(pairs):
         return "not measured", (
-            f"no answer at temperature 0: all {count(len(pairs), 'output')} of both arms are reasoning only ({said}); "
+            f"no answer at temperature 0: all {count(len(pairs), 'output')} of both arms are reasoning only ({text}); "
             "raise the output length limit, or check the engine's reasoning parser"
         )
-    if thoughts_alone:
-        said += f"; {thoughts_alone} of {len(pairs)} are reasoning without an answer"
-    return "passed", said
+    if reasoning_only:
+        text += f"; {reasoning_only} of {len(pairs)} are reasoning without an answer"
+    return "passed", text
 
 
-def _early_in_a_kind(pairs: Sequence[OutputPair]) -> str | None:
-    """What is wrong in words over all prompts, or over those of one kind, so that it does not hide among the others."""
-    kinds: dict[str, list[OutputPair]] = {}
+def _early_in_a_group(pairs: Sequence[OutputPair]) -> str | None:
+    """The sentence of `too_early` over all prompts, or over one group that others could hide; None if there is none."""
+    by_group: dict[str, list[OutputPair]] = {}
     for pair in pairs:
-        kinds.setdefault(pair.group, []).append(pair)
-    large = {kind: own for kind, own in kinds.items() if FEWEST <= len(own) < len(pairs)}
+        by_group.setdefault(pair.group, []).append(pair)
+    large = {group: members for group, members in by_group.items() if FEWEST <= len(members) < len(pairs)}
     chance = CHANCE / (1 + len(large))
-    if found := too_early(pairs, chance=chance):
-        return found
-    for kind, own in large.items():
-        if found := too_early(own, chance=chance):
-            return f"on {kind} {found}"
+    if text := too_early(pairs, chance=chance):
+        return text
+    for group, members in large.items():
+        if text := too_early(members, chance=chance):
+            return f"on {group} {text}"
     return None
 
 
 def too_early(
     pairs: Sequence[OutputPair], tolerated_tokens: int = TOLERATED_TOKENS, chance: float = CHANCE
 ) -> str | None:
-    """What is wrong in words where more prompts differ early than numerics explain, None where they do not.
+    """A sentence if more prompts differ early than numerical noise explains, else None.
 
-    ``tolerated_tokens``: numerics may cause a first difference once in so many; ``chance`` is the error rate over all
-    places. Of these the one is named that chance explains least.
+    Noise causes a first difference with probability 1 / ``tolerated_tokens`` per token. ``chance`` is the
+    error rate over all of EARLY. The sentence names the limit with the lowest probability by a binomial test.
     """
-    worst: tuple[float, int, int] | None = None
-    for place in EARLY:
-        differing = sum(not pair.equal and pair.token < place for pair in pairs)
-        each = 1.0 - (1.0 - 1.0 / tolerated_tokens) ** place
-        probability = binomial_tail(differing, len(pairs), each)
-        if probability < chance / len(EARLY) and (worst is None or probability < worst[0]):
-            worst = probability, place, differing
-    if worst is None:
+    least_probable: tuple[float, int, int] | None = None
+    for limit in EARLY:
+        differing = sum(not pair.equal and pair.token < limit for pair in pairs)
+        p = 1.0 - (1.0 - 1.0 / tolerated_tokens) ** limit
+        probability = binomial_tail(differing, len(pairs), p)
+        if probability < chance / len(EARLY) and (least_probable is None or probability < least_probable[0]):
+            least_probable = probability, limit, differing
+    if least_probable is None:
         return None
-    _, place, differing = worst
-    explained = (1.0 - (1.0 - 1.0 / tolerated_tokens) ** place) * len(pairs)
+    _, limit, differing = least_probable
+    explained = (1.0 - (1.0 - 1.0 / tolerated_tokens) ** limit) * len(pairs)
     tokens = "token"
-    if place > 1:
-        tokens = count(place, "token")
+    if limit > 1:
+        tokens = count(limit, "token")
     return (
         f"{differing} of {count(len(pairs), 'prompt')} get another answer at temperature 0 within the first "
         f"{tokens}, where numerics explain about {explained:.1f}"
     )
 
 
-def _ends_early(pairs: Sequence[OutputPair]) -> str | None:
-    """What is wrong in words where the speculative arm's answers end too often where the baseline's go on."""
+def _early_ends_text(pairs: Sequence[OutputPair]) -> str | None:
+    """A sentence if too many answers of the speculative arm end where the baseline's continue, else None."""
     lost = sum(pair.ends_early for pair in pairs)
     won = sum(pair.cut and not pair.ends_early for pair in pairs)
     if losses_chance(lost, won, len(pairs)) >= CHANCE:
@@ -261,42 +261,42 @@ def _ends_early(pairs: Sequence[OutputPair]) -> str | None:
     return f"{lost} of {count(len(pairs), 'answer')} at temperature 0 end where the baseline's continues"
 
 
-def _asked_again(requests: Sequence[Request]) -> list[OutputPair]:
+def _control_pairs(requests: Sequence[Request]) -> list[OutputPair]:
     """The pairs of an arm's first and later answers to a prompt, in the order of the rounds."""
     first: dict[tuple[str, Any], Request] = {}
     pairs = []
-    for request in sorted(greedy(requests), key=lambda own: own.get("round") or 0):
-        known = first.setdefault((str(request.get("group")), request.get("prompt_id")), request)
-        if request.get("round") != known.get("round"):
-            pairs.append(_pair(known, request))
+    for request in sorted(greedy(requests), key=lambda request: request.get("round") or 0):
+        first_answer = first.setdefault((str(request.get("group")), request.get("prompt_id")), request)
+        if request.get("round") != first_answer.get("round"):
+            pairs.append(_compare_pair(first_answer, request))
     return pairs
 
 
 def _first_pairs(pairs: Iterable[OutputPair]) -> list[OutputPair]:
-    """One pair for each prompt, that of its first round; the repeats of one prompt are one."""
-    found: dict[tuple[str, str], OutputPair] = {}
-    for pair in sorted(pairs, key=lambda own: own.round or 0):
-        found.setdefault((pair.group, whole_prompt(pair.prompt_id)), pair)
-    return list(found.values())
+    """One pair per prompt, that of its first round; repeats of a prompt count as one prompt."""
+    by_prompt: dict[tuple[str, str], OutputPair] = {}
+    for pair in sorted(pairs, key=lambda pair: pair.round or 0):
+        by_prompt.setdefault((pair.group, whole_prompt(pair.prompt_id)), pair)
+    return list(by_prompt.values())
 
 
 def _side(pairs: Sequence[OutputPair]) -> EqualSide:
-    """One side of the gate: how many answers are equal, and where the others first differ."""
+    """An arm's figures: how many answers are equal, and where the others first differ."""
     differing = sorted((pair for pair in pairs if not pair.equal), key=lambda pair: pair.token)
     earliest = []
     for pair in differing[:3]:
         earliest.append(f"{pair.prompt_id}, round {pair.round}: token {pair.token + 1} of {pair.tokens}")
-    middle = _middle([pair.token for pair in differing])
-    said = "not asked twice"
+    median_token = _median_or_none([pair.token for pair in differing])
+    text = "not asked twice"
     if pairs:
-        said = f"{len(pairs) - len(differing)} of {len(pairs)} equal"
-    if middle is not None:
-        said += f", the others first differ after {middle:.0f} tokens (median)"
+        text = f"{len(pairs) - len(differing)} of {len(pairs)} equal"
+    if median_token is not None:
+        text += f", the others first differ after {median_token:.0f} tokens (median)"
     return {
-        "said": said,
+        "said": text,
         "passed": len(pairs) - len(differing),
         "total": len(pairs),
-        "first_difference_tokens": middle,
+        "first_difference_tokens": median_token,
         "tokens_exact": all(pair.exact for pair in pairs),
         "examples": earliest,
     }

@@ -1,7 +1,7 @@
-"""Answers above temperature 0: are those of the speculative arm as long as the baseline's, and do they vary as much.
+"""Compares answers above temperature 0 in length and variety: the gate `sampled`.
 
-No single answer can be compared there. But an arm that ignores the temperature repeats itself over the seeds of the
-rounds, and its own greedy answer; and one that samples from something else answers at another length.
+Single sampled answers cannot be compared. But an arm that ignores the temperature repeats itself over the
+seeds of the rounds and its greedy answer, and an arm that samples from another distribution differs in length.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .answered import first_difference, whole_text
 from .paired_tests import binomial_tail, losses_chance, sign_test
 from .verdict_types import GateSide, JudgedArms, gate_side, not_measured
 
-#: Healthy arms fail in fewer experiments than this, lengths and repetition together.
+#: The error rate of the gate for healthy arms, lengths and repetition together.
 CHANCE = 0.01
-#: The speculative arm repeats all of three answers and the baseline none: at most this often in equal arms, however
-#: much their answers vary. Up to here it must also show in how far the answers repeat.
+#: The probability, in equal arms, that the speculative arm repeats all of three answers and the baseline none. Between
+#: CHANCE / 2 and this, the gate fails only if the lengths of the repeated parts show it as well.
 FEW_CHANCE = 1 / 64
-#: Lengths that differ by less than this share in sum are no fault, however sure.
+#: A smaller relative difference of the summed lengths is no fault, however significant.
 LENGTH_SHARE = 0.10
-#: On fewer prompts neither is judged.
+#: Fewer prompts are not judged.
 FEWEST = 6
 
 RULE = (
@@ -37,51 +37,51 @@ RULE = (
     f"{CHANCE:.0%} of experiments"
 )
 
-#: A prompt: its kind, its id.
+#: Kind and prompt id.
 Prompt = tuple[str, str]
 
 
 class Repeat(NamedTuple):
-    """Whether an answer repeats an earlier one to the letter, and the places at which it could have parted from it."""
+    """Whether an answer equals an earlier one, and at how many positions it could have diverged from it."""
 
     whole: bool
-    places: int
+    positions: int
 
 
-#: How far each further answer to a prompt, by its number, repeats an earlier one.
+#: By prompt and number of its further answer: how far that answer repeats an earlier one.
 Repeats = Mapping[tuple[Prompt, int], Repeat]
 
 
 def judge_sampled(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
-    """What the gate says of two arms, without its name and title: see `gates.judge_gates`."""
-    ours, theirs = _lengths(baseline), _lengths(speculative)
+    """The gate `sampled` over the two arms, without its name and title (see `gates.judge_gates`)."""
+    base, spec = _mean_lengths(baseline), _mean_lengths(speculative)
     changes = []
-    before = after = 0.0
-    for prompt in ours:
-        if prompt in theirs:
-            before, after = before + ours[prompt], after + theirs[prompt]
-            changes.append(theirs[prompt] - ours[prompt])
-    if not before:
+    base_total = spec_total = 0.0
+    for prompt in base:
+        if prompt in spec:
+            base_total, spec_total = base_total + base[prompt], spec_total + spec[prompt]
+            changes.append(spec[prompt] - base[prompt])
+    if not base_total:
         return not_measured("no prompt was answered above temperature 0 in both arms")
     if len(changes) < FEWEST:
         return not_measured(f"{count(len(changes), 'prompt')} answered above temperature 0, and {FEWEST} are needed")
     repeats = _repeats(baseline), _repeats(speculative)
-    sides = _side(before, len(changes), repeats[0]), _side(after, len(changes), repeats[1])
-    answer: JudgedArms = {
+    sides = _side(base_total, len(changes), repeats[0]), _side(spec_total, len(changes), repeats[1])
+    result: JudgedArms = {
         "word": "passed",
         "said": f"{sides[1]['said']}; the baseline: {sides[0]['said']}",
         "baseline": sides[0],
         "speculative": sides[1],
     }
-    if wrong := _other_lengths(changes, after / before) or _repeats_more(*repeats):
-        return {**answer, "word": "failed", "said": wrong}
-    return answer
+    if fault := _length_fault(changes, spec_total / base_total) or _repetition_fault(*repeats):
+        return {**result, "word": "failed", "said": fault}
+    return result
 
 
-def _other_lengths(changes: Sequence[float], ratio: float) -> str:
-    """What is wrong where the answers of the speculative arm are longer, or shorter; ``ratio`` is that of the sums."""
+def _length_fault(changes: Sequence[float], ratio: float) -> str:
+    """A sentence if the speculative arm's answers are longer or shorter; ``ratio`` is that of the summed lengths."""
     longer, shorter = sum(change > 0 for change in changes), sum(change < 0 for change in changes)
-    # Two sides of the lengths and one of the repetition share the rate.
+    # Half of the error rate is for lengths, a quarter per direction; the other half is for repetition.
     if sign_test(max(longer, shorter), min(longer, shorter)) >= CHANCE / 4 or abs(ratio - 1) <= LENGTH_SHARE:
         return ""
     word = "shorter"
@@ -93,26 +93,26 @@ def _other_lengths(changes: Sequence[float], ratio: float) -> str:
     )
 
 
-def _repeats_more(ours: Repeats, theirs: Repeats) -> str:
-    """What is wrong where the speculative arm repeats itself more than an arm that samples as the baseline does.
+def _repetition_fault(base: Repeats, spec: Repeats) -> str:
+    """A sentence if the speculative arm repeats itself more than an arm that samples like the baseline.
 
-    Of few answers it must also show in how far they repeat: where a place parts as often in both arms, the baseline's
-    share of the answers that parted is binomial, with its share of the places.
+    Few repeated answers must also agree longer with earlier ones: if both arms diverge equally often per position,
+    the baseline's part of the answers that diverged is binomial, with its part of the positions as probability.
     """
-    repeated, could_part = [], []
-    for answer, own in ours.items():
-        if other := theirs.get(answer):
-            repeated.append((own.whole, other.whole))
-            could_part.append((own.places, other.places))
-    # A row for each answer of both, a column for each arm.
-    whole, places = np.array(repeated, dtype=bool).reshape(-1, 2), np.array(could_part).reshape(-1, 2)
+    repeated, positions_by_arm = [], []
+    for answer, repeat in base.items():
+        if spec_repeat := spec.get(answer):
+            repeated.append((repeat.whole, spec_repeat.whole))
+            positions_by_arm.append((repeat.positions, spec_repeat.positions))
+    # Rows are answers that both arms have; columns are baseline and speculative.
+    whole, positions = np.array(repeated, dtype=bool).reshape(-1, 2), np.array(positions_by_arm).reshape(-1, 2)
     lost, won = int((whole[:, 1] > whole[:, 0]).sum()), int((whole[:, 0] > whole[:, 1]).sum())
     chance = losses_chance(lost, won, len(repeated))
     if chance > FEW_CHANCE:
         return ""
     if chance >= CHANCE / 2:
-        parted, each = (~whole).sum(axis=0), places[:, 0].sum() / places.sum()
-        if binomial_tail(int(parted[0]), int(parted.sum()), float(each)) >= CHANCE / 2:
+        parted_counts, base_share = (~whole).sum(axis=0), positions[:, 0].sum() / positions.sum()
+        if binomial_tail(int(parted_counts[0]), int(parted_counts.sum()), float(base_share)) >= CHANCE / 2:
             return ""
     return (
         f"above temperature 0 {whole[:, 1].sum()} of {count(len(repeated), 'answer')} repeat an answer with another "
@@ -128,39 +128,39 @@ def _temperature(request: Request) -> float:
     return request.get("temperature") or 0.0
 
 
-def _answers(result: ArmResult) -> list[Request]:
-    """The whole answers of an arm, but for those that a gate alone asks for."""
-    return [r for r in whole_answers(result) if not r.get("gate")]
+def _ungated_answers(result: ArmResult) -> list[Request]:
+    """The complete answers of an arm, without requests that only a gate asks for."""
+    return [request for request in whole_answers(result) if not request.get("gate")]
 
 
-def _lengths(result: ArmResult) -> dict[Prompt, float]:
-    """The mean length of each prompt's answers in characters: what the server counts may be wrong."""
-    found: dict[Prompt, list[float]] = {}
-    for request in _answers(result):
+def _mean_lengths(result: ArmResult) -> dict[Prompt, float]:
+    """By prompt, the mean length of its sampled answers in characters, because token counts may be wrong."""
+    lengths: dict[Prompt, list[float]] = {}
+    for request in _ungated_answers(result):
         if _temperature(request) > 0:
-            found.setdefault(_prompt(request), []).append(float(len(whole_text(request))))
-    return {prompt: fmean(values) for prompt, values in found.items()}
+            lengths.setdefault(_prompt(request), []).append(float(len(whole_text(request))))
+    return {prompt: fmean(values) for prompt, values in lengths.items()}
 
 
 def _repeats(result: ArmResult) -> dict[tuple[Prompt, int], Repeat]:
-    """How far each further answer to a prompt repeats an earlier one with another seed, or the greedy one."""
+    """For each sampled answer with an earlier one (other seed, or greedy), how far it repeats that one."""
     earlier: dict[Prompt, list[str]] = {}
-    found: dict[tuple[Prompt, int], Repeat] = {}
-    numbers: Counter[Prompt] = Counter()
-    for request in sorted(_answers(result), key=lambda r: (_temperature(r), r.get("round") or 0)):
+    repeats: dict[tuple[Prompt, int], Repeat] = {}
+    repeat_counts: Counter[Prompt] = Counter()
+    for request in sorted(_ungated_answers(result), key=lambda r: (_temperature(r), r.get("round") or 0)):
         prompt, text = _prompt(request), whole_text(request)
-        known = earlier.setdefault(prompt, [])
-        if _temperature(request) > 0 and known and text:
-            # It could have parted at each of these characters, or by going on where the earlier answer ends.
-            places = max(first_difference(text, earlier_text) for earlier_text in known) + 1
-            found[prompt, numbers[prompt]] = Repeat(text in known, places)
-            numbers[prompt] += 1
-        known.append(text)
-    return found
+        known_texts = earlier.setdefault(prompt, [])
+        if _temperature(request) > 0 and known_texts and text:
+            # It could have diverged at each equal character, or by continuing where the earlier answer ends.
+            positions = max(first_difference(text, earlier_text) for earlier_text in known_texts) + 1
+            repeats[prompt, repeat_counts[prompt]] = Repeat(text in known_texts, positions)
+            repeat_counts[prompt] += 1
+        known_texts.append(text)
+    return repeats
 
 
 def _side(characters: float, prompts: int, repeats: Repeats) -> GateSide:
-    said = f"{characters / prompts:.0f} characters an answer over {count(prompts, 'prompt')}"
+    text = f"{characters / prompts:.0f} characters an answer over {count(prompts, 'prompt')}"
     if repeats:
-        said += f", {sum(own.whole for own in repeats.values())} of {count(len(repeats), 'answer')} repeated"
-    return gate_side(said, prompts)
+        text += f", {sum(repeat.whole for repeat in repeats.values())} of {count(len(repeats), 'answer')} repeated"
+    return gate_side(text, prompts)

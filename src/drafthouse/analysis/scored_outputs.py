@@ -1,7 +1,7 @@
-"""Would the target itself have said this: what the baseline's log-probabilities of the answers of both arms say.
+"""Judges the answers of both arms by the log-probabilities that the baseline's server gives them: the gate `scores`.
 
-`output_scoring.py` has the baseline score them. The baseline's own answers, scored by the baseline, say what is normal:
-in bf16 two tokens may be level, and the kernels of a prefill round otherwise than those of decoding.
+`output_scoring.py` has the baseline score them. Its scores of its own answers show what is normal: in
+bf16 two tokens may be equally likely, and prefill kernels round differently from those of decoding.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from .verdict_types import GateSide, JudgedArms, gate_side, not_measured
 if TYPE_CHECKING:
     from drafthouse.bench.output_scoring import ScoredAnswer, ScoringTotal
 
-#: A healthy pair of arms fails in fewer experiments than this; shared among all that is tested in one.
+#: The error rate of the gate for equal arms, shared by all tests of an experiment.
 CHANCE = 0.01
-#: At temperature 0 a token may be this much less likely than the target's choice, in nats; bf16 keeps eight bits of a
-#: logit, so that those between 32 and 64 move in steps of 0.25.
+#: At temperature 0 a token may be less likely than the target's choice by this gap, in nats. bf16 keeps eight bits of a
+#: logit: between 32 and 64 its steps are 0.25.
 EPSILON = 0.5
-#: And twice as much as the largest gap of the baseline's own answers.
-OWN_GAPS = 2.0
-#: So many prompts may hold a token beyond that.
+#: The allowed gap is at least this multiple of the largest gap in the baseline's own answers.
+BASELINE_GAPS = 2.0
+#: This many prompts may have a token beyond the allowed gap.
 LOST_TO_CHANCE = 1
-#: Mean log-probabilities a token that differ by less are no worse, in nats: a perplexity 5 % higher.
+#: A mean log-probability per token that is lower by less is no fault, in nats: 5 % more perplexity.
 MARGIN = 0.05
-#: The fewest pairs that mean log-probabilities are judged on.
+#: Fewer pairs of answers are not judged by mean log-probabilities.
 FEWEST = 6
 
 RULE = (
     "the baseline's server scores a sample of the answers of both arms by their token ids; fails when, at temperature "
     f"0, more than {LOST_TO_CHANCE} prompt has a token less likely than the baseline's choice by more than {EPSILON} "
-    f"nats and {OWN_GAPS:.0f} times the largest gap of its own answers; or when, at any temperature, the mean "
+    f"nats and {BASELINE_GAPS:.0f} times the largest gap of its own answers; or when, at any temperature, the mean "
     f"log-probability per token is more than {MARGIN} nats below that of its own answers, so clearly that equal arms "
     f"would differ so in fewer than {CHANCE:.0%} of experiments; or when texts do not match their token ids"
 )
@@ -50,7 +50,7 @@ Arm = Literal["baseline", "speculative"]
 
 @dataclass(frozen=True)
 class Pair:
-    """One draw: the scores of both arms' answers to a prompt; at temperature 0 over all of its rounds."""
+    """One draw: the scored answers of both arms to a prompt, in one round, or at temperature 0 in all rounds."""
 
     group: str
     prompt_id: str
@@ -58,17 +58,17 @@ class Pair:
     speculative: list[ScoredAnswer] = field(default_factory=list)
 
     @property
-    def ours(self) -> float:
-        """The mean log-probability a token of the baseline's answers, in nats."""
+    def baseline_logprob(self) -> float:
+        """The mean log-probability per token of the baseline's answers, in nats."""
         return _mean_logprob(self.baseline)
 
     @property
-    def theirs(self) -> float:
-        """The mean log-probability a token of the speculative arm's answers, in nats."""
+    def speculative_logprob(self) -> float:
+        """The mean log-probability per token of the speculative arm's answers, in nats."""
         return _mean_logprob(self.speculative)
 
     def of(self, arm: Arm) -> list[ScoredAnswer]:
-        """The scores of one arm's answers."""
+        """The scored answers of one arm."""
         return self.baseline if arm == "baseline" else self.speculative
 
 
@@ -77,37 +77,37 @@ def _mean_logprob(answers: Sequence[ScoredAnswer]) -> float:
 
 
 def judge_scores(baseline: ArmResult, speculative: ArmResult) -> JudgedArms:
-    """What the gate says of two arms, without its name and title: see `gates.judge_gates`."""
+    """The gate `scores` over the two arms, without its name and title (see `gates.judge_gates`)."""
     pairs = _pairs(baseline.get("scored") or [], speculative.get("scored") or [])
     scoring = baseline.get("scoring")
     if not pairs:
         why = (scoring and scoring.get("why")) or "this engine cannot score text, or no text was kept to score"
         return not_measured(why, "not scored")
     greedy = pairs.get(0.0, [])
-    epsilon = max(EPSILON, OWN_GAPS * _worst(_scores(greedy, "baseline")))
+    epsilon = max(EPSILON, BASELINE_GAPS * _largest_gap(_scores_of(greedy, "baseline")))
     chance = CHANCE / (1 + len(pairs) * 2)
-    wrong = _other_text(list(chain.from_iterable(pairs.values())), chance) + _unlikely(greedy, epsilon)
-    for temperature, own in pairs.items():
-        wrong += _worse(own, temperature, chance)
+    faults = _text_mismatch(list(chain.from_iterable(pairs.values())), chance) + _unlikely_tokens(greedy, epsilon)
+    for temperature, temperature_pairs in pairs.items():
+        faults += _lower_likelihood(temperature_pairs, temperature, chance)
     sides = _side(pairs, "baseline", epsilon), _side(pairs, "speculative", epsilon)
-    answer: JudgedArms = {
+    judged: JudgedArms = {
         "baseline": sides[0],
         "speculative": sides[1],
         "epsilon": epsilon if greedy else None,
         "word": "passed",
         "said": f"{sides[1]['said']}; the baseline's own: {sides[0]['said']}",
     }
-    if wrong:
-        return {**answer, "word": "failed", "said": "; ".join(wrong)}
-    most = max(map(len, pairs.values()))
-    if most < FEWEST:
-        said = f"{count(most, 'pair')} of scored answers, and {FEWEST} are needed"
-        return {**answer, "word": "not measured", "said": said}
-    return {**answer, "said": answer["said"] + _scoring_text(scoring)}
+    if faults:
+        return {**judged, "word": "failed", "said": "; ".join(faults)}
+    most_pairs = max(map(len, pairs.values()))
+    if most_pairs < FEWEST:
+        text = f"{count(most_pairs, 'pair')} of scored answers, and {FEWEST} are needed"
+        return {**judged, "word": "not measured", "said": text}
+    return {**judged, "said": judged["said"] + _scoring_text(scoring)}
 
 
 def _scoring_text(scoring: ScoringTotal | None) -> str:
-    """What the scoring took, and what it left."""
+    """The time that scoring took and the answers left unscored, as the end of a sentence."""
     if not scoring:
         return ""
     seconds, left = scoring.get("seconds"), scoring.get("left")
@@ -120,28 +120,28 @@ def _scoring_text(scoring: ScoringTotal | None) -> str:
 
 
 def _pairs(baseline: Sequence[ScoredAnswer], speculative: Sequence[ScoredAnswer]) -> dict[float, list[Pair]]:
-    """What both arms were scored on, by temperature."""
-    theirs = {(row["group"], row["prompt_id"], row["round"]): row for row in speculative}
-    found: dict[float, dict[tuple[Any, ...], Pair]] = {}
+    """The draws that both arms have scores for, by temperature."""
+    speculative_rows = {(row["group"], row["prompt_id"], row["round"]): row for row in speculative}
+    by_temperature: dict[float, dict[tuple[Any, ...], Pair]] = {}
     for row in baseline:
-        if other := theirs.get((row["group"], row["prompt_id"], row["round"])):
+        if speculative_row := speculative_rows.get((row["group"], row["prompt_id"], row["round"])):
             temperature, prompt = float(row["temperature"]), whole_prompt(row["prompt_id"])
-            # At temperature 0 the rounds of a prompt mostly say the same: one draw.
+            # Greedy answers to one prompt are mostly equal, so at temperature 0 its rounds are one draw.
             draw = row["group"], prompt, row["round"] if temperature else None
-            pair = found.setdefault(temperature, {}).setdefault(draw, Pair(row["group"], prompt))
+            pair = by_temperature.setdefault(temperature, {}).setdefault(draw, Pair(row["group"], prompt))
             pair.baseline.append(row)
-            pair.speculative.append(other)
-    return {temperature: list(draws.values()) for temperature, draws in sorted(found.items())}
+            pair.speculative.append(speculative_row)
+    return {temperature: list(draws.values()) for temperature, draws in sorted(by_temperature.items())}
 
 
-def _other_text(pairs: Sequence[Pair], chance: float) -> list[str]:
-    """A sentence where texts are not what their token ids say, and the baseline's are."""
+def _text_mismatch(pairs: Sequence[Pair], chance: float) -> list[str]:
+    """A sentence if texts differ from their token ids in the speculative arm more often than in the baseline."""
     lost, won = [], 0
     for pair in pairs:
-        ours, theirs = _has_other_text(pair.baseline), _has_other_text(pair.speculative)
-        if theirs and not ours:
+        in_baseline, in_speculative = _mismatches_ids(pair.baseline), _mismatches_ids(pair.speculative)
+        if in_speculative and not in_baseline:
             lost.append(pair)
-        won += ours and not theirs
+        won += in_baseline and not in_speculative
     if losses_chance(len(lost), won, len(pairs)) >= chance:
         return []
     return [
@@ -150,67 +150,67 @@ def _other_text(pairs: Sequence[Pair], chance: float) -> list[str]:
     ]
 
 
-def _has_other_text(answers: Sequence[ScoredAnswer]) -> bool:
+def _mismatches_ids(answers: Sequence[ScoredAnswer]) -> bool:
     return any(answer["same_text"] is False for answer in answers)
 
 
-def _unlikely(pairs: Sequence[Pair], epsilon: float) -> list[str]:
-    """A sentence where answers at temperature 0 hold tokens that the target would not have chosen."""
-    lost = [pair for pair in pairs if _worst(pair.speculative) > epsilon]
+def _unlikely_tokens(pairs: Sequence[Pair], epsilon: float) -> list[str]:
+    """A sentence if answers at temperature 0 have tokens that the target would not have chosen."""
+    lost = [pair for pair in pairs if _largest_gap(pair.speculative) > epsilon]
     if len(lost) <= LOST_TO_CHANCE:
         return []
-    first = max(lost[0].speculative, key=lambda row: float(row["worst"]))
+    example = max(lost[0].speculative, key=lambda row: float(row["worst"]))
     return [
         f"at temperature 0 {len(lost)} of {count(len(pairs), 'answer')} have tokens that the baseline would not have "
-        f"chosen, by more than {epsilon:.2g} nats of log-probability (first {lost[0].prompt_id}: {first['misses']} of "
-        f"{count(first['tokens'], 'token')}, the worst by {first['worst']:.1f})"
+        f"chosen, by more than {epsilon:.2g} nats of log-probability (first {lost[0].prompt_id}: "
+        f"{example['misses']} of {count(example['tokens'], 'token')}, the worst by {example['worst']:.1f})"
     ]
 
 
-def _worse(pairs: Sequence[Pair], temperature: float, chance: float) -> list[str]:
-    """A sentence where the answers at a temperature are less likely than the baseline's own beyond chance."""
+def _lower_likelihood(pairs: Sequence[Pair], temperature: float, chance: float) -> list[str]:
+    """A sentence if the answers at a temperature are significantly less likely than the baseline's own."""
     drops, lost, won = [], 0, 0
     for pair in pairs:
-        drops.append(pair.ours - pair.theirs - MARGIN)
-        least = _least_likely(pairs, pair)
-        lost += pair.theirs < least <= pair.ours
-        won += pair.ours < least <= pair.theirs
+        drops.append(pair.baseline_logprob - pair.speculative_logprob - MARGIN)
+        limit = _outlier_limit(pairs, pair)
+        lost += pair.speculative_logprob < limit <= pair.baseline_logprob
+        won += pair.baseline_logprob < limit <= pair.speculative_logprob
     if min(flip_test(drops), losses_chance(lost, won, len(pairs))) >= chance:
         return []
-    ours, theirs = fmean(pair.ours for pair in pairs), fmean(pair.theirs for pair in pairs)
+    base, spec = fmean(pair.baseline_logprob for pair in pairs), fmean(pair.speculative_logprob for pair in pairs)
     return [
         f"at temperature {temperature:g} the baseline gives the speculative arm's answers a mean log-probability of "
-        f"{theirs:.2f} per token, and its own {ours:.2f} ({count(len(pairs), 'pair')} of answers)"
+        f"{spec:.2f} per token, and its own {base:.2f} ({count(len(pairs), 'pair')} of answers)"
     ]
 
 
-def _least_likely(pairs: Sequence[Pair], pair: Pair) -> float:
-    """The mean log-probability below which an answer is far less likely than the baseline's to other prompts.
+def _outlier_limit(pairs: Sequence[Pair], pair: Pair) -> float:
+    """The mean log-probability below which an answer to ``pair``'s prompt is an outlier among the baseline's others.
 
-    That is, below the least of them by more than that is below their median: one prompt is always the hardest.
+    It lies below their minimum by the distance from median to minimum, plus MARGIN: some prompt is always the hardest.
     """
-    others = [one.ours for one in pairs if (one.group, one.prompt_id) != (pair.group, pair.prompt_id)]
-    return 2 * min(others) - median(others) - MARGIN if others else -math.inf
+    other_logprobs = [p.baseline_logprob for p in pairs if (p.group, p.prompt_id) != (pair.group, pair.prompt_id)]
+    return 2 * min(other_logprobs) - median(other_logprobs) - MARGIN if other_logprobs else -math.inf
 
 
-def _worst(rows: Sequence[ScoredAnswer]) -> float:
+def _largest_gap(rows: Sequence[ScoredAnswer]) -> float:
     return max((float(row["worst"]) for row in rows), default=0.0)
 
 
-def _scores(pairs: Iterable[Pair], arm: Arm) -> list[ScoredAnswer]:
-    """The scores of one arm's answers, over some draws."""
+def _scores_of(pairs: Iterable[Pair], arm: Arm) -> list[ScoredAnswer]:
+    """The scored answers of one arm over some draws."""
     return list(chain.from_iterable(pair.of(arm) for pair in pairs))
 
 
 def _side(pairs: Mapping[float, Sequence[Pair]], arm: Arm, epsilon: float) -> GateSide:
-    """One side of the gate: how its answers were scored, at each temperature."""
+    """An arm's figures: how its answers were scored at each temperature."""
     parts, examples, total = [], [], 0
     for temperature, draws in pairs.items():
-        answers = _scores(draws, arm)
+        answers = _scores_of(draws, arm)
         total += len(answers)
         if temperature:
-            mean = _mean_logprob(answers)
-            parts.append(f"{mean:.2f} nats per token at {temperature:g} over {count(len(answers), 'answer')}")
+            mean_logprob = _mean_logprob(answers)
+            parts.append(f"{mean_logprob:.2f} nats per token at {temperature:g} over {count(len(answers), 'answer')}")
             continue
         misses = tokens = 0
         for answer in answers:
@@ -220,6 +220,6 @@ def _side(pairs: Mapping[float, Sequence[Pair]], arm: Arm, epsilon: float) -> Ga
                 examples.append(f"{answer['prompt_id']}, round {answer['round']}: worst by {answer['worst']:.1f}")
         parts.append(
             f"{misses} of {tokens:,} tokens at temperature 0 are not the target's own choice, the worst by "
-            f"{_worst(answers):.2f} nats ({epsilon:.2g} are allowed)"
+            f"{_largest_gap(answers):.2f} nats ({epsilon:.2g} are allowed)"
         )
     return gate_side(listing(parts), total, examples)

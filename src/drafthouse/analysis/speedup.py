@@ -1,28 +1,28 @@
-"""The speed-up of one arm over another, with its interval: the one estimator of every comparison. Pure.
+"""The speed-up of one arm over another with its interval: the estimator of every comparison. Pure.
 
-The names are those of docs/verdict.md, and all numbers are natural logarithms until `as_dict` makes ratios of them.
-`SumRatio` compares the seconds of all answers, where long answers weigh more. For an arm a, a prompt p, a round r, with
-R rounds:
+An arm is one of the two servers (baseline, speculative). Each round starts both anew: a start is
+an arm's server in one round. Names are those of docs/verdict.md. All values are natural logarithms
+until `as_dict` makes ratios of them. For an arm a, a prompt p and a round r of R rounds:
 
-    log_tpot[a, p, r]     natural logarithm of the time per token; of a prompt that was asked at several temperatures in
-                          a round the mean of theirs
-    anchors               the prompts that both arms answered in every round, A of them; the others are fresh prompts
-    start_effects[a, r]   the mean of log_tpot over the anchors, less the arm's mean over its rounds: every start of a
-                          server has a speed of its own, which all answers of that step share
-    noise                 the variance of one answer: the anchors' residuals, with 2 (R - 1) (A - 1) degrees of freedom
-    start                 the variance of one start: that of start_effects less noise / A, pooled with PRIOR_SD at
-                          PRIOR_FREEDOM degrees, and not below the prior's share
-    prompt_gains[p]       the mean over the prompt's rounds of log_tpot[baseline] - log_tpot[speculative]; of a fresh
-                          prompt less share * (start_effects[baseline, r] - start_effects[speculative, r]), with
+    log_tpot[a, p, r]     natural logarithm of the time per token; the mean of its values where a prompt was asked at
+                          several temperatures in the round
+    anchors               the A prompts that both arms answered in every round; all others are fresh prompts
+    start_effects[a, r]   mean of log_tpot[a, p, r] over the anchors, minus its mean over the rounds: the speed that
+                          all answers of one server start share
+    noise                 variance of one answer, from the anchors' residuals with 2 (R - 1) (A - 1) degrees of freedom
+    start                 variance of one start: that of start_effects minus noise / A, pooled with PRIOR_SD^2 at
+                          PRIOR_FREEDOM degrees of freedom, and never below the prior's share of the pool
+    prompt_gains[p]       mean over the prompt's rounds of log_tpot[baseline] - log_tpot[speculative]; for a fresh
+                          prompt minus share * (start_effects[baseline, r] - start_effects[speculative, r]), with
                           share = start / (start + noise / A)
-    speedup               the mean of prompt_gains within each kind, averaged over the kinds (a logarithm)
-    from_prompts          sum over K kinds of variance(prompt_gains of the kind) / n of the kind / K^2
+    speedup               mean of prompt_gains within each kind, averaged over the kinds
+    from_prompts          sum over the K kinds of variance(prompt_gains of the kind) / n of the kind / K^2
     from_starts           2 start (1 / R + (1 - share)^2 uneven) + 2 noise / A share^2 uneven, where uneven is the sum
                           over the rounds of (weight of the round in the estimate - 1 / R)^2
-    interval              speedup -/+ t * sqrt(from_prompts + from_starts), with Satterthwaite's degrees of freedom:
-                          a LOW_TAIL bound below and a HIGH_TAIL bound above
+    interval              speedup -/+ t * sqrt(from_prompts + from_starts), t with Satterthwaite's degrees of freedom:
+                          an error rate of LOW_TAIL below and of HIGH_TAIL above
 
-Kinds are declared and not drawn, so what they differ by is no noise. Nothing is left out by its value.
+Kinds are declared, not drawn, so their differences are not noise. No value is left out as an outlier.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ import numpy.typing as npt
 
 from ..bench.stats import Gain, t_quantile
 
-#: Error rates of the interval's ends, at every interim analysis: 99 % below, 97.5 % above.
+#: One-sided error rates of the lower and upper bound, at every interim analysis: a 99 % and a 97.5 % bound.
 LOW_TAIL, HIGH_TAIL = 0.01, 0.025
-#: What the speeds of two starts of one server differ by where nothing was measured (standard deviation of logarithms),
-#: and the degrees of freedom that this is worth.
+#: Prior of the spread between starts of one server (standard deviation of logarithms, about 2 %), and the degrees of
+#: freedom that it counts for (pooling as in Smyth 2004, see docs/verdict.md).
 PRIOR_SD, PRIOR_FREEDOM = 0.02, 4
-#: A kind of fewer prompts has no spread of its own: then all prompts have one.
+#: If any kind has fewer prompts, one variance is estimated over all prompts instead of one per kind.
 KIND_PROMPTS = 4
-#: With fewer prompts the interval is shown, and nothing is claimed by it.
+#: With fewer prompts the interval is shown but supports no claim.
 FEWEST_PROMPTS = 6
 CONFIDENCE = 1.0 - LOW_TAIL - HIGH_TAIL
 
 BASELINE, SPECULATIVE = "baseline", "speculative"
 PromptKey = TypeVar("PromptKey", bound=Hashable)
 Array = npt.NDArray[np.float64]
-#: log_tpot of one arm: by prompt, by round.
+#: log_tpot of one arm, by prompt, then by round.
 LogTimes = Mapping[PromptKey, Mapping[int, float]]
 
 
 @dataclass(frozen=True)
 class StartEffects:
-    """What server starts do: variances are of natural logarithms.
+    """The effects of server starts on log_tpot, and their variance.
 
-    ``variance`` is that of one start with its degrees of ``freedom``, ``anchor_noise`` what the noise of single answers
-    adds to the mean of the anchors. ``effects`` has the level of each step by arm and round (logarithm); of arms that
-    ran side by side (``together``) half of their difference.
+    ``variance`` is that of one start, with ``freedom`` degrees of freedom. ``anchor_noise`` is
+    noise / A, the variance of a mean over the anchors. ``effects`` has start_effects by arm, then
+    by round; half of the difference between the arms if they ran side by side (``together``).
     """
 
     variance: float
@@ -72,28 +72,28 @@ class StartEffects:
 
     @property
     def share(self) -> float:
-        """The share of a step's level that is the start's own and not the noise of its anchors."""
+        """The fraction of a start effect's variance that is due to the start, not to the noise of its anchors."""
         return self.variance / (self.variance + self.anchor_noise)
 
     @property
     def apart(self) -> tuple[float, str]:
-        """The furthest that two starts of one arm lie apart, as a ratio, and the arm."""
-        widest, arm = 0.0, BASELINE
-        for name, levels in self.effects.items():
-            if levels and max(levels.values()) - min(levels.values()) > widest:
-                widest, arm = max(levels.values()) - min(levels.values()), name
+        """The largest ratio between two starts of one arm, at least 1, and that arm."""
+        largest_range, arm = 0.0, BASELINE
+        for arm_name, effects in self.effects.items():
+            if effects and max(effects.values()) - min(effects.values()) > largest_range:
+                largest_range, arm = max(effects.values()) - min(effects.values()), arm_name
         if self.together:
-            # Half a difference of two starts varies by 1 / sqrt(2) of what one start does.
-            widest *= math.sqrt(2.0)
-        return math.exp(widest), arm
+            # Half of the difference of two starts has 1 / sqrt(2) of the standard deviation of one start.
+            largest_range *= math.sqrt(2.0)
+        return math.exp(largest_range), arm
 
 
 @dataclass(frozen=True)
 class Speedup:
-    """A speed-up with its interval, all natural logarithms.
+    """A speed-up with its interval, in natural logarithms.
 
-    ``from_prompts`` and ``from_starts`` are the two variances of the interval, ``prompt_gains`` stand by prompt,
-    ``by_kind`` is the mean gain of each kind, ``rounds`` the number of rounds.
+    ``from_prompts`` and ``from_starts`` are the two variances of the interval, ``freedom`` its
+    degrees of freedom, ``by_kind`` the mean gain of each kind, ``rounds`` the number of rounds.
     """
 
     speedup: float
@@ -108,21 +108,21 @@ class Speedup:
     starts: StartEffects = field(repr=False)
 
     def lower_bound(self, tail: float) -> float:
-        """The lower bound at an error rate (logarithm)."""
+        """The lower bound at the one-sided error rate ``tail`` (logarithm)."""
         return self.speedup - t_quantile(tail, self.freedom) * math.sqrt(self.from_prompts + self.from_starts)
 
     @property
     def enough_for_claim(self) -> bool:
-        """Whether there are prompts and starts enough for a claim."""
+        """True if there are at least `FEWEST_PROMPTS` prompts and two rounds."""
         return len(self.prompt_gains) >= FEWEST_PROMPTS and self.rounds > 1
 
     def as_dict(self) -> Gain:
-        """The speed-up as plain data: ratios, above 1 where the second arm is faster."""
+        """The speed-up as plain data: ratios, above 1 where the second (speculative) arm is faster."""
         return ratio_of(self.speedup, self.low, self.high, len(self.prompt_gains), enough=self.enough_for_claim)
 
 
 def ratio_of(log: float, low: float, high: float, prompts: int, *, enough: bool) -> Gain:
-    """A ratio as plain data, from logarithms over so many prompts; ``enough``: they are enough for a claim."""
+    """A ratio over ``prompts`` prompts as plain data, from logarithms; ``enough``: they support a claim."""
     return {
         "gain": math.exp(log),
         "low": math.exp(low),
@@ -134,13 +134,13 @@ def ratio_of(log: float, low: float, high: float, prompts: int, *, enough: bool)
 
 
 def rounds_in(baseline: LogTimes[PromptKey], speculative: LogTimes[PromptKey]) -> dict[PromptKey, list[int]]:
-    """The rounds in which both arms answered a prompt, by prompt, in order; without those that have none."""
-    found: dict[PromptKey, list[int]] = {}
+    """By prompt, the rounds in which both arms answered it, in order; without prompts that have no such round."""
+    shared_rounds: dict[PromptKey, list[int]] = {}
     for prompt, rounds in baseline.items():
-        shared = rounds.keys() & speculative.get(prompt, {}).keys()
-        if shared:
-            found[prompt] = sorted(shared)
-    return found
+        both = rounds.keys() & speculative.get(prompt, {}).keys()
+        if both:
+            shared_rounds[prompt] = sorted(both)
+    return shared_rounds
 
 
 def estimate_speedup(
@@ -150,41 +150,41 @@ def estimate_speedup(
     *,
     together: bool = False,
 ) -> Speedup | None:
-    """The speed-up over the prompts that both arms answered in a round; None for fewer than two.
+    """The speed-up over the prompts that both arms answered in one round; None for fewer than two such prompts.
 
-    ``kinds`` has the kind of every prompt. ``together``: the arms ran side by side, so that what both share in a
-    round is no start's own.
+    ``kinds`` maps each prompt to its kind. ``together``: both arms ran side by side, so an effect
+    that they share in a round is not an effect of either start.
     """
-    asked = rounds_in(baseline, speculative)
-    if len(asked) < 2:
+    shared_rounds = rounds_in(baseline, speculative)
+    if len(shared_rounds) < 2:
         return None
-    rounds = sorted(set[int]().union(*asked.values()))
+    rounds = sorted(set[int]().union(*shared_rounds.values()))
     anchors: list[PromptKey] = []
     if len(rounds) > 1:
-        anchors = [prompt for prompt, own in asked.items() if len(own) == len(rounds)]
+        anchors = [prompt for prompt, prompt_rounds in shared_rounds.items() if len(prompt_rounds) == len(rounds)]
     starts = start_effects(baseline, speculative, anchors, rounds, together=together)
-    gains = prompt_gains(baseline, speculative, asked, set(anchors), starts)
-    by_kind = _grouped(gains, kinds)
-    number = len(by_kind)
+    gains = prompt_gains(baseline, speculative, shared_rounds, set(anchors), starts)
+    by_kind = _prompts_by_kind(gains, kinds)
+    kind_count = len(by_kind)
     means: dict[str, float] = {}
-    # The variance that each kind adds to the estimate, with its degrees of freedom.
-    parts: list[tuple[float, int]] = []
+    # The variance that each kind adds to the estimate, and its degrees of freedom.
+    variances: list[tuple[float, int]] = []
     from_prompts = 0.0
     for kind, prompts in by_kind.items():
-        own_gains = [gains[prompt] for prompt in prompts]
-        size, freedom_of_kind = len(own_gains), len(own_gains) - 1
-        means[kind] = sum(own_gains) / size
-        variance = sum((gain - means[kind]) ** 2 for gain in own_gains) / freedom_of_kind
-        parts.append((variance / size / number**2, freedom_of_kind))
-        from_prompts += parts[-1][0]
-    from_starts = _from_starts(by_kind, asked, rounds, starts)
-    freedom = _satterthwaite([*parts, (from_starts, starts.freedom)])
-    speedup = sum(means.values()) / number
-    width = math.sqrt(from_prompts + from_starts)
+        kind_gains = [gains[prompt] for prompt in prompts]
+        n, kind_freedom = len(kind_gains), len(kind_gains) - 1
+        means[kind] = sum(kind_gains) / n
+        variance = sum((gain - means[kind]) ** 2 for gain in kind_gains) / kind_freedom
+        variances.append((variance / n / kind_count**2, kind_freedom))
+        from_prompts += variances[-1][0]
+    from_starts = _from_starts(by_kind, shared_rounds, rounds, starts)
+    freedom = _satterthwaite([*variances, (from_starts, starts.freedom)])
+    speedup = sum(means.values()) / kind_count
+    standard_error = math.sqrt(from_prompts + from_starts)
     return Speedup(
         speedup=speedup,
-        low=speedup - t_quantile(LOW_TAIL, freedom) * width,
-        high=speedup + t_quantile(HIGH_TAIL, freedom) * width,
+        low=speedup - t_quantile(LOW_TAIL, freedom) * standard_error,
+        high=speedup + t_quantile(HIGH_TAIL, freedom) * standard_error,
         freedom=freedom,
         from_prompts=from_prompts,
         from_starts=from_starts,
@@ -203,93 +203,93 @@ def start_effects(
     *,
     together: bool = False,
 ) -> StartEffects:
-    """What server starts do, as the anchors show it; without two rounds or an anchor what is known beforehand.
+    """The effects of server starts, estimated from the anchors; the prior alone without two rounds and an anchor.
 
-    ``together``: both arms run at once in a round, so that what a round does to both cancels. Then half of their
-    difference stands for either arm.
+    ``together``: both arms ran side by side in each round, so effects of the round on both arms
+    cancel in their difference. Half of that difference then stands for each arm.
     """
     if len(rounds) < 2 or not anchors:
         return StartEffects(PRIOR_SD**2, PRIOR_FREEDOM, 0.0, {BASELINE: {}, SPECULATIVE: {}})
-    levels = []
+    log_tpot = []
     for arm in (baseline, speculative):
-        levels.append(np.array([[arm[prompt][number] for prompt in anchors] for number in rounds]))
+        log_tpot.append(np.array([[arm[prompt][r] for prompt in anchors] for r in rounds]))
     freedom = 2 * (len(rounds) - 1)
     if together:
-        # Half of the difference in either arm: its variance over both is that of one start, from one degree a round.
-        half = (levels[0] - levels[1]) / 2
-        levels, freedom = [half, -half], len(rounds) - 1
-    by_arm: dict[str, dict[int, float]] = {}
+        # Half of the difference, in both arms: summed over both its variance is that of one start, with R - 1 degrees.
+        half_difference = (log_tpot[0] - log_tpot[1]) / 2
+        log_tpot, freedom = [half_difference, -half_difference], len(rounds) - 1
+    effects_by_arm: dict[str, dict[int, float]] = {}
     residual_squares = effect_squares = 0.0
-    for arm_name, level in zip((BASELINE, SPECULATIVE), levels, strict=True):
-        effects = level.mean(axis=1) - level.mean()
-        residuals = level - level.mean(axis=0) - level.mean(axis=1)[:, None] + level.mean()
+    for arm_name, arm_log_tpot in zip((BASELINE, SPECULATIVE), log_tpot, strict=True):
+        effects = arm_log_tpot.mean(axis=1) - arm_log_tpot.mean()
+        residuals = arm_log_tpot - arm_log_tpot.mean(axis=0) - arm_log_tpot.mean(axis=1)[:, None] + arm_log_tpot.mean()
         effect_squares += float((effects**2).sum())
         residual_squares += float((residuals**2).sum())
-        by_arm[arm_name] = dict(zip(rounds, effects.tolist(), strict=True))
+        effects_by_arm[arm_name] = dict(zip(rounds, effects.tolist(), strict=True))
     noise = 0.0
     if len(anchors) > 1:
-        # One anchor shows no noise of its own: all that its steps differ by counts as the starts'.
+        # A single anchor has no residuals: all of its variation counts as variation of the starts.
         noise = residual_squares / (freedom * (len(anchors) - 1))
     anchor_noise = noise / len(anchors)
-    pooled = effect_squares + PRIOR_FREEDOM * (PRIOR_SD**2 + anchor_noise)
-    all_freedom = freedom + PRIOR_FREEDOM
-    # Never below the prior's own share of it.
-    variance = max(pooled / all_freedom - anchor_noise, PRIOR_FREEDOM * PRIOR_SD**2 / all_freedom)
+    pooled_squares = effect_squares + PRIOR_FREEDOM * (PRIOR_SD**2 + anchor_noise)
+    pooled_freedom = freedom + PRIOR_FREEDOM
+    # Never below the prior's share of the pool.
+    variance = max(pooled_squares / pooled_freedom - anchor_noise, PRIOR_FREEDOM * PRIOR_SD**2 / pooled_freedom)
 
-    return StartEffects(variance, all_freedom, anchor_noise, by_arm, together)
+    return StartEffects(variance, pooled_freedom, anchor_noise, effects_by_arm, together)
 
 
 def prompt_gains(
     baseline: LogTimes[PromptKey],
     speculative: LogTimes[PromptKey],
-    asked: Mapping[PromptKey, Sequence[int]],
+    shared_rounds: Mapping[PromptKey, Sequence[int]],
     anchors: set[PromptKey],
     starts: StartEffects,
 ) -> dict[PromptKey, float]:
-    """The logarithm of each prompt's gain, averaged over its rounds; that of a fresh one freed of its starts."""
+    """By prompt, the logarithm of its gain, averaged over its rounds; for a fresh prompt adjusted for its starts."""
     gains: dict[PromptKey, float] = {}
-    for prompt, rounds in asked.items():
+    for prompt, rounds in shared_rounds.items():
         total = 0.0
-        for number in rounds:
-            total += baseline[prompt][number] - speculative[prompt][number]
+        for r in rounds:
+            total += baseline[prompt][r] - speculative[prompt][r]
             if prompt not in anchors:
-                moved = starts.effects[BASELINE].get(number, 0.0) - starts.effects[SPECULATIVE].get(number, 0.0)
-                total -= starts.share * moved
+                start_difference = starts.effects[BASELINE].get(r, 0.0) - starts.effects[SPECULATIVE].get(r, 0.0)
+                total -= starts.share * start_difference
         gains[prompt] = total / len(rounds)
     return gains
 
 
-def _grouped(gains: Mapping[PromptKey, float], kinds: Mapping[PromptKey, str]) -> dict[str, list[PromptKey]]:
-    """The prompts by kind; all of them as one where a kind has too few for a spread of its own."""
-    found: dict[str, list[PromptKey]] = {}
+def _prompts_by_kind(gains: Mapping[PromptKey, float], kinds: Mapping[PromptKey, str]) -> dict[str, list[PromptKey]]:
+    """The prompts by kind; all under one key if a kind has fewer than `KIND_PROMPTS`."""
+    by_kind: dict[str, list[PromptKey]] = {}
     for prompt in gains:
-        found.setdefault(kinds[prompt], []).append(prompt)
-    if min(map(len, found.values())) < KIND_PROMPTS:
+        by_kind.setdefault(kinds[prompt], []).append(prompt)
+    if min(map(len, by_kind.values())) < KIND_PROMPTS:
         return {"": list(gains)}
-    return found
+    return by_kind
 
 
 def _from_starts(
     by_kind: Mapping[str, Sequence[PromptKey]],
-    asked: Mapping[PromptKey, Sequence[int]],
+    shared_rounds: Mapping[PromptKey, Sequence[int]],
     rounds: Sequence[int],
     starts: StartEffects,
 ) -> float:
-    """The variance that server starts add to the estimate."""
+    """The variance that server starts add to the estimate (from_starts in the module's formulas)."""
     weights = dict.fromkeys(rounds, 0.0)
-    for own in by_kind.values():
-        for prompt in own:
-            for number in asked[prompt]:
-                weights[number] += 1.0 / len(asked[prompt]) / len(own) / len(by_kind)
+    for prompts in by_kind.values():
+        for prompt in prompts:
+            for r in shared_rounds[prompt]:
+                weights[r] += 1.0 / len(shared_rounds[prompt]) / len(prompts) / len(by_kind)
     uneven = sum((weight - 1.0 / len(rounds)) ** 2 for weight in weights.values())
-    own_part = 2.0 * starts.variance * (1.0 / len(rounds) + (1.0 - starts.share) ** 2 * uneven)
-    return own_part + 2.0 * starts.anchor_noise * starts.share**2 * uneven
+    start_part = 2.0 * starts.variance * (1.0 / len(rounds) + (1.0 - starts.share) ** 2 * uneven)
+    return start_part + 2.0 * starts.anchor_noise * starts.share**2 * uneven
 
 
-def _satterthwaite(parts: Sequence[tuple[float, int]]) -> float:
-    """The degrees of freedom of a sum of independent variances, each with its own (Satterthwaite 1946)."""
+def _satterthwaite(variances: Sequence[tuple[float, int]]) -> float:
+    """Degrees of freedom of a sum of independent (variance, degrees of freedom) pairs (Satterthwaite 1946)."""
     total = squares = 0.0
-    for variance, freedom in parts:
+    for variance, freedom in variances:
         total += variance
         squares += variance**2 / freedom
     return total**2 / squares
@@ -300,49 +300,49 @@ def _satterthwaite(parts: Sequence[tuple[float, int]]) -> float:
 
 @dataclass(frozen=True)
 class SumRatio:
-    """The answers' seconds at equal lengths, summed: ``ratio`` is the logarithm of baseline over speculative.
+    """The ratio of the arms' seconds, summed over the answers at equal lengths: ``ratio`` = ln(baseline / speculative).
 
-    ``variance`` is its sampling variance over the prompts.
+    Long answers weigh more here than in `Speedup`. ``variance`` is the sampling variance over the prompts.
     """
 
     ratio: float
     variance: float
 
     def bound(self, tail: float, speedup: Speedup) -> float:
-        """How far the ratio reaches to either side at an error rate, prompts and starts together (logarithm)."""
+        """The half-width of the interval at the one-sided error rate ``tail``, from prompts and starts (logarithm)."""
         return t_quantile(tail, speedup.freedom) * math.sqrt(self.variance + speedup.from_starts)
 
 
 def sum_ratio(baseline: Mapping[PromptKey, float], speculative: Mapping[PromptKey, float]) -> SumRatio | None:
-    """The ratio of the sums over the prompts that both arms have, from their seconds; None for none."""
-    both = [prompt for prompt in baseline if prompt in speculative]
-    if not both:
+    """The ratio of the summed seconds over the prompts of both arms, variance by the delta method; None without one."""
+    shared_prompts = [prompt for prompt in baseline if prompt in speculative]
+    if not shared_prompts:
         return None
-    baseline_s = np.array([baseline[prompt] for prompt in both])
-    speculative_s = np.array([speculative[prompt] for prompt in both])
+    baseline_s = np.array([baseline[prompt] for prompt in shared_prompts])
+    speculative_s = np.array([speculative[prompt] for prompt in shared_prompts])
     ratio = math.log(float(baseline_s.mean()) / float(speculative_s.mean()))
-    if len(both) < 2:
+    if len(shared_prompts) < 2:
         return SumRatio(ratio, 0.0)
     relative = baseline_s / baseline_s.mean() - speculative_s / speculative_s.mean()
-    spread = float((relative**2).sum())
-    return SumRatio(ratio, spread / (len(both) - 1) / len(both))
+    squares = float((relative**2).sum())
+    return SumRatio(ratio, squares / (len(shared_prompts) - 1) / len(shared_prompts))
 
 
 # --- a ratio by itself ------------------------------------------------------------------------------
 
 
 def mean_ratio(logs: Sequence[float], low_tail: float = LOW_TAIL, high_tail: float = HIGH_TAIL) -> Gain | None:
-    """The geometric mean of ratios from their logarithms, with Student's interval over them; None for none.
+    """The geometric mean of ratios, given as logarithms, with Student's t interval; None for no values.
 
-    Server starts have no part in it.
+    Variation between server starts is not part of this interval.
     """
-    count = len(logs)
-    if not count:
+    n = len(logs)
+    if not n:
         return None
-    middle = sum(logs) / count
-    if count == 1:
-        return ratio_of(middle, middle, middle, 1, enough=False)
-    error = math.sqrt(sum((value - middle) ** 2 for value in logs) / (count - 1) / count)
-    low = middle - t_quantile(low_tail, count - 1) * error
-    high = middle + t_quantile(high_tail, count - 1) * error
-    return ratio_of(middle, low, high, count, enough=count >= FEWEST_PROMPTS)
+    mean = sum(logs) / n
+    if n == 1:
+        return ratio_of(mean, mean, mean, 1, enough=False)
+    standard_error = math.sqrt(sum((log - mean) ** 2 for log in logs) / (n - 1) / n)
+    low = mean - t_quantile(low_tail, n - 1) * standard_error
+    high = mean + t_quantile(high_tail, n - 1) * standard_error
+    return ratio_of(mean, low, high, n, enough=n >= FEWEST_PROMPTS)

@@ -1,8 +1,8 @@
-"""What a user waits for: the first token, the first token of the answer, and the answer to its end. Pure.
+"""The times that a user waits for: first token, first token of the answer, and end to end. Pure.
 
-Answers of two arms differ in length, so they are set to the same one, the length that the profile declares
-(`max_tokens`): end to end = TTFT + (tokens - 1) * TPOT. Whether all answers together took longer is a part of the
-verdict (`decision.py`); here is what a reader is shown beside it.
+The arms' answers differ in length, so all are set to the length that the profile declares
+(`max_tokens`): end to end = TTFT + (tokens - 1) * TPOT. These figures are shown beside the
+verdict; its rule uses the sum of seconds (`decision.py`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final, Literal
 
 from ..bench.result_types import ArmResult, Request
 from ..core.format import number, whole
-from .measured import Clock, asked_of, end_to_end_s, in_groups, lengths_of, paired
+from .measured import Clock, answers_in, end_to_end_s, lengths_of, paired_ratio, prompt_of
 from .speedup import BASELINE, SPECULATIVE
 from .verdict_types import UserClock, Waits
 from .words import THRESHOLD
 
-#: The clocks, in the order they are shown; the names are those of a request.
+#: The clocks in the order of a report, by their keys in a request; TTFAT is the first token after the reasoning.
 TTFT: Final = "ttft_ms"
 TTFAT: Final = "ttfat_ms"
 E2EL: Final = "e2el_ms"
@@ -26,12 +26,12 @@ Name = Literal["ttft_ms", "ttfat_ms", "e2el_ms"]
 
 
 def user_clock(results: Mapping[str, ArmResult], groups: Sequence[str]) -> UserClock:
-    """For each clock both arms' medians over the prompts (ms) and ``speedup``, baseline over speculative.
+    """The medians of each clock over the prompts in both arms (ms), and ``speedup``, baseline over speculative.
 
-    ``speedup`` is the geometric mean over prompts of the paired ratio with its interval, None without a pair.
-    ``output_tokens`` is the median of the lengths that answers are set to.
+    ``speedup`` is the geometric mean over prompts of the paired ratio with its interval; None
+    without a pair. ``output_tokens`` is the median of the common lengths of the answers.
     """
-    requests = {arm: in_groups(result, groups) for arm, result in results.items()}
+    requests = {arm: answers_in(result, groups) for arm, result in results.items()}
     lengths = lengths_of([*requests[BASELINE], *requests[SPECULATIVE]])
     end_to_end = end_to_end_s(lengths)
 
@@ -48,48 +48,48 @@ def user_clock(results: Mapping[str, ArmResult], groups: Sequence[str]) -> UserC
 
 
 def later_first_token(clock: UserClock) -> str | None:
-    """A sentence where the first token comes later than in the baseline by more than noise; a warning."""
+    """A warning if the first token comes later than in the baseline by more than the noise, else None."""
     waits = clock[TTFT]
     speedup = waits["speedup"]
     if speedup is None or speedup["high"] >= 1 / THRESHOLD:
         return None
-    return f"the first token comes later: {_figure(waits['speculative'])} ms for {_figure(waits['baseline'])}"
+    return f"the first token comes later: {_ms_text(waits['speculative'])} ms for {_ms_text(waits['baseline'])}"
 
 
 def clocks_text(clock: UserClock) -> str:
-    """The clocks as the end of a sentence; the first answer token only where it is not the first of all."""
+    """The clocks as the end of a sentence; the first answer token only if it differs from the first token."""
     titles = {TTFT: "TTFT", TTFAT: "first answer token", E2EL: f"end to end at {whole(clock['output_tokens'])} tokens"}
     names: list[Name] = [TTFT, TTFAT, E2EL]
-    first, answer = clock[TTFT], clock[TTFAT]
-    if (first["baseline"], first["speculative"]) == (answer["baseline"], answer["speculative"]):
+    first_token, answer_token = clock[TTFT], clock[TTFAT]
+    if (first_token["baseline"], first_token["speculative"]) == (answer_token["baseline"], answer_token["speculative"]):
         names.remove(TTFAT)
     parts = []
     for name in names:
-        one, two = clock[name]["baseline"], clock[name]["speculative"]
-        if one is not None and two is not None:
-            parts.append(f"{titles[name]} {_figure(two)} ms (baseline {_figure(one)})")
+        baseline, speculative = clock[name]["baseline"], clock[name]["speculative"]
+        if baseline is not None and speculative is not None:
+            parts.append(f"{titles[name]} {_ms_text(speculative)} ms (baseline {_ms_text(baseline)})")
     return ", ".join(parts)
 
 
 def _waits(requests: Mapping[str, Sequence[Request]], clock: Clock) -> Waits:
     return {
-        "baseline": _middle(requests[BASELINE], clock),
-        "speculative": _middle(requests[SPECULATIVE], clock),
-        "speedup": paired(requests[BASELINE], requests[SPECULATIVE], clock),
+        "baseline": _median_ms(requests[BASELINE], clock),
+        "speculative": _median_ms(requests[SPECULATIVE], clock),
+        "speedup": paired_ratio(requests[BASELINE], requests[SPECULATIVE], clock),
     }
 
 
-def _middle(requests: Sequence[Request], clock: Clock) -> float | None:
-    """The median over the prompts of each prompt's median, in ms."""
+def _median_ms(requests: Sequence[Request], clock: Clock) -> float | None:
+    """The median over the prompts of each prompt's median, in ms; None without a value."""
     by_prompt: dict[tuple[str, ...], list[float]] = {}
     for request in requests:
         value = clock(request)
         if value is not None:
-            by_prompt.setdefault((*asked_of(request), str(request.get("group"))), []).append(float(value))
+            by_prompt.setdefault((*prompt_of(request), str(request.get("group"))), []).append(float(value))
     return float(median(map(median, by_prompt.values()))) if by_prompt else None
 
 
-def _figure(value: float | None) -> str:
+def _ms_text(value: float | None) -> str:
     if value is None or value < 100:
         return number(value)
     return whole(value)

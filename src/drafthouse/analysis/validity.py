@@ -1,4 +1,4 @@
-"""What makes two results no fair comparison, a sentence each: then the verdict is `invalid`. Pure."""
+"""Reasons for the verdict `invalid`: the results of the arms (baseline, speculative) are not comparable. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ..bench.result_types import ArmResult, Request
 from ..bench.samples import disturbances, gave_nothing, measured_tpot, requests_of
 from ..core.format import count, first_names, listing
 from ..profiles.planned_types import PlannedExperiment
-from .measured import in_groups
+from .measured import answers_in
 
 RESULT_SCHEMA = "drafthouse.result/1"
-# How the client calls an answer that is not whole, and how a person does.
+# Statuses of incomplete answers, with their wording in a report.
 BROKEN = {
     "failed": "failed",
     "cut_off": "cut off",
@@ -20,64 +20,64 @@ BROKEN = {
     "no_usage": "without a token count (usage)",
 }
 
-Pair = tuple[Any, Any, Any]
+RequestKey = tuple[Any, Any, Any]  # round, group (a kind at one temperature), prompt id
 
 
 def wrong_schema(results: Mapping[str, ArmResult]) -> list[str]:
-    """A sentence for each result of another schema."""
-    found = []
+    """A sentence for each result of a schema that this version does not read."""
+    texts = []
     for arm, result in results.items():
         schema = result.get("schema")
         if schema != RESULT_SCHEMA:
-            found.append(f"{arm} has the schema {schema!r}, and this program reads {RESULT_SCHEMA!r}")
-    return found
+            texts.append(f"{arm} has the schema {schema!r}, and this program reads {RESULT_SCHEMA!r}")
+    return texts
 
 
 def broken_answers(results: Mapping[str, ArmResult]) -> list[str]:
-    """A sentence for each way in which an arm's answers were not whole, as its requests show."""
-    found: list[str] = []
+    """A sentence for each arm and status of incomplete answers, by its requests or else by its summary."""
+    texts: list[str] = []
     for arm, result in results.items():
         requests = requests_of(result)
         if result.get("incomplete"):
-            found.append(f"{arm} was stopped before its end")
+            texts.append(f"{arm} was stopped before its end")
         if not requests:
-            found.append(f"{arm} has no requests")
+            texts.append(f"{arm} has no requests")
         for status, words in BROKEN.items():
-            # The gates judge what gave nothing; what is left is broken.
-            judged, broken = 0, []
+            # A request that `gave_nothing` is judged by its gate; the others with this status are broken.
+            judged_by_gate, broken = 0, []
             for request in requests:
                 if request.get("status") == status and gave_nothing(request):
-                    judged += 1
+                    judged_by_gate += 1
                 elif request.get("status") == status:
                     broken.append(request)
-            counted = result.get(status)
+            summary_count = result.get(status)
             if broken:
-                found.append(f"{arm}: {len(broken)} of {count(len(requests), 'request')} {words} ({_first(broken[0])})")
-            elif isinstance(counted, int) and counted > judged:
-                summary = f"its summary counts {count(counted, 'request')} {words}"
-                found.append(f"{arm}: {summary}, but its requests show none")
-        strange = sorted({str(r.get("status")) for r in requests} - {"ok", *BROKEN})
-        if strange:
-            found.append(f"{arm}: requests with the unknown status {listing(strange)}")
-    return found
+                texts.append(f"{arm}: {len(broken)} of {count(len(requests), 'request')} {words} ({_first(broken[0])})")
+            elif isinstance(summary_count, int) and summary_count > judged_by_gate:
+                summary = f"its summary counts {count(summary_count, 'request')} {words}"
+                texts.append(f"{arm}: {summary}, but its requests show none")
+        unknown = sorted({str(r.get("status")) for r in requests} - {"ok", *BROKEN})
+        if unknown:
+            texts.append(f"{arm}: requests with the unknown status {listing(unknown)}")
+    return texts
 
 
 def _first(request: Request) -> str:
-    """The first broken request of its sort, with its error."""
-    place = f"first {request.get('prompt_id')}, round {request.get('round')}"
+    """A broken request with the beginning of its error, in words."""
+    text = f"first {request.get('prompt_id')}, round {request.get('round')}"
     if not request.get("error"):
-        return place
-    return f"{place}: {str(request['error'])[:160]}"
+        return text
+    return f"{text}: {str(request['error'])[:160]}"
 
 
 def polluted_groups(results: Mapping[str, ArmResult], declared: Sequence[str]) -> list[str]:
-    """A sentence for each declared group that something else disturbed: its times are not the arm's own."""
-    found = []
+    """A sentence for each declared group that other traffic or a suspended machine disturbed."""
+    texts = []
     for arm, result in results.items():
-        for group, number, why in disturbances(result):
+        for group, round_number, why in disturbances(result):
             if group in declared:
-                found.append(f"{arm}: {group} is polluted in round {number}: {why}")
-    return found
+                texts.append(f"{arm}: {group} is polluted in round {round_number}: {why}")
+    return texts
 
 
 def missing_pairs(
@@ -86,47 +86,47 @@ def missing_pairs(
     declared: Sequence[str],
     present: Sequence[str],
 ) -> list[str]:
-    """Where a request of one arm has no partner in the other."""
-    found: list[str] = []
-    keys: dict[str, list[Pair]] = {}
-    measured: set[str] = set()
+    """A sentence for declared kinds without requests, requests without a partner, and repeated requests."""
+    texts: list[str] = []
+    keys: dict[str, list[RequestKey]] = {}
+    measured_kinds: set[str] = set()
     for arm, result in results.items():
         keys[arm] = []
         for request in requests_of(result):
             keys[arm].append((request.get("round"), request.get("group"), request.get("prompt_id")))
             if str(request.get("group")) in declared:
-                measured.add(str(request.get("kind")))
-    absent = [str(kind) for kind in experiment.get("kinds") or [] if str(kind) not in measured]
+                measured_kinds.add(str(request.get("kind")))
+    absent = [str(kind) for kind in experiment.get("kinds") or [] if str(kind) not in measured_kinds]
     if absent:
-        found.append(
+        texts.append(
             f"the profile declares {listing(absent)}, but the results have only {listing(list(present)) or 'nothing'}"
         )
 
-    one, two = set(keys["baseline"]), set(keys["speculative"])
-    for arm, alone in (("speculative", one - two), ("baseline", two - one)):
-        if alone:
-            names = sorted(f"{key[2]} in round {key[0]}" for key in alone)
-            found.append(f"{count(len(alone), 'pair')} missing: {arm} has no request for {first_names(names)}")
-    for arm, seen in keys.items():
-        if len(set(seen)) < len(seen):
-            found.append(
-                f"{arm}: {count(len(seen) - len(set(seen)), 'request')} repeating the round and prompt of another"
+    baseline, speculative = set(keys["baseline"]), set(keys["speculative"])
+    for arm, unpaired in (("speculative", baseline - speculative), ("baseline", speculative - baseline)):
+        if unpaired:
+            names = sorted(f"{key[2]} in round {key[0]}" for key in unpaired)
+            texts.append(f"{count(len(unpaired), 'pair')} missing: {arm} has no request for {first_names(names)}")
+    for arm, sent in keys.items():
+        if len(set(sent)) < len(sent):
+            texts.append(
+                f"{arm}: {count(len(sent) - len(set(sent)), 'request')} repeating the round and prompt of another"
             )
-    return found
+    return texts
 
 
 def answers_without_tpot(results: Mapping[str, ArmResult], declared: Sequence[str]) -> list[str]:
-    """A sentence for each arm with whole answers of which no time per token can be read."""
-    found: list[str] = []
+    """A sentence for each arm with complete declared answers that have no time per output token (TPOT)."""
+    texts: list[str] = []
     for arm, result in results.items():
-        short = []
-        for request in in_groups(result, declared):
-            # A call or a word that a gate looks for may well come in one chunk.
+        without_tpot = []
+        for request in answers_in(result, declared):
+            # A tool call or a short answer for a gate may arrive in one chunk.
             if not request.get("gate") and measured_tpot(request) is None:
-                short.append(str(request.get("prompt_id")))
-        if short:
-            found.append(
-                f"{arm}: {count(len(short), 'answer')} without a TPOT (first {short[0]}): "
+                without_tpot.append(str(request.get("prompt_id")))
+        if without_tpot:
+            texts.append(
+                f"{arm}: {count(len(without_tpot), 'answer')} without a TPOT (first {without_tpot[0]}): "
                 "one token, or all in one chunk"
             )
-    return found
+    return texts

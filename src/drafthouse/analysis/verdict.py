@@ -1,8 +1,8 @@
-"""The verdict: does speculation pay on the work a profile declares, does it not, or can nothing be said.
+"""The verdict: whether speculation pays on the prompt kinds that a profile declares, or `cannot say`, or `invalid`.
 
-Three steps. `gather` (`evidence.py`) measures: the speed-up by the estimator of `speedup.py`, and with it the word that
-speed alone gives, by the table of `decision.py`. `decide_word` lets invalid evidence, wrong output and a disturbed
-machine override that word. `explain` puts it into sentences (`explanation.py`). The rule: docs/verdict.md.
+`gather` (`evidence.py`) measures the speed-up (`speedup.py`) and the word that speed alone gives
+(`decision.py`). `decide_word` lets invalid evidence, wrong output and a disturbed machine override
+that word. `explain` writes the sentences (`explanation.py`). The rule is in docs/verdict.md.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .explanation import (
     slower_share,
     slowest_prompts,
     starts_of,
+    verdict_text,
     warnings_of,
-    what_follows,
 )
 from .speedup import CONFIDENCE
 from .verdict_types import Judgement, NextRound
@@ -30,17 +30,17 @@ from .words import RULE, THRESHOLD, Word
 
 
 def judge(baseline: ArmResult, speculative: ArmResult, resolved: ResolvedProfile) -> Judgement:
-    """The verdict over two results of one resolved profile, as plain data.
+    """The verdict over the results of the two arms (baseline, speculative) of one resolved profile, as plain data.
 
-    An invalid pair keeps the numbers that can be computed, for whoever looks for the cause. Nothing is raised for a bad
-    result: it is a reason.
+    An invalid pair keeps all numbers that can be computed, to help find the cause. A bad result
+    raises nothing: it becomes a reason.
     """
     evidence = gather(baseline, speculative, resolved)
     return explain(evidence, decide_word(evidence))
 
 
 def decide_word(evidence: Evidence) -> Decision:
-    """The word. Invalid evidence says nothing, wrong answers do not pay at any speed, and noise hides either word."""
+    """The word: invalid evidence and wrong output override speed, and a disturbance makes it `cannot say`."""
     if evidence.invalid:
         return Decision(Word.INVALID)
     if evidence.wrong:
@@ -53,16 +53,16 @@ def decide_word(evidence: Evidence) -> Decision:
 def explain(evidence: Evidence, decision: Decision) -> Judgement:
     """The word with everything that a report shows beside it."""
     resolved, speedup = evidence.resolved, evidence.measured.speedup
-    follows = what_follows(evidence, decision)
+    text = verdict_text(evidence, decision)
     marks = "".join(f"{mark}, " for mark in MARKS if resolved.get(mark))
     experiment = resolved.get("experiment") or {}
     return {
         "rule": RULE,
         "word": decision.word.value,
         "wrong_output": bool(evidence.wrong),
-        "sentence": f"{marks}{decision.word}: {follows}",
+        "sentence": f"{marks}{decision.word}: {text}",
         "headline": headline(evidence, decision),
-        "said": follows,
+        "said": text,
         "reasons": reasons_of(evidence, decision),
         "warnings": warnings_of(evidence, decision),
         "threshold": THRESHOLD,
@@ -91,7 +91,7 @@ def explain(evidence: Evidence, decision: Decision) -> Judgement:
 
 
 def _next_round(evidence: Evidence, decision: Decision) -> NextRound | None:
-    """What another round should ask, None where the word stands."""
+    """What the next round should ask and why; None if no further round is needed."""
     if decision.fresh is None:
         return None
     speedup = evidence.measured.speedup

@@ -1,4 +1,4 @@
-"""What a report reads of a verdict (`analysis.verdict.judge`) and of the cost (`analysis.cost`), as types."""
+"""Types of a report's verdict (`analysis.verdict.judge`) and cost (`analysis.cost`). None: unknown or not measured."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 
 class Control(Gain):
-    """The baseline's odd rounds over its even ones; ``rounds`` names both sides, a number where a side is one."""
+    """The A/A control: the baseline's odd rounds over its even ones. ``rounds`` lists both; one round is a number."""
 
     rounds: list[int | list[int]]
 
 
 class FirstDifference(TypedDict):
-    """Where two texts first differ."""
+    """The first difference of two texts, in characters and tokens from 0, and the lengths (``of``)."""
 
     prompt_id: str
     round: int
     character: int
-    of: int
+    of: int  # length in characters
     token: int
-    of_tokens: int
+    of_tokens: int  # length in tokens
 
 
 class EqualOutputs(TypedDict):
@@ -37,19 +37,19 @@ class EqualOutputs(TypedDict):
     share: float
     first_difference_characters: float | None
     first_difference_tokens: float | None
-    tokens_exact: bool
+    tokens_exact: bool  # False: estimated from the characters
     first_differences: list[FirstDifference]
 
 
 class Outputs(TypedDict):
-    """Texts at temperature 0: the two arms against each other, and the baseline asked twice."""
+    """Equality of texts at temperature 0: between the arms, and between the baseline's first two rounds (control)."""
 
     speculative: EqualOutputs | None
     control: EqualOutputs | None
 
 
 class Figures(TypedDict):
-    """Speed-up, A/A control and equality of outputs over some groups."""
+    """Speed-up, A/A control and output equality over some groups; a group is a prompt kind at one temperature."""
 
     speedup: Gain | None
     control: Control | None
@@ -57,23 +57,23 @@ class Figures(TypedDict):
 
 
 class JudgedGroup(Figures):
-    """The same of one group; ``declared``: whether the verdict is about it."""
+    """The figures of one group; ``declared``: the verdict is about it."""
 
     declared: bool
 
 
 class Scope(TypedDict):
-    """What the verdict is about."""
+    """What the verdict is about: declared kinds, their groups, concurrency, rounds, and the schedule of the arms."""
 
     kinds: list[str]
     groups: list[str]
     concurrency: int | None
     rounds: int
-    schedule: str | None
+    schedule: str | None  # "interleaved": both arms run side by side
 
 
 class Waits(TypedDict):
-    """What a user waits for in both arms, in ms, and the paired speed-up."""
+    """A time that a user waits for, median over the prompts in both arms (ms), and the paired speed-up."""
 
     baseline: float | None
     speculative: float | None
@@ -81,9 +81,9 @@ class Waits(TypedDict):
 
 
 class UserClock(TypedDict):
-    """What a user waits for: medians over the prompts. ``ttfat_ms`` is the first token of the answer, after thoughts.
+    """The times that a user waits for, medians over the prompts. ``ttfat_ms`` is the first token after the reasoning.
 
-    End to end is at the declared output length: TTFT + (tokens - 1) * TPOT.
+    ``e2el_ms`` is at the common output length: TTFT + (tokens - 1) * TPOT.
     """
 
     output_tokens: float | None
@@ -93,7 +93,7 @@ class UserClock(TypedDict):
 
 
 class StartLevel(TypedDict):
-    """A start's time per token over the mean of its arm."""
+    """The time per token of one server start over the mean of its arm, a ratio."""
 
     arm: str
     round: int
@@ -101,10 +101,10 @@ class StartLevel(TypedDict):
 
 
 class Starts(TypedDict):
-    """What server starts and prompts add to the interval.
+    """How server starts and prompts contribute to the interval; standard deviations and errors are fractions.
 
-    ``spread`` is the standard deviation of one start as a share, ``apart`` how far two starts of ``apart_arm`` lie
-    apart (a ratio), ``from_prompts`` and ``from_starts`` the two parts of the speed-up's standard error as shares.
+    ``spread`` is the standard deviation of one start, ``apart`` the largest ratio between two starts, of
+    ``apart_arm``. ``from_prompts`` and ``from_starts`` are the two parts of the speed-up's standard error.
     """
 
     spread: float
@@ -116,9 +116,10 @@ class Starts(TypedDict):
 
 
 class SumOfSeconds(TypedDict):
-    """The answers' seconds at equal lengths in sum, baseline over speculative: over all with its one-sided bounds.
+    """The answers' seconds in sum, at equal lengths: the ratio of baseline over speculative.
 
-    ``low`` is the lower 90 % bound, ``high`` the upper 99 % bound, ``by_temperature`` the ratio at each as measured.
+    ``low`` and ``high`` are one-sided 90 % and 99 % bounds, ``by_temperature`` has the measured
+    ratio at each temperature.
     """
 
     ratio: float
@@ -128,7 +129,7 @@ class SumOfSeconds(TypedDict):
 
 
 class SlowPrompt(TypedDict):
-    """A prompt with its gain, a ratio."""
+    """A prompt and its gain (a ratio, below 1 if speculation is slower)."""
 
     kind: str
     prompt_id: str
@@ -143,21 +144,21 @@ class NextRound(TypedDict):
 
 
 class Drafting(TypedDict):
-    """Whether an arm drafted, and what says so."""
+    """Whether an arm drafted (None: nothing shows it), and the evidence; counts are of answers unless named tokens."""
 
     drafted: bool | None
-    one_token_an_iteration: int
-    no_sign: str
-    see_drafts: str
+    one_token_an_iteration: int  # answers with one token per step, if there is no other sign; else 0
+    no_sign: str  # why this engine may draft without a sign
+    see_drafts: str  # the sign that newer versions of the engine show
     source: str | None
     draft_tokens: int
-    accepted_tokens: float | None
+    accepted_tokens: float | None  # by the counters
     requests: int
-    several_tokens_an_iteration: int
+    several_tokens_an_iteration: int  # answers (and a gauge) that prove accepted drafts
 
 
 class GateSide(TypedDict):
-    """What one arm did at a gate: answers or prompts."""
+    """One arm's figures at a gate; ``passed`` and ``total`` count answers or prompts, ``examples`` failed ones."""
 
     said: str
     passed: int
@@ -166,28 +167,28 @@ class GateSide(TypedDict):
 
 
 class CheckedSide(GateSide):
-    """The same of prompts that are looked at one by one."""
+    """The figures at a gate that checks prompts singly: also the numbers of wrong and of open (undecided) prompts."""
 
     wrong: int
     open: int
 
 
 class EqualSide(GateSide):
-    """The same of texts that are compared: where those that differ first do (median, in tokens)."""
+    """The figures at a gate that compares texts: also the median first difference in tokens."""
 
     first_difference_tokens: float | None
-    tokens_exact: bool
+    tokens_exact: bool  # False: estimated from the characters
 
 
 class GateFigures(TypedDict, total=False):
-    """What some gates grant: a first difference once in so many tokens, and a gap in nats."""
+    """Tolerances of some gates: tokens per first difference by noise, and the allowed gap in nats."""
 
     tolerated_tokens: int
     epsilon: float | None
 
 
 class JudgedArms(GateFigures):
-    """What a gate says of both arms."""
+    """The word of a gate, its sentence, and the figures of both arms."""
 
     word: str
     said: str
@@ -196,26 +197,26 @@ class JudgedArms(GateFigures):
 
 
 class JudgedGate(JudgedArms):
-    """A gate as judged."""
+    """A judged gate with its name, title and rule."""
 
     name: str
     title: str
     rule: str
 
 
-def gate_side(said: str, total: int, examples: Sequence[str] = ()) -> GateSide:
-    """What one arm did at a gate where each of ``examples`` is one of its ``total`` answers that did not pass."""
-    return {"said": said, "passed": total - len(examples), "total": total, "examples": list(examples[:3])}
+def gate_side(text: str, total: int, examples: Sequence[str] = ()) -> GateSide:
+    """One arm's figures at a gate; ``examples`` are all of its ``total`` answers or prompts that did not pass."""
+    return {"said": text, "passed": total - len(examples), "total": total, "examples": list(examples[:3])}
 
 
-def not_measured(said: str, side: str = "") -> JudgedArms:
-    """What a gate says that had nothing to look at; ``side`` of each arm, where that is not the same."""
-    nothing = gate_side(side or said, 0)
-    return {"word": "not measured", "said": said, "baseline": nothing, "speculative": nothing.copy()}
+def not_measured(reason: str, side: str = "") -> JudgedArms:
+    """The judgement of a gate without data, for the ``reason``; ``side`` is the arms' text if it differs."""
+    empty_side = gate_side(side or reason, 0)
+    return {"word": "not measured", "said": reason, "baseline": empty_side, "speculative": empty_side.copy()}
 
 
 class AcceptanceFinding(TypedDict):
-    """What is wrong with what is accepted: a code, the sentence, and what to do."""
+    """A problem of acceptance: its code, a sentence, and what to do."""
 
     code: str
     said: str
@@ -225,10 +226,9 @@ class AcceptanceFinding(TypedDict):
 class Judgement(Figures):
     """The verdict by the rule of number ``rule``.
 
-    ``said`` is the sentence behind the word, ``headline`` a dozen words of it, its beginning where it is of a speed-up.
-    ``slowest`` are the prompts that gain least, ``slower_share`` the share of the prompts slower by 3 % or more,
-    ``next_round`` what another round should ask (None: none is needed), ``counts`` with what each arm's token counts
-    were compared, null or why they could not be.
+    ``said`` is the sentence after the word, ``headline`` a dozen words of it, ``slowest`` the prompts with the
+    smallest gain, ``slower_share`` the fraction of prompts with a gain below 1/1.03. ``next_round`` is None if no
+    round is needed. ``counts`` is by arm, then by source that checked its token counts: None, or why it could not.
     """
 
     rule: int
@@ -257,7 +257,7 @@ class Judgement(Figures):
 
 
 class Energy(TypedDict):
-    """Joules an output token, with the idle power inside and without it, and a byte of text."""
+    """Energy per output token in joules, with and without the idle power, and per byte of text."""
 
     source: str | None
     mean_w: float | None
@@ -269,29 +269,29 @@ class Energy(TypedDict):
 
 
 class Money(TypedDict):
-    """What a million tokens, or bytes of text, cost."""
+    """The price of a million tokens, and of a million bytes of text."""
 
     currency: str | None
     price_per_hour: float
-    per_million_output_alone: float
+    per_million_output_alone: float  # the whole price charged to the output tokens
     per_million_bytes_of_text: float | None
-    per_million_input: float | None
+    per_million_input: float | None  # the price split by time, see `cost.costs`
     per_million_output: float | None
 
 
 class Saving(TypedDict):
-    """What speculation saves of the box's price, in its currency; below 0 it costs more. ``said`` is for people."""
+    """What speculation saves of the price of the machine, in its currency; negative: it costs more."""
 
     share: float
-    """Of the baseline's price per output token."""
+    """Fraction of the baseline's price per output token."""
     per_hour: float
-    """Of each hour that the baseline works."""
+    """Per hour in which the baseline works."""
     per_million_output: float
     said: str
 
 
 class Bandwidth(TypedDict):
-    """How near decoding comes to what the memory's bandwidth allows; tokens/s, steps/s, bytes/s."""
+    """How much of the memory bandwidth decoding uses; tokens/s, steps/s, bytes/s, and ``share`` as a fraction."""
 
     tok_s: float
     tokens_per_step: float
@@ -304,7 +304,7 @@ class Bandwidth(TypedDict):
 
 
 class GpuMemory(TypedDict):
-    """The most that a GPU showed as used, in bytes."""
+    """The peak memory in use on a GPU and its total, in bytes."""
 
     name: str | None
     used: int | None
@@ -312,7 +312,7 @@ class GpuMemory(TypedDict):
 
 
 class Memory(TypedDict):
-    """Bytes: planned on one device, as the engine's log tells, and as the GPUs showed."""
+    """Memory in bytes: planned on one device, as the engine's log says (``told``), and as the GPUs showed."""
 
     planned: dict[str, float | None]
     told: dict[str, int]
@@ -320,7 +320,7 @@ class Memory(TypedDict):
 
 
 class TokenCosts(TypedDict):
-    """What the tokens of an arm cost, and why parts of it are not known."""
+    """The cost of an arm's tokens; ``why`` has the reasons for missing parts."""
 
     energy: Energy | None
     money: Money | None
@@ -328,7 +328,7 @@ class TokenCosts(TypedDict):
 
 
 class ArmCost(TokenCosts):
-    """What an arm costs."""
+    """The cost of an arm; ``ready_s`` is the time from process start to ready, an upper limit if ``ready_at_most``."""
 
     power: Power | None
     bandwidth: Bandwidth | None
@@ -338,7 +338,7 @@ class ArmCost(TokenCosts):
 
 
 class CostRow(TypedDict):
-    """A row of the cost as shown."""
+    """A row of the cost table."""
 
     what: str
     unit: str | None

@@ -1,4 +1,4 @@
-"""The words of a verdict, and the gain from which one can say `pays`: for those that need nothing else of it."""
+"""The words of a verdict, the threshold for `pays`, and the number of the rule (docs/verdict.md)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Final
 
 from ..core.closed_word import ClosedWord
 
-#: Below 3 % a restart, a warmer room or another process explains as much: such a gain is not worth a draft.
+#: Smaller gains prove nothing: a restart, a warmer room or another process can cause a difference of 3 %.
 THRESHOLD = 1.03
-#: The number of the rule that gives the words; those of different rules are not compared.
+#: The number of the current rule; words of different rules are not compared with each other.
 RULE = 2
-#: What stands beside the word of a report without that number.
+#: Shown beside the word of a report that has no rule number.
 EARLIER = "by an earlier rule"
 
 
 class Word(ClosedWord):
-    """What a verdict can say."""
+    """The word of a verdict."""
 
     PAYS = "pays"
     DOES_NOT_PAY = "does not pay"

@@ -1,4 +1,4 @@
-"""A request of a measurement, as plain data: who only plans or checks one needs no client."""
+"""A chat request of a measurement, as plain data. Code that only plans requests need not import the HTTP client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ask:
-    """One request to be sent."""
+    """A chat request to send. ``group`` is a prompt kind at one temperature; ``output_tokens`` is the limit."""
 
     suite: str
     kind: str
@@ -27,14 +27,14 @@ class Ask:
     tools: Sequence[Tool] | None = None
     response_format: ResponseFormat | None = None
     extra: RequestFields | None = None
-    """Further fields of the request: tool_choice, chat_template_kwargs, ..."""
+    """Further fields of the request body: tool_choice, chat_template_kwargs, ..."""
     gate: Gate | None = None
-    """What the answer is checked for later; it is not sent."""
+    """The check of the answer (does it still say the right thing?); it is not sent to the server."""
     stream: bool = True
-    """Whether the answer comes as it is made; one that comes as a whole has no times but its end."""
+    """True if the answer is streamed. Of one that is not, only the time of its end can be measured."""
 
     def body(self, model: str) -> RequestFields:
-        """The request as the server reads it."""
+        """The JSON body of the request to `/v1/chat/completions`; ``extra`` overrides the other fields."""
         body: RequestFields = {
             "model": model,
             "messages": list(self.messages),
@@ -43,7 +43,7 @@ class Ask:
             "stream": self.stream,
         }
         if self.stream:
-            # Tokens are counted by the server: with speculation one chunk carries several.
+            # The server has to count the tokens: with speculation one chunk carries several.
             body["stream_options"] = {"include_usage": True}
         if self.seed is not None:
             body["seed"] = self.seed

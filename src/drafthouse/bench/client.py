@@ -1,9 +1,9 @@
-"""Streaming chat requests with exact clocks: one request, or many in a closed or an open loop.
+"""Send streaming chat requests with exact timing: one request, a closed loop or an open loop of requests.
 
-While streams run, only arrival times and raw bytes are kept; they are read after the whole loop has
-ended. That is what keeps the clock true at hundreds of streams. Measured on one core: 512 requests of
-200 tokens, 256 at a time (12,800 chunks a second), take 3 CPU seconds and 63 MB, and a TTFT of 500 ms
-reads 505 ms.
+A closed loop keeps a fixed number running; an open loop starts them at given times, however many still run. While
+streams run, only arrival times and raw bytes are recorded. They are parsed after the loop, so that parsing delays no
+other stream. Measured on one core: 512 requests of 200 tokens, 256 at once (12,800 chunks per second), take 3 CPU
+seconds and 63 MB, and a TTFT of 500 ms is measured as 505 ms.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from .outcome import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK, REDIRECTS, STATUSES
 from .raw_request import raw_request
 from .sse import says_done
 
-#: How long the server may take to accept a connection, in seconds.
+#: Timeout of opening a connection, in seconds.
 CONNECT_TIMEOUT_S = 10.0
-#: How long one request waits, all its 429 together, when the server says when to come back; and at least, each time.
+#: The longest total wait of a request for `Retry-After` of HTTP 429, and the shortest single wait, in seconds.
 RETRY_AFTER_S, LEAST_RETRY_S = 60.0, 0.1
-#: How long a server may take to end its answer after `[DONE]`, in seconds; the connection is closed then.
+#: The time that a server has to close the connection after `[DONE]`, in seconds; then the client closes it.
 GRACE_S = 0.2
-#: How often an open loop asks whether it shall end, in seconds.
+#: Interval at which an open loop calls its ``until``, in seconds.
 UNTIL_EVERY_S = 0.1
 
-_DONE, _SHORT = b"[DONE]", 24
+_DONE, _SHORT = b"[DONE]", 24  # a read shorter than _SHORT bytes may hold only the end of a `[DONE]` line
 
-# What others read from here.
+# Names that other modules import from here; some are defined elsewhere.
 __all__ = [
     "CUT_OFF", "EMPTY", "FAILED", "NO_USAGE", "OK", "STATUSES",
     "Ask", "Endpoint", "Recording", "closed_loop", "open_loop", "open_session", "raw_request", "send",
@@ -49,7 +49,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One server of an experiment. The key stays out of every output."""
+    """A server under test. An arm is one of the compared servers, baseline or speculative; no output has the key."""
 
     arm: str
     base_url: str
@@ -57,36 +57,36 @@ class Endpoint:
     api_key: str | None = field(default=None, repr=False)
     metrics_url: str | None = None
     metrics_path: str = "/metrics"
-    """Where this engine has its counters. trtllm-serve's /metrics is JSON, and empty once read: never that one."""
-    asks: str = ""
-    """The field of a request with which this engine tells of drafting in its answer."""
+    """Path of the engine's Prometheus counters. Not trtllm-serve's /metrics, which is JSON and cleared by a read."""
+    draft_fields: str = ""
+    """Request fields, separated by spaces, that are set to true so that answers report how much was drafted."""
     ca_pem: str | None = field(default=None, repr=False)
-    """The certificates that are trusted, in place of the system's: of a server that signed its own."""
+    """PEM certificates to trust instead of the system's, for a server with a self-signed certificate."""
 
     @property
     def root(self) -> str:
-        """The address without `/v1`: both spellings of a base URL are common."""
+        """The base URL without a trailing `/v1`; users write it with and without."""
         return self.base_url.rstrip("/").removesuffix("/v1").rstrip("/")
 
     @property
     def chat_url(self) -> str:
-        """Where chat requests go."""
+        """URL of chat requests."""
         return f"{self.root}/v1/chat/completions"
 
     @property
     def counters_url(self) -> str:
-        """Where the engine's counters stand."""
+        """URL of the engine's counters."""
         return self.metrics_url or f"{self.root}{self.metrics_path}"
 
     @property
     def headers(self) -> dict[str, str]:
-        """The header that carries the key, or none."""
+        """The Authorization header with the API key; {} without a key."""
         if not self.api_key:
             return {}
         return {"Authorization": f"Bearer {self.api_key}"}
 
     def without_key(self, text: str) -> str:
-        """``text`` without the key, which some gateways repeat in their errors, and without passwords of URLs."""
+        """``text`` without passwords in URLs and without the API key, which some gateways repeat in error messages."""
         if self.api_key:
             text = text.replace(self.api_key, "(key)")
         return without_passwords(text)
@@ -94,29 +94,29 @@ class Endpoint:
 
 @dataclass
 class Recording:
-    """The raw trace of one request; times in seconds of ``time.perf_counter``."""
+    """The raw trace of one request; times are seconds of ``time.perf_counter``."""
 
     ask: Ask
     began_s: float = 0.0
     sent_s: float | None = None
     due_s: float | None = None
-    """When it was to be sent, in an open loop."""
+    """The time at which an open loop was to send it."""
     ended_s: float = 0.0
     http_status: int | None = None
     stream: bool = False
     error: str | None = None
     whole: bool = False
-    """Whether the answer came to its end: a stream to its `[DONE]`."""
+    """True if the answer is complete: a stream up to its `[DONE]`, another body up to its end."""
     location: str | None = None
-    """Where the server redirects to."""
+    """The target of a redirect, which is not followed."""
     encoding: str = ""
-    """How the body is compressed, where that was not asked for and cannot be undone here."""
+    """The Content-Encoding of a body that could not be decompressed; "" otherwise."""
     throttled: int = 0
-    """How often the server said 429 and when to come back; the clock is that of the last attempt."""
+    """The number of HTTP 429 with Retry-After. All other fields are those of the last attempt."""
     throttled_s: float = 0.0
-    """How long was waited for that, in all."""
+    """The sum of the waits after HTTP 429, in seconds."""
     body: bytearray = field(default_factory=bytearray)
-    # Arrays and not lists: 16 bytes a read, and nothing for the garbage collector to walk over.
+    # For each read from the socket: when it returned, and the length of ``body`` after it. Arrays take 16 bytes a read.
     times_s: array[float] = field(default_factory=lambda: array("d"))
     ends: array[int] = field(default_factory=lambda: array("Q"))
 
@@ -124,16 +124,15 @@ class Recording:
 async def _note_sent(
     _session: aiohttp.ClientSession, context: SimpleNamespace, _params: aiohttp.TraceRequestChunkSentParams
 ) -> None:
-    """Start the clock: aiohttp calls this right before it hands the request to the socket."""
+    """Record the send time: aiohttp calls this right before it writes the request to the socket."""
     context.trace_request_ctx.sent_s = time.perf_counter()
 
 
 def open_session(timeout_s: float, ca_pem: str | None = None) -> aiohttp.ClientSession:
-    """A session for `send`; ``timeout_s`` is for one whole request, ``ca_pem`` what alone is trusted.
+    """A session for `send`. ``timeout_s`` limits a whole request; ``ca_pem`` replaces the system's certificates.
 
-    Each request has a connection of its own: an idle one could be closed by the server just as it is
-    reused (a failure that is not the engine's), and holds one of llama.cpp's few HTTP threads. Connecting
-    is before the clock.
+    Each request opens a new connection. The server might close a reused one just then, which would look like a failure
+    of the engine, and an idle one occupies one of llama.cpp's few HTTP threads. Connecting is not part of the times.
     """
     trace = aiohttp.TraceConfig()
     trace.on_request_chunk_sent.append(_note_sent)
@@ -144,27 +143,27 @@ def open_session(timeout_s: float, ca_pem: str | None = None) -> aiohttp.ClientS
         timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S),
         trace_configs=[trace],
         auto_decompress=False,
-        # A proxy from the environment would be in the way of every number.
+        # A proxy from the environment would distort every measured time.
         trust_env=False,
     )
 
 
 async def send(session: aiohttp.ClientSession, endpoint: Endpoint, ask: Ask) -> Recording:
-    """Send one request and record its stream. Never raises, except when it is cancelled.
+    """Send one request and record its answer. Raises nothing except CancelledError; failures are in the recording.
 
-    The answer ends with `[DONE]`, whether or not the server closes the connection then. A server that says 429 and when
-    to come back is asked again then (RFC 9110, `Retry-After`), while that is no more than `RETRY_AFTER_S` in all. A
-    redirect is not followed: the key would go with it, and the numbers would be another server's.
+    A stream ends with `[DONE]`, whether or not the server then closes the connection. After HTTP 429 with `Retry-After`
+    (RFC 9110) the request is sent again, while the waits sum up to at most `RETRY_AFTER_S`. Redirects are not followed:
+    they would forward the API key, and the numbers would belong to another server.
     """
     record = Recording(ask, began_s=time.perf_counter())
-    sent = json.dumps({**ask.body(endpoint.model), **dict.fromkeys(endpoint.asks.split(), True)}).encode()
+    payload = json.dumps({**ask.body(endpoint.model), **dict.fromkeys(endpoint.draft_fields.split(), True)}).encode()
     try:
-        while (wait_s := await _exchange(session, endpoint, sent, record)) is not None:
+        while (wait_s := await _post(session, endpoint, payload, record)) is not None:
             record.throttled += 1
             record.throttled_s += wait_s
             await asyncio.sleep(wait_s)
             record.body, record.times_s, record.ends = bytearray(), array("d"), array("Q")
-    except asyncio.TimeoutError:  # a class of its own on Python 3.10, which boxes may run
+    except asyncio.TimeoutError:  # not the builtin TimeoutError on Python 3.10, which servers may run
         record.error = "the request timed out"
     except (aiohttp.ClientError, OSError, ValueError, zlib.error) as error:
         record.error = f"{type(error).__name__}: {error}"
@@ -172,12 +171,12 @@ async def send(session: aiohttp.ClientSession, endpoint: Endpoint, ask: Ask) -> 
     return record
 
 
-async def _exchange(session: aiohttp.ClientSession, endpoint: Endpoint, sent: bytes, record: Recording) -> float | None:
-    """Send the request once; return after how many seconds to send it again, None where this was the answer."""
+async def _post(session: aiohttp.ClientSession, endpoint: Endpoint, payload: bytes, record: Recording) -> float | None:
+    """Send the request once; return the seconds to wait before it is sent again, or None if it was answered."""
     clock, note_time, note_end, body = time.perf_counter, record.times_s.append, record.ends.append, record.body
     async with session.post(
         endpoint.chat_url,
-        data=sent,
+        data=payload,
         headers={
             "Content-Type": "application/json",
             "Accept": "text/event-stream" if record.ask.stream else "application/json",
@@ -191,29 +190,29 @@ async def _exchange(session: aiohttp.ClientSession, endpoint: Endpoint, sent: by
         record.stream = response.content_type == "text/event-stream"
         record.location = response.headers.get("Location") if response.status in REDIRECTS else None
         encoding = response.headers.get("Content-Encoding", "").strip().lower()
-        most = CHAT_BYTES + CHAT_BYTES_PER_TOKEN * record.ask.output_tokens
-        unpack = _unpacker(encoding, most)
-        record.encoding = "" if unpack else encoding.replace("identity", "")
+        max_bytes = CHAT_BYTES + CHAT_BYTES_PER_TOKEN * record.ask.output_tokens
+        decompress = _decompressor(encoding, max_bytes)
+        record.encoding = "" if decompress else encoding.replace("identity", "")
         content = response.content
         while data := await content.readany():
-            if unpack is not None and not (data := unpack(data)):
+            if decompress is not None and not (data := decompress(data)):
                 continue
             note_time(clock())
             body += data
             note_end(len(body))
-            if len(body) > most:
-                # It would never end, and readany without a pause leaves the time-out no chance.
-                record.error = f"an answer of more than {most / MIB:.0f} MiB to a request of that length"
+            if len(body) > max_bytes:
+                # An endless answer: readany() returns without yielding, so the timeout would never fire.
+                record.error = f"an answer of more than {max_bytes / MIB:.0f} MiB to a request of that length"
                 response.close()
                 return None
-            # A read as short as that may be the rest of it.
+            # A short read may be the end of a `[DONE]` whose beginning an earlier read brought.
             if (_DONE in data or len(data) < _SHORT) and record.stream and says_done(body, len(data)):
                 record.ended_s = clock()
                 record.whole = True
                 await _drain(content)
                 response.close()
                 return None
-        # Only `[DONE]` ends a stream: what closes in good form before it was given up by a proxy, or by its engine.
+        # Only `[DONE]` completes a stream: a connection closed cleanly before it was cut by a proxy or the engine.
         record.whole = not record.stream or says_done(body, len(body))
         wait_s = asked_to_wait(response.headers) if response.status == 429 else None
         if wait_s is not None:
@@ -225,7 +224,7 @@ async def _exchange(session: aiohttp.ClientSession, endpoint: Endpoint, sent: by
 
 
 async def _drain(content: aiohttp.StreamReader) -> None:
-    """Let the server end its answer in good form, for a moment: some never do."""
+    """Read the rest of the response for at most `GRACE_S`; some servers never close the connection."""
 
     async def rest() -> None:
         while await content.readany():
@@ -236,13 +235,13 @@ async def _drain(content: aiohttp.StreamReader) -> None:
             await asyncio.wait_for(rest(), GRACE_S)
 
 
-def _unpacker(encoding: str, most: int) -> Callable[[bytes], bytes] | None:
-    """What undoes a compression as the stream comes, a piece to just more than ``most`` bytes; None for none known."""
+def _decompressor(encoding: str, max_bytes: int) -> Callable[[bytes], bytes] | None:
+    """A function that decompresses a stream's chunks, each to ``max_bytes`` + 1 at most; None for other encodings."""
     if encoding not in ("gzip", "x-gzip", "deflate"):
         return None
-    # 32: the header says whether it is gzip's or zlib's (zlib.decompressobj).
-    packed = zlib.decompressobj(32 + zlib.MAX_WBITS)
-    return lambda data: packed.decompress(data, most + 1)
+    # wbits above 32 detect a gzip or zlib header automatically (zlib.decompressobj).
+    decoder = zlib.decompressobj(32 + zlib.MAX_WBITS)
+    return lambda data: decoder.decompress(data, max_bytes + 1)
 
 
 def _never() -> bool:
@@ -257,23 +256,23 @@ async def closed_loop(
     on_done: Callable[[Recording], None] = lambda record: None,
     until: Callable[[], bool] = _never,
 ) -> list[Recording]:
-    """Send all requests, never more than ``max_concurrency`` at once; the next starts as one ends.
+    """Send the requests, at most ``max_concurrency`` at once; return the recordings in the order of ``asks``.
 
-    ``asks`` may be without end: once ``until`` says so, no further request begins, and those that run are
-    finished. The recordings come in the order of ``asks``. ``on_done`` is called as each request ends: it runs
-    between the streams, so it has to be quick, and so has ``until``.
+    ``asks`` may be endless: once ``until`` returns True, no further request starts, and the running ones are finished.
+    ``on_done`` is called with the recording as each request ends. It and ``until`` run between the streams' reads on
+    the same thread, so they have to return quickly.
     """
     waiting = enumerate(asks)
     done: dict[int, Recording] = {}
 
     async def worker() -> None:
-        while not until() and (numbered := next(waiting, None)) is not None:
-            number, ask = numbered
-            done[number] = await send(session, endpoint, ask)
-            on_done(done[number])
+        while not until() and (indexed := next(waiting, None)) is not None:
+            index, ask = indexed
+            done[index] = await send(session, endpoint, ask)
+            on_done(done[index])
 
     await asyncio.gather(*(worker() for _ in range(max_concurrency)))
-    return [done[number] for number in sorted(done)]
+    return [done[index] for index in sorted(done)]
 
 
 async def open_loop(
@@ -284,36 +283,35 @@ async def open_loop(
     on_done: Callable[[Recording], None] = lambda record: None,
     until: Callable[[], bool] = _never,
 ) -> list[Recording]:
-    """Begin a request after each gap (seconds), however many still run; finish all of them.
+    """Start a request after each gap (seconds), however many still run; wait for all answers.
 
-    It ends with ``asks``, with ``gaps_s``, or when ``until`` says so, which is asked at least every 0.1 s. A
-    moment that was missed is not waited for again: the next gap counts from when the request was due, so that
-    a slow server does not slow its own load down. The recordings come in the order of their beginning, each
-    with ``due_s``.
+    Starting ends when ``asks`` or ``gaps_s`` is exhausted or ``until`` returns True; ``until`` is called at least every
+    0.1 s. Each gap counts from the time at which the previous request was due, not from when it was sent, so that a
+    delay does not reduce the load. The recordings are in the order of sending, each with ``due_s``.
     """
     waiting = iter(asks)
     done: dict[int, Recording] = {}
     running: set[asyncio.Task[None]] = set()
 
-    async def one(number: int, ask: Ask, due_s: float) -> None:
+    async def send_due(index: int, ask: Ask, due_s: float) -> None:
         record = await send(session, endpoint, ask)
         record.due_s = due_s
-        done[number] = record
+        done[index] = record
         on_done(record)
 
     due_s = time.perf_counter()
     try:
-        for number, gap_s in enumerate(gaps_s):
+        for index, gap_s in enumerate(gaps_s):
             due_s += gap_s
             while not until() and (left_s := due_s - time.perf_counter()) > 0:
                 await asyncio.sleep(min(left_s, UNTIL_EVERY_S))
             if until() or (ask := next(waiting, None)) is None:
                 break
-            task = asyncio.create_task(one(number, ask, due_s))
+            task = asyncio.create_task(send_due(index, ask, due_s))
             running.add(task)
             task.add_done_callback(running.discard)
         await asyncio.gather(*running)
     finally:
         for task in running:
             task.cancel()
-    return [done[number] for number in sorted(done)]
+    return [done[index] for index in sorted(done)]

@@ -1,4 +1,4 @@
-"""Wait for other work on the machine to end before a step is measured: for a while, and saying so."""
+"""Wait, for a limited time, until other processes leave the CPU idle, before a step is measured."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ if TYPE_CHECKING:
     from drafthouse.bench.result_types import StepResult
     from drafthouse.core.progress import Tell
 
-#: How long a step waits at most, in seconds.
+#: The longest wait before a step, in seconds.
 WAIT_S = 60.0
-# Over which the CPU is looked at; the clock ticks of /proc are 10 ms.
-_LOOK_S = 1.0
+# Seconds over which the CPU use is averaged. The counters of /proc advance in ticks of 10 ms, so shorter is inexact.
+_SAMPLE_S = 1.0
 
 
 def wait_for_quiet(
-    own: Callable[[MachineState], Collection[int]],
+    own_pids: Callable[[MachineState], Collection[int]],
     progress: Tell,
-    most_s: float = WAIT_S,
+    max_wait_s: float = WAIT_S,
     read: Callable[[], MachineState] = read_cpu,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Waited:
-    """Wait until other processes than ``own`` leave the CPU alone, ``most_s`` at most; return what was seen.
+    """Wait at most ``max_wait_s`` until foreign processes use at most OTHER_CPU_PERCENT of all cores.
 
-    ``quiet`` tells whether they do: use less than OTHER_CPU_PERCENT of the whole machine. ``seconds`` is 0.0 where
-    nothing had to be waited for. A machine that does not tell what its CPU does counts as quiet.
+    ``own_pids`` lists the processes that belong to the measurement; all others are foreign. In the result, ``seconds``
+    is the time waited, and ``quiet`` is False if the wait ran out. Unreadable CPU counters count as quiet.
     """
     waited_s = 0.0
     while True:
         before = read()
-        sleep(_LOOK_S)
+        sleep(_SAMPLE_S)
         after = read()
-        seen = between(before, after, set(own(before)) | set(own(after)))
-        percent = seen["other_cpu_percent"]
+        activity = between(before, after, set(own_pids(before)) | set(own_pids(after)))
+        percent = activity["other_cpu_percent"]
         quiet = percent is None or percent <= OTHER_CPU_PERCENT
-        if quiet or waited_s >= most_s:
-            return {"seconds": waited_s, "quiet": quiet, "other_cpu_percent": percent, "busy": _names(seen)}
+        if quiet or waited_s >= max_wait_s:
+            return {"seconds": waited_s, "quiet": quiet, "other_cpu_percent": percent, "busy": _busiest_names(activity)}
         waited_s += after.monotonic_s - before.monotonic_s
-        names = listing(_names(seen)) or "others"
+        names = listing(_busiest_names(activity)) or "others"
         sentence = f"other processes use {percent:.0f} % of the CPU ({names}): waiting for them to end"
-        progress({"text": sentence, "eta_s": max(0.0, round(most_s - waited_s, 1))})
+        progress({"text": sentence, "eta_s": max(0.0, round(max_wait_s - waited_s, 1))})
 
 
 def waited_in_vain(steps: Collection[StepResult]) -> bool:
-    """Whether an earlier step of the experiment waited to the end: the next one then does not."""
+    """True if the wait of an earlier step ran out; later steps of the experiment then do not wait."""
     return any(step["waited"]["quiet"] is False for step in steps if step.get("waited"))
 
 
-def _names(seen: Between) -> list[str]:
-    return list(dict.fromkeys(str(process["name"]) for process in seen["busy_processes"]))[:3]
+def _busiest_names(activity: Between) -> list[str]:
+    return list(dict.fromkeys(str(process["name"]) for process in activity["busy_processes"]))[:3]

@@ -1,11 +1,11 @@
-"""Was the server ours alone while a step was measured, and did the machine's clock run through.
+"""Detect other clients' traffic on the measured server, and jumps of the machine's clock, during a step.
 
-The engine's own counters say how much it worked between two readings. What it did more than our requests account
-for was asked by somebody else: the step is **polluted**, and its times are about two clients. Which counters are read
-is `Engine.traffic` of each engine.
+The engine's counters show how much it worked between two readings. Work beyond what the measurement's requests can
+have cost came from another client: the step is **polluted**, as its times are those of a shared server.
+`Engine.traffic` names the counters of each engine.
 
-What our own requests may have cost is taken at its highest, so that a request of ours that was cut off or stopped
-is never taken for somebody else's; the price is that a stranger's traffic of that size goes unseen.
+The cost of the measurement's requests is an upper bound, so that a request that was cut off or stopped is never taken
+for another client's. Other traffic below that bound goes unnoticed.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from typing import TYPE_CHECKING, Literal
 
 from ..core.prometheus_text import samples
 from ..engines.registry import DIALECTS
-from .usage_check import apart, least_generated
+from .usage_check import disagree, least_generated
 
 if TYPE_CHECKING:
     from drafthouse.bench.machine_types import ClockJump, Foreign
     from drafthouse.bench.result_types import Cost, Counted, Snapshot
 
-#: Less than this share of our own tokens is a health check, and moves no median.
+#: Other traffic up to this share of the measurement's tokens is taken for health checks and ignored.
 SHARE = 0.02
-#: Nor do so few tokens, however little we asked for ourselves.
+#: Other traffic up to these numbers of tokens is ignored too, however small the measurement is.
 FEW_OUTPUT_TOKENS, FEW_INPUT_TOKENS = 16, 256
-#: How long to wait for the server to finish what was cut off, and how often to look, in seconds.
+#: The longest wait for an engine to finish requests whose client has gone, and the polling interval, in seconds.
 SETTLE_S, LOOK_S = 3.0, 0.1
-#: The wall clock may be slewed by 0.05 % (adjtimex(2)): a step of this many seconds is none of that.
+#: A jump of the wall clock is more than JUMP_S seconds beyond what slewing by 0.05 % explains (adjtimex(2)).
 JUMP_S, SLEW = 0.5, 0.0005
 
-Traffic = dict[str, float]
+Traffic = dict[str, float]  # an engine's counters by their common names, see `parse_traffic`
 
 _NAMES = {name: key for engine in DIALECTS.values() for name, key in engine.traffic.items()}
 _CULPRIT = {False: "another client used the server", True: "usage and the engine's counters disagree"}
 _Counter = Literal["requests", "input_tokens", "output_tokens"]
 _COUNTERS: tuple[_Counter, ...] = ("requests", "input_tokens", "output_tokens")
-#: A request that was given up: it can have cost what it asked for.
+#: The cost of a request that the client gave up: unknown, at most its `max_tokens`.
 GIVEN_UP: Cost = {
     "status": "failed",
     "input_tokens": None,
@@ -51,89 +51,89 @@ GIVEN_UP: Cost = {
 
 
 def parse_traffic(text: str) -> Traffic:
-    """What a Prometheus text says of an engine's work, summed over all labels.
+    """The counters of requests and tokens in an engine's Prometheus text, summed over all labels.
 
-    Keys: requests, input_tokens, output_tokens, cached_tokens (since the server's start), running (now, those in
-    the queue included). A key that the engine does not have is left out.
+    Keys: requests, input_tokens, output_tokens, cached_tokens (since the server's start), running (requests that run
+    or wait now). A counter that the engine does not have is left out.
     """
-    found: dict[str, Traffic] = {}
+    by_counter: dict[str, Traffic] = {}
     for sample in samples(text):
         if sample.counter in _NAMES and sample.finite:
-            # By spelling: where a server writes a counter with and without `_total`, it is one counter.
-            spellings = found.setdefault(sample.counter, {})
+            # Kept by spelling: a counter that a server shows with and without `_total` must not count twice.
+            spellings = by_counter.setdefault(sample.counter, {})
             spellings[sample.name] = spellings.get(sample.name, 0.0) + sample.value
     traffic: Traffic = {}
-    for name, spellings in found.items():
+    for name, spellings in by_counter.items():
         key = _NAMES[name]
         traffic[key] = traffic.get(key, 0.0) + max(spellings.values())
     return traffic
 
 
 async def settled(read: Callable[[], Awaitable[Snapshot]], wait_s: float = SETTLE_S) -> Snapshot:
-    """The counters once nothing runs on the server, or as they are after ``wait_s`` seconds.
+    """The counters once no request runs on the server, or as they are after ``wait_s`` seconds.
 
-    ``read`` is `spec_metrics.read_counters` with its arguments. An engine goes on for a moment with a request whose
-    client has gone, and what it does then must not be counted in the next step.
+    ``read`` reads them (`spec_metrics.read_counters`). An engine continues for a moment with a request whose client
+    has gone; this work must not be counted in the next step.
     """
-    until = time.monotonic() + wait_s
+    deadline_s = time.monotonic() + wait_s
     while True:
         snapshot = await read()
-        if not (snapshot.get("traffic") or {}).get("running") or time.monotonic() >= until:
+        if not (snapshot.get("traffic") or {}).get("running") or time.monotonic() >= deadline_s:
             return snapshot
         await asyncio.sleep(LOOK_S)
 
 
-def foreign(before: Snapshot, after: Snapshot, requests: Sequence[Cost], most_tokens: int) -> Foreign | None:
-    """What the server did between two snapshots for somebody else; None where its counters cannot tell.
+def foreign_work(before: Snapshot, after: Snapshot, requests: Sequence[Cost], most_tokens: int) -> Foreign | None:
+    """The server's work between two snapshots for other clients; None where its counters cannot show it.
 
-    ``requests`` are all that were sent to it between the two, those that failed or were stopped included;
-    ``most_tokens`` is the highest number of output tokens that one of them asked for. ``miscounted`` is True where the
-    server answered no more requests than ours, and yet made more tokens than its usage says: then that is wrong.
+    ``requests`` are all that the measurement sent in between, including failed and stopped ones; ``most_tokens`` is the
+    highest `max_tokens` among them. ``polluted`` is True if there was more other work than the constants above allow.
+    ``miscounted`` is True if the extra tokens came without extra requests: then the server's usage is wrong instead.
     """
-    one, two = before.get("traffic"), after.get("traffic")
-    if one is None or two is None:
+    traffic_before, traffic_after = before.get("traffic"), after.get("traffic")
+    if traffic_before is None or traffic_after is None:
         return None
-    own = _own(requests, most_tokens)
-    beyond = _beyond(one, two, own)
-    if beyond is None:
+    own_max = _own_max(requests, most_tokens)
+    extra = _extra(traffic_before, traffic_after, own_max)
+    if extra is None:
         return None
-    running_before, running_after = _running(one), _running(two)
-    found: Foreign = {
-        "requests": beyond["requests"],
-        "input_tokens": beyond["input_tokens"],
-        "output_tokens": beyond["output_tokens"],
+    running_before, running_after = _running(traffic_before), _running(traffic_after)
+    traffic: Foreign = {
+        "requests": extra["requests"],
+        "input_tokens": extra["input_tokens"],
+        "output_tokens": extra["output_tokens"],
         "running_before": running_before,
         "running_after": running_after,
         "polluted": False,
         "said": None,
     }
-    reasons = _reasons(found, own)
+    reasons = _reasons(traffic, own_max)
     if not reasons:
-        known = any(value is not None for value in (*beyond.values(), running_before, running_after))
-        return found if known else None
-    tokens = counted(before, after, requests)
-    # A stranger's request is one more, or still under way.
-    alone = found["requests"] == 0 and not (found["input_tokens"] or running_before or running_after)
-    miscounted = bool(alone and tokens and apart(tokens["usage"], tokens["engine"], tokens["answers"]))
+        any_known = any(value is not None for value in (*extra.values(), running_before, running_after))
+        return traffic if any_known else None
+    sums = token_sums(before, after, requests)
+    # Another client's request would be an extra request, or would still be running.
+    alone = traffic["requests"] == 0 and not (traffic["input_tokens"] or running_before or running_after)
+    miscounted = bool(alone and sums and disagree(sums["usage"], sums["engine"], sums["answers"]))
     if miscounted:
-        found["miscounted"] = True
-    return found | {"polluted": True, "said": f"{_CULPRIT[miscounted]}: {', '.join(reasons)}"}
+        traffic["miscounted"] = True
+    return traffic | {"polluted": True, "said": f"{_CULPRIT[miscounted]}: {', '.join(reasons)}"}
 
 
-def _beyond(before: Traffic, after: Traffic, own: Mapping[_Counter, float | None]) -> dict[_Counter, int | None] | None:
-    """How far each counter moved beyond what our requests cost at most, each None where that is not known.
+def _extra(before: Traffic, after: Traffic, cost: Mapping[_Counter, float | None]) -> dict[_Counter, int | None] | None:
+    """The increase of each counter beyond ``cost``, the most that the measurement's requests cost; None: unknown.
 
-    None for a server that was started anew in between: it counts from 0 again.
+    The whole result is None if a counter decreased, because the server was restarted in between.
     """
-    beyond: dict[_Counter, int | None] = {}
+    extra: dict[_Counter, int | None] = {}
     for counter in _COUNTERS:
-        moved, ours = _moved(before, after, counter), own[counter]
-        if moved is not None and moved < 0:
+        increase, own_cost = _increase(before, after, counter), cost[counter]
+        if increase is not None and increase < 0:
             return None
-        beyond[counter] = None
-        if moved is not None and ours is not None:
-            beyond[counter] = max(0, round(moved - ours))
-    return beyond
+        extra[counter] = None
+        if increase is not None and own_cost is not None:
+            extra[counter] = max(0, round(increase - own_cost))
+    return extra
 
 
 def _running(traffic: Traffic) -> int | None:
@@ -141,23 +141,23 @@ def _running(traffic: Traffic) -> int | None:
     return None if running is None else round(running)
 
 
-def counted(before: Snapshot, after: Snapshot, requests: Sequence[Cost]) -> Counted | None:
-    """The output tokens of some requests by the engine's counters and by its usage; None where one is unknown.
+def token_sums(before: Snapshot, after: Snapshot, requests: Sequence[Cost]) -> Counted | None:
+    """The output tokens of these requests by the engine's counters and by its usage; None where one is unknown.
 
-    ``requests`` are all that were sent between the two snapshots. One that did not end well has made tokens that
-    nobody counted for us, and a server that still works has not counted all of its own.
+    ``requests`` are all that were sent between the two snapshots. The sums are unknown if a request failed, because it
+    has no usage, or if the server still runs one, because its counters are then incomplete.
     """
-    one, two = before.get("traffic") or {}, after.get("traffic") or {}
-    engine = _moved(one, two, "output_tokens")
+    traffic_before, traffic_after = before.get("traffic") or {}, after.get("traffic") or {}
+    engine = _increase(traffic_before, traffic_after, "output_tokens")
     usage = [request.get("output_tokens") or 0 for request in requests if request.get("status") == "ok"]
-    whole = len(usage) == len(requests) > 0 and not two.get("running")
-    if engine is None or engine < 0 or not whole:
+    complete = len(usage) == len(requests) > 0 and not traffic_after.get("running")
+    if engine is None or engine < 0 or not complete:
         return None
     return {"engine": round(engine), "usage": sum(usage), "answers": len(usage)}
 
 
-def _moved(before: Traffic, after: Traffic, key: str) -> float | None:
-    """How far a counter moved; one that has no line yet has counted nothing (Prometheus' labelled ones)."""
+def _increase(before: Traffic, after: Traffic, key: str) -> float | None:
+    """The increase of a counter; a counter missing in ``before`` was 0 (Prometheus omits unused labelled counters)."""
     if key in after:
         return after[key] - before.get(key, 0.0)
     if key in before:
@@ -165,11 +165,11 @@ def _moved(before: Traffic, after: Traffic, key: str) -> float | None:
     return None
 
 
-def _own(requests: Sequence[Cost], most_tokens: int) -> dict[_Counter, float | None]:
-    """The most that our requests can have cost, each None where that has no bound."""
-    output_tokens = input_tokens = longest = unknown = 0
+def _own_max(requests: Sequence[Cost], most_tokens: int) -> dict[_Counter, float | None]:
+    """The most that the measurement's requests can have cost, for each counter; None where it has no bound."""
+    output_tokens = input_tokens = longest = unknown_prompts = 0
     for request in requests:
-        # A usage of nothing is no bound, and one too low is none either: what came in the stream was made for us.
+        # A usage of 0 is no bound, and one below the number of received chunks is too low.
         if request.get("output_tokens"):
             output_tokens += least_generated(request)
         else:
@@ -177,35 +177,36 @@ def _own(requests: Sequence[Cost], most_tokens: int) -> dict[_Counter, float | N
         prompt = request.get("input_tokens") or 0
         input_tokens += prompt
         longest = max(longest, prompt)
-        unknown += not prompt
-    bounded = longest or not unknown
+        unknown_prompts += not prompt
+    bounded = longest or not unknown_prompts
     return {
         "requests": float(len(requests)),
         "output_tokens": float(output_tokens),
-        # An unknown prompt counts as the longest of the others.
-        "input_tokens": float(input_tokens + unknown * longest) if bounded else None,
+        # A prompt of unknown length counts as the longest known one.
+        "input_tokens": float(input_tokens + unknown_prompts * longest) if bounded else None,
     }
 
 
-def _reasons(found: Foreign, own: Mapping[_Counter, float | None]) -> list[str]:
+def _reasons(traffic: Foreign, own_max: Mapping[_Counter, float | None]) -> list[str]:
+    """Parts of a sentence that say why a step is polluted; empty if it is not."""
     reasons = []
     limits: Mapping[_Counter, int] = {"output_tokens": FEW_OUTPUT_TOKENS, "input_tokens": FEW_INPUT_TOKENS}
-    for key, few in limits.items():
-        extra, ours = found[key], own[key]
-        if extra is not None and extra > max(few, SHARE * (ours or 0)):
+    for key, tolerated in limits.items():
+        extra, own_cost = traffic[key], own_max[key]
+        if extra is not None and extra > max(tolerated, SHARE * (own_cost or 0)):
             reasons.append(
-                f"{extra:,.0f} {key.replace('_', ' ')} more than the {ours:,.0f} that our requests account for"
+                f"{extra:,.0f} {key.replace('_', ' ')} more than the {own_cost:,.0f} that our requests account for"
             )
-    # Where tokens are counted they say more: a probe is a request as well.
-    requests = found["requests"]
-    if found["output_tokens"] is None and requests and requests > SHARE * (own["requests"] or 0):
-        reasons.append(f"{requests:.0f} requests more than our {own['requests']:.0f}")
-    for count, when in (
-        (found["running_before"], "before we began"),
-        (found["running_after"], "after ours had ended"),
+    # Requests are compared only without token counts, because a health check is a request too.
+    requests = traffic["requests"]
+    if traffic["output_tokens"] is None and requests and requests > SHARE * (own_max["requests"] or 0):
+        reasons.append(f"{requests:.0f} requests more than our {own_max['requests']:.0f}")
+    for running, when in (
+        (traffic["running_before"], "before we began"),
+        (traffic["running_after"], "after ours had ended"),
     ):
-        if count:
-            reasons.append(f"{count} of its requests were running {when}")
+        if running:
+            reasons.append(f"{running} of its requests were running {when}")
     return reasons
 
 
@@ -216,8 +217,8 @@ def _reasons(found: Foreign, own: Mapping[_Counter, float | None]) -> list[str]:
 class Clocks:
     """The machine's clocks at one moment, in seconds.
 
-    ``unix_s`` is the wall clock, which people and time servers set; ``monotonic_s`` only runs forward, and stands
-    while the machine is suspended; ``boot_s`` runs on then, and is None where the system has no such clock.
+    ``unix_s`` is the wall clock, which people and time servers set. ``monotonic_s`` never goes back, and stops while
+    the machine is suspended. ``boot_s`` continues then; it is None where the system has no such clock.
     """
 
     unix_s: float
@@ -232,11 +233,10 @@ def read_clocks() -> Clocks:
 
 
 def clock_jump(before: Clocks, after: Clocks) -> ClockJump | None:
-    """How the clocks disagree about the time in between; None where they agree.
+    """The difference of the clocks over the time in between; None if they agree.
 
-    ``jump_s`` is how far the wall clock was set forward (backward below 0). Nothing that is measured hangs on it,
-    so such a step stays good. ``suspended_s`` is how long the machine stood still: streams were torn or delayed by
-    it, so ``polluted`` is True.
+    ``jump_s`` is how far the wall clock was set forward (below 0: backward). Measured times do not use it, so the step
+    stays valid. ``suspended_s`` is how long the machine was suspended, which breaks or delays streams: ``polluted``.
     """
     ran_s = after.monotonic_s - before.monotonic_s
     suspended_s = 0.0

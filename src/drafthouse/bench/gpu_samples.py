@@ -1,7 +1,7 @@
-"""What the GPUs do while requests are answered: read twice a second beside them, and told for each group and arm.
+"""Sample the GPUs twice a second in a thread while requests are answered, and summarise each group and arm.
 
-A look before and after a group shows a GPU that cools down again already. The thread waits in the driver's calls, which
-let others go on, and reads less often where a driver is slow.
+Readings before and after a group would show an idle GPU that already cools down. The driver's calls release the GIL, so
+the thread does not delay the client. If they are slow, it samples less often.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from drafthouse.bench.client import Endpoint
     from drafthouse.bench.machine_types import GpuMeasured, GpuReading
     from drafthouse.bench.result_types import Request
-    from drafthouse.bench.sweep.ladder_types import Beside
+    from drafthouse.bench.sweep.ladder_types import StepReadings
 
-#: How often the GPUs are read, in seconds.
+#: Sampling interval, in seconds.
 SAMPLE_S = 0.5
-#: No more than this share of the time goes by in reading them.
+#: The largest share of the time that may be spent in the driver's calls.
 _MOST_SHARE = 0.05
 
 Number = Literal[
     "temperature_c", "power_w", "sm_clock_mhz", "memory_clock_mhz", "memory_used_bytes", "utilization_percent"
 ]
 Turn = tuple[float, float]
-"""From when to when an arm answered, in seconds of `time.monotonic`."""
+"""Begin and end of a time in which an arm answered requests, in seconds of `time.monotonic`."""
 
 
 class GpuSampler:
-    """Reads the GPUs of a run in a thread of its own, from now until it is closed; without GPUs it does nothing."""
+    """Samples the GPUs of a run in a thread, from its creation until `close`; without GPUs it does nothing."""
 
     def __init__(self, nvml: Nvml, every_s: float = SAMPLE_S) -> None:
         self._nvml, self._every_s = nvml, every_s
@@ -48,19 +48,19 @@ class GpuSampler:
             self._thread.start()
 
     def forget(self) -> None:
-        """Begin anew: what was read so far is of an earlier group."""
+        """Drop all samples, which belong to an earlier group."""
         self._samples = []
 
-    def measured(self, turns: Sequence[Turn]) -> list[GpuMeasured]:
-        """What each GPU did in these turns."""
-        readings = []
-        for at_s, of_gpus in self._samples:
-            if any(began <= at_s <= ended for began, ended in turns):
-                readings.append(of_gpus)
-        return [measured(gpu, [of_gpus[place] for of_gpus in readings]) for place, gpu in enumerate(self._gpus)]
+    def summaries(self, turns: Sequence[Turn]) -> list[GpuMeasured]:
+        """The summary of each GPU over the samples within these turns."""
+        samples = []
+        for sampled_s, sample in self._samples:
+            if any(began <= sampled_s <= ended for began, ended in turns):
+                samples.append(sample)
+        return [summary_of(gpu, [sample[place] for sample in samples]) for place, gpu in enumerate(self._gpus)]
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._ended.set()
         if self._gpus:
             self._thread.join(timeout=2)
@@ -75,36 +75,36 @@ class GpuSampler:
             wait_s = max(self._every_s - took_s, took_s / _MOST_SHARE)
 
 
-class GpusBeside:
-    """Tells of one step of the ladder what the GPUs did in it."""
+class GpuStepReader:
+    """Summarises the GPUs over one step of a load sweep (`run.StepReader`)."""
 
     def __init__(self, sampler: GpuSampler) -> None:
         self._sampler = sampler
         self._began_s = self._ended_s = 0.0
 
     async def begin(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
-        """Note when the step begins."""
+        """Note the time at which the step begins."""
         self._sampler.forget()
         self._began_s = time.monotonic()
 
     async def end(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
-        """Note when its last answer has ended."""
+        """Note the time at which the last answer has ended."""
         self._ended_s = time.monotonic()
 
-    def report(self, requests: Sequence[Request], unfinished: int) -> Beside:
-        """`gpus` of the step; nothing where there are none."""
-        found = self._sampler.measured([(self._began_s, self._ended_s)])
-        return {"gpus": found} if found else {}
+    def report(self, requests: Sequence[Request], unfinished: int) -> StepReadings:
+        """The step's key `gpus`; {} without GPUs."""
+        gpus = self._sampler.summaries([(self._began_s, self._ended_s)])
+        return {"gpus": gpus} if gpus else {}
 
 
-def measured(gpu: Gpu, readings: Sequence[GpuReading]) -> GpuMeasured:
-    """What a GPU did, from its readings; a number is None where none of them has it."""
+def summary_of(gpu: Gpu, readings: Sequence[GpuReading]) -> GpuMeasured:
+    """The summary of a GPU's readings; a figure that none of them has is None."""
 
-    def known(name: Number) -> list[float]:
+    def values_of(name: Number) -> list[float]:
         return [value for reading in readings if (value := reading[name]) is not None]
 
-    def middle(name: Number) -> float | None:
-        values = known(name)
+    def median_of(name: Number) -> float | None:
+        values = values_of(name)
         return median(values) if values else None
 
     error = throttled_share = None
@@ -121,13 +121,13 @@ def measured(gpu: Gpu, readings: Sequence[GpuReading]) -> GpuMeasured:
         "uuid": gpu.uuid,
         "name": gpu.name,
         "samples": len(readings),
-        "sm_clock_median_mhz": middle("sm_clock_mhz"),
-        "sm_clock_min_mhz": min(known("sm_clock_mhz"), default=None),
-        "memory_clock_median_mhz": middle("memory_clock_mhz"),
-        "temperature_max_c": max(known("temperature_c"), default=None),
-        "power_median_w": middle("power_w"),
-        "utilization_median_percent": middle("utilization_percent"),
-        "memory_used_max_bytes": max(known("memory_used_bytes"), default=None),
+        "sm_clock_median_mhz": median_of("sm_clock_mhz"),
+        "sm_clock_min_mhz": min(values_of("sm_clock_mhz"), default=None),
+        "memory_clock_median_mhz": median_of("memory_clock_mhz"),
+        "temperature_max_c": max(values_of("temperature_c"), default=None),
+        "power_median_w": median_of("power_w"),
+        "utilization_median_percent": median_of("utilization_percent"),
+        "memory_used_max_bytes": max(values_of("memory_used_bytes"), default=None),
         "throttled_share": throttled_share,
         "reasons": {name: _share(reasons, [name]) for name in names},
         "error": error or None,
@@ -135,5 +135,5 @@ def measured(gpu: Gpu, readings: Sequence[GpuReading]) -> GpuMeasured:
 
 
 def _share(reasons: Sequence[Sequence[str]], names: Collection[str]) -> float:
-    """The share of the readings that have one of these names among their reasons."""
-    return round(sum(not set(names).isdisjoint(of_reading) for of_reading in reasons) / len(reasons), 4)
+    """The fraction of the readings whose clock reasons include one of these names."""
+    return round(sum(not set(names).isdisjoint(reading_reasons) for reading_reasons in reasons) / len(reasons), 4)

@@ -1,4 +1,4 @@
-"""What the GPUs did, over all groups of an arm and in words."""
+"""Combine the GPU summaries of an arm's groups, and describe them in sentences for the terminal and the report."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
         "memory_used_max_bytes",
     ]
 
-#: Of a throttled GPU a reader is told from this share of the samples on.
-TOLD_SHARE = 0.05
-#: How the figures of a GPU's groups become the figure of all of them.
+#: A GPU that was throttled in at least this fraction of the samples gets a warning.
+REPORTED_SHARE = 0.05
+#: For each figure, the function that combines its values in several groups into one.
 _COMBINED: Final[dict[_Figure, Callable[[list[float]], float]]] = {
     "sm_clock_median_mhz": median,
     "sm_clock_min_mhz": min,
@@ -41,20 +41,20 @@ _COMBINED: Final[dict[_Figure, Callable[[list[float]], float]]] = {
 
 
 def over_groups(spans: Iterable[GpuSpan]) -> list[GpuMeasured]:
-    """What each GPU did over all of these groups: medians are those of the groups' medians."""
-    rows: dict[str, list[GpuMeasured]] = {}
+    """The summary of each GPU over all of these groups; a median is the median of the groups' medians."""
+    by_uuid: dict[str, list[GpuMeasured]] = {}
     for span in spans:
         for gpu in span["gpus"]:
-            rows.setdefault(gpu["uuid"], []).append(gpu)
-    return [_together(of_gpu) for of_gpu in rows.values()]
+            by_uuid.setdefault(gpu["uuid"], []).append(gpu)
+    return [_combined(summaries) for summaries in by_uuid.values()]
 
 
-def _together(spans: Sequence[GpuMeasured]) -> GpuMeasured:
-    """What one GPU did over its spans; shares are weighted by the samples of the spans that know them."""
+def _combined(spans: Sequence[GpuMeasured]) -> GpuMeasured:
+    """One summary from a GPU's summaries by group; shares are weighted by the samples of the groups that have them."""
     gpu = spans[0].copy()
     for field, combine in _COMBINED.items():
-        known = [value for span in spans if (value := span[field]) is not None]
-        gpu[field] = combine(known) if known else None
+        values = [value for span in spans if (value := span[field]) is not None]
+        gpu[field] = combine(values) if values else None
     samples = 0
     throttled: list[float] = []
     reasons: dict[str, list[float]] = {}
@@ -70,42 +70,42 @@ def _together(spans: Sequence[GpuMeasured]) -> GpuMeasured:
             reasons.setdefault(name, []).append(span["samples"] * share)
     gpu["error"] = gpu["error"] or None
     gpu["throttled_share"] = math.fsum(throttled) / samples if samples else None
-    gpu["reasons"] = {name: math.fsum(held_back) / samples for name, held_back in reasons.items()}
+    gpu["reasons"] = {name: math.fsum(weighted) / samples for name, weighted in reasons.items()}
     return gpu
 
 
 def gpu_lines(result: ArmResult) -> list[str]:
-    """A line for each GPU: its clocks while it answered, and what held them."""
+    """A line for each GPU: its SM clock while requests were answered, and what limited it."""
     lines = []
     for gpu in over_groups(result.get("gpus") or []):
         if gpu["sm_clock_median_mhz"] is not None:
             reasons = [f"{name} in {percent(share)}" for name, share in gpu["reasons"].items()]
-            held_back = f"; {listing(reasons)}" if reasons else ""
+            limited_by = f"; {listing(reasons)}" if reasons else ""
             lines.append(
                 f"GPU {gpu['index']}: SM clock {gpu['sm_clock_median_mhz']:,.0f} MHz (median; lowest "
-                f"{gpu['sm_clock_min_mhz']:,.0f}) in {count(gpu['samples'], 'sample')}{held_back}."
+                f"{gpu['sm_clock_min_mhz']:,.0f}) in {count(gpu['samples'], 'sample')}{limited_by}."
             )
     return lines
 
 
-def gpu_trouble(results: Mapping[str, ArmResult]) -> list[str]:
-    """A sentence for each GPU that was throttled for heat or power, or was lost, while an arm was measured."""
-    found = []
+def gpu_warnings(results: Mapping[str, ArmResult]) -> list[str]:
+    """A sentence for each GPU that was throttled for heat or power, or lost by the driver, during a measurement."""
+    warnings = []
     for arm, result in results.items():
         for gpu in over_groups(result.get("gpus") or []):
             name = f"{arm}: GPU {gpu['index']} ({gpu['name']})"
-            if (share := gpu["throttled_share"] or 0.0) >= TOLD_SHARE:
+            if (share := gpu["throttled_share"] or 0.0) >= REPORTED_SHARE:
                 slowest = gpu["sm_clock_min_mhz"]
                 fell = f", and its SM clock fell to {slowest:,.0f} MHz" if slowest is not None else ""
-                found.append(
+                warnings.append(
                     f"{name} was throttled {percent(share)} of the time ({listing(slowing(gpu))}){fell}: check "
                     "its cooling and its power supply"
                 )
             if gpu["error"]:
-                found.append(f"{name} was lost during the measurement: {gpu['error']}")
-    return found
+                warnings.append(f"{name} was lost during the measurement: {gpu['error']}")
+    return warnings
 
 
 def slowing(gpu: GpuMeasured) -> list[str]:
-    """What kept a GPU's clocks down for heat or for want of power, most of the time first."""
+    """The reasons that throttled a GPU for heat or lack of power, the most frequent first."""
     return sorted(SLOWED_BY & gpu["reasons"].keys(), key=lambda name: (-gpu["reasons"][name], name))

@@ -1,4 +1,4 @@
-"""Which prompts are asked in which groups of a step, and how each is asked. Pure."""
+"""Plan the requests of a step: which prompts are in which group, in which order, and with which parameters. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PromptFields(TypedDict):
-    """What a prompt says of its `Ask`."""
+    """The fields of an `Ask` that come from the prompt; see `ask_fields`."""
 
     suite: str
     kind: str
@@ -34,47 +34,47 @@ class PromptFields(TypedDict):
 
 @dataclass(frozen=True)
 class StepOptions:
-    """How a step is measured. ``warmups`` None means one for each concurrent stream."""
+    """The settings of a step. ``warmups`` None means one warm-up request for each concurrent stream."""
 
     concurrency: int = 1
     rounds: int = 1
     first_round: int = 1
-    """Number of the step's first round: an alternated experiment measures one round a step."""
+    """The number of the step's first round. In an experiment whose arms alternate, each step is one round."""
     temperatures: tuple[float, ...] = (0.0,)
     seed: int | None = 0
     timeout_s: float = 600.0
     warmups: int | None = None
     ignore_eos: bool = False
     kinds: tuple[str, ...] = ()
-    """Only these kinds of the suites; empty is all of them."""
+    """The prompt kinds to send; empty means all."""
     token_ids: int = 0
-    """Of so many answers a round each server is asked for the token ids, so that the baseline can score them."""
+    """The number of answers per round whose token ids are requested, so that the baseline can score them."""
     asking: Asking | None = None
-    """Which prompts a round of an experiment asks; None: all of them, at every temperature."""
+    """The selection of prompts for a round of an experiment; None: all prompts at every temperature."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Requests that are measured together: one kind at one temperature in one round."""
+    """Requests that are measured together: one prompt kind at one temperature in one round; ``key`` is `group_key`."""
 
     key: str
     round: int
     place: int
-    """Its place in the round, from 0."""
+    """The position of the group in its round, from 0."""
     asks: tuple[Ask, ...]
     concurrency: int = 1
 
 
 def group_key(kind: str, temperature: float) -> str:
-    """The name of a group: the kind, with the temperature when it is not 0."""
+    """The name of a group: the kind, with "@" and the temperature if that is not 0."""
     return kind if temperature == 0 else f"{kind}@{temperature:g}"
 
 
 def plan_groups(suites: Sequence[Suite], options: StepOptions) -> list[Group]:
-    """The groups of a step in the order they are measured.
+    """The groups of a step in the order in which they are measured.
 
-    A request's seed depends on the round and its place in the group and not on the arm, so both arms
-    sample alike, and no two requests of an arm do. Raises DrafthouseError for a kind that is in no suite or
+    A request's seed depends on the round and its position in the group, not on the arm. So both arms sample with the
+    same seeds, and no two requests of a group share one. Raises DrafthouseError for a kind that is in no suite or
     in two.
     """
     kinds: dict[str, list[Prompt]] = {}
@@ -107,34 +107,34 @@ def plan_groups(suites: Sequence[Suite], options: StepOptions) -> list[Group]:
         raise DrafthouseError(problems)
     chosen = {kind: prompts for kind, prompts in kinds.items() if not options.kinds or kind in options.kinds}
     groups: list[Group] = []
-    for number in range(options.first_round, options.first_round + options.rounds):
-        groups += _groups_of_round(chosen, options, number)
+    for round_number in range(options.first_round, options.first_round + options.rounds):
+        groups += _groups_of_round(chosen, options, round_number)
     return groups
 
 
-def _groups_of_round(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions, number: int) -> list[Group]:
-    cells = _cells_of_round(chosen, options, number) if options.asking else _all_cells(chosen, options)
+def _groups_of_round(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions, round_number: int) -> list[Group]:
+    cells = _cells_of_round(chosen, options, round_number) if options.asking else _all_cells(chosen, options)
     asks = []
     for (temperature, _), prompts in cells.items():
-        of_group = []
-        for place, prompt in enumerate(prompts):
-            of_group.append(_ask(prompt, options, number=number, place=place, temperature=temperature))
-        asks.append(of_group)
+        group_asks = []
+        for index, prompt in enumerate(prompts):
+            group_asks.append(_ask(prompt, options, round_number=round_number, index=index, temperature=temperature))
+        asks.append(group_asks)
     groups: list[Group] = []
-    for (temperature, kind), marked in zip(cells, asking_token_ids(asks, options.token_ids), strict=True):
-        at_once = _at_once(kind, chosen, options)
-        groups.append(Group(group_key(kind, temperature), number, len(groups), marked, at_once))
+    for (temperature, kind), with_ids in zip(cells, asking_token_ids(asks, options.token_ids), strict=True):
+        concurrency = _concurrency(kind, chosen, options)
+        groups.append(Group(group_key(kind, temperature), round_number, len(groups), with_ids, concurrency))
     return groups
 
 
 Cells = dict[tuple[float, str], list[Prompt]]
-"""The prompts of each group by temperature and kind, in the order in which the groups are measured."""
+"""The prompts of each group, by (temperature, kind), in the order in which the groups are measured."""
 
 
 def _all_cells(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions) -> Cells:
-    """Every prompt at each of its kind's temperatures.
+    """Every prompt at each temperature of its kind.
 
-    A kind may have temperatures of its own (1.2 for free writing), in place of the step's.
+    A kind may set temperatures (1.2 for free writing) that replace those of the step.
     """
     temperatures: dict[float, None] = {}
     for prompts in chosen.values():
@@ -147,52 +147,52 @@ def _all_cells(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions) -> 
     return cells
 
 
-def _cells_of_round(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions, number: int) -> Cells:
-    """The prompts of a round of an experiment, in the first one those without a word before those that are timed."""
+def _cells_of_round(chosen: Mapping[str, Sequence[Prompt]], options: StepOptions, round_number: int) -> Cells:
+    """The prompts of an experiment's round; round 1 begins with the kinds that the verdict is not about."""
     asking = options.asking
     assert asking is not None
     declared = _declared(chosen, asking)
     cells: Cells = {}
-    if number == 1:
-        cells = _cells_beside(chosen, declared, options, asking.others)
+    if round_number == 1:
+        cells = _undeclared_cells(chosen, declared, options, asking.others)
     sizes, temperatures = {}, {}
     for kind in declared:
         sizes[kind] = len(chosen[kind])
         temperatures[kind] = _temperatures(chosen[kind], options)
-    for timed in asked_in_round(ordered(sizes, temperatures), asking, number):
+    for timed in asked_in_round(ordered(sizes, temperatures), asking, round_number):
         cells.setdefault((timed.temperature, timed.kind), []).append(chosen[timed.kind][timed.place])
     return cells
 
 
-def _cells_beside(
+def _undeclared_cells(
     chosen: Mapping[str, Sequence[Prompt]], declared: Sequence[str], options: StepOptions, others: int
 ) -> Cells:
-    """The prompts of the kinds that the verdict is not about.
+    """The prompts of the kinds that the verdict is not about (those not ``declared``), each prompt once.
 
-    A suite without a declared kind (gates, an article) is asked whole; of the other kinds beside a declared one
-    ``others`` prompts, each once.
+    Of a kind whose suite also has a declared kind, ``others`` prompts are sent; of an article's prompt that its suite
+    repeats, `REPEATS`; of all other kinds (gates) every prompt at every temperature.
     """
     suites = {prompt.suite for kind in declared for prompt in chosen[kind]}
-    whole, few = {}, {}
+    unlimited, limited = {}, {}
     for kind, prompts in chosen.items():
         if kind in declared:
             continue
         if any(prompt.suite in suites for prompt in prompts):
-            few[kind] = prompts[:others]
+            limited[kind] = prompts[:others]
         elif _is_repeated(prompts):
-            few[kind] = prompts[:REPEATS]
+            limited[kind] = prompts[:REPEATS]
         else:
-            whole[kind] = prompts
-    cells = _all_cells(whole, options)
-    for kind, prompts in few.items():
+            unlimited[kind] = prompts
+    cells = _all_cells(unlimited, options)
+    for kind, prompts in limited.items():
         temperatures = _temperatures(prompts, options)
-        for place, prompt in enumerate(prompts):
-            cells.setdefault((temperatures[place % len(temperatures)], kind), []).append(prompt)
+        for index, prompt in enumerate(prompts):
+            cells.setdefault((temperatures[index % len(temperatures)], kind), []).append(prompt)
     return cells
 
 
 def _declared(chosen: Mapping[str, Sequence[Prompt]], asking: Asking) -> list[str]:
-    """The kinds that the verdict is about: those that are named, or all without a gate."""
+    """The kinds that the verdict is about: those that the profile declares, else all without a gate."""
     if asking.kinds:
         return [kind for kind in asking.kinds if kind in chosen]
     without_gate = []
@@ -203,7 +203,7 @@ def _declared(chosen: Mapping[str, Sequence[Prompt]], asking: Asking) -> list[st
 
 
 def _is_repeated(prompts: Sequence[Prompt]) -> bool:
-    """Whether a kind is one article's prompts, sent again and again."""
+    """True if all prompts of a kind are repeats of an article's prompt."""
     return all(REPEAT in prompt.id for prompt in prompts)
 
 
@@ -213,11 +213,11 @@ def _temperatures(prompts: Sequence[Prompt], options: StepOptions) -> tuple[floa
     return prompts[0].temperatures or options.temperatures
 
 
-def _at_once(kind: str, chosen: Mapping[str, Sequence[Prompt]], options: StepOptions) -> int:
-    """How many requests of a kind are under way at once.
+def _concurrency(kind: str, chosen: Mapping[str, Sequence[Prompt]], options: StepOptions) -> int:
+    """The number of concurrent requests of a kind.
 
-    Its own number where it has one. In an experiment several where only a gate looks, and one of an article's prompt:
-    the article sent one after the other, and its rows are compared with that.
+    The suite's value comes first. In an experiment, kinds that only a gate checks have at least `gates_at_once`,
+    because their speed is not measured. An article's prompt has 1, as in the article with which it is compared.
     """
     prompts, asking = chosen[kind], options.asking
     if prompts and prompts[0].at_once:
@@ -225,7 +225,7 @@ def _at_once(kind: str, chosen: Mapping[str, Sequence[Prompt]], options: StepOpt
     if asking is None:
         return options.concurrency
     gates = [prompt.gate for prompt in prompts]
-    # Prompts that are asked again wait for each other: the second reads what the first left in the cache.
+    # A gate with "again" repeats a prompt to read it from the prefix cache, so its requests must not overlap.
     if gates and all(gate and "again" not in gate for gate in gates):
         return max(options.concurrency, asking.gates_at_once)
     if _is_repeated(prompts) and kind not in _declared(chosen, asking):
@@ -234,7 +234,7 @@ def _at_once(kind: str, chosen: Mapping[str, Sequence[Prompt]], options: StepOpt
 
 
 def ask_fields(prompt: Prompt) -> PromptFields:
-    """What a prompt says of its `Ask`; group, temperature, round and seed are the experiment's."""
+    """The fields of an `Ask` that come from the prompt; group, temperature, round and seed come from the plan."""
     return {
         "suite": prompt.suite,
         "kind": prompt.kind,
@@ -249,15 +249,15 @@ def ask_fields(prompt: Prompt) -> PromptFields:
     }
 
 
-def _ask(prompt: Prompt, options: StepOptions, *, number: int, place: int, temperature: float) -> Ask:
+def _ask(prompt: Prompt, options: StepOptions, *, round_number: int, index: int, temperature: float) -> Ask:
     seed = None
     if options.seed is not None:
-        seed = options.seed + 10_000 * number + place
+        seed = options.seed + 10_000 * round_number + index
     return Ask(
         **ask_fields(prompt),
         group=group_key(prompt.kind, temperature),
         temperature=temperature,
-        round=number,
+        round=round_number,
         seed=seed,
         ignore_eos=options.ignore_eos,
     )

@@ -1,4 +1,4 @@
-"""What is read of this machine beside a measurement: the GPUs that the run uses, and the energy that it takes."""
+"""Open the instruments that read this machine during a measurement: NVML for the GPUs, a power meter, a sampler."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .gpu_samples import GpuSampler, GpusBeside
+from .gpu_samples import GpuSampler, GpuStepReader
 from .machine_state import read_cpu
 from .nvml import Nvml, open_nvml
-from .own_processes import own_pids, served_here
-from .power import Meter, PowerBeside, open_meter
+from .own_processes import local_endpoints, own_pids
+from .power import Meter, PowerStepReader, open_meter
 
 if TYPE_CHECKING:
     from drafthouse.bench.client import Endpoint
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Instruments:
-    """Driver, meter and sampler, all of the same GPUs."""
+    """The NVML session, the energy meter and the sampler of clocks and temperatures, all for the same GPUs."""
 
     nvml: Nvml
     meter: Meter
@@ -29,24 +29,24 @@ class Instruments:
 
 @contextmanager
 def instruments(endpoints: Sequence[Endpoint], gpus: Sequence[str] = ()) -> Iterator[Instruments]:
-    """Hold what reads the GPUs that these servers use; ``gpus`` chooses them, as words of `drafthouse_gpus`.
+    """Open instruments for the GPUs that these servers use; ``gpus`` selects them, by words of `drafthouse_gpus`.
 
-    What this machine does is not read where all of them run on others.
+    If all servers are remote, the instruments read nothing.
     """
-    if here := served_here(endpoints):
-        nvml = open_nvml(gpus, own_pids(here, read_cpu()))
+    if local := local_endpoints(endpoints):
+        nvml = open_nvml(gpus, own_pids(local, read_cpu()))
     else:
         nvml = Nvml(why="the server runs on another machine")
-    meter = open_meter(nvml) if here else Meter(None, nvml.why)
+    meter = open_meter(nvml) if local else Meter(None, nvml.why)
     with closing(nvml), closing(meter), closing(GpuSampler(nvml)) as sampler:
         yield Instruments(nvml, meter, sampler)
 
 
 @contextmanager
-def beside_ladder(
+def ladder_readers(
     endpoints: Sequence[Endpoint], gpus: Sequence[str] = ()
-) -> Iterator[tuple[Callable[[], PowerBeside | GpusBeside], ...]]:
-    """Hold what is read beside every step of a ladder. Without a load now, for the idle power (seconds)."""
-    with instruments(endpoints, gpus) as held:
-        held.meter.measure_idle()
-        yield partial(PowerBeside, held.meter), partial(GpusBeside, held.sampler)
+) -> Iterator[tuple[Callable[[], PowerStepReader | GpuStepReader], ...]]:
+    """Measure the idle power (a few seconds without load), then yield factories of readers, one for each sweep step."""
+    with instruments(endpoints, gpus) as opened:
+        opened.meter.measure_idle()
+        yield partial(PowerStepReader, opened.meter), partial(GpuStepReader, opened.sampler)

@@ -1,8 +1,7 @@
-"""The shape of what runs keep, as far as reports are made of it: results, ladders, resolved profiles and reports.
+"""Shapes of the JSON files that runs keep: results, ladders (load sweeps), resolved profiles and reports.
 
-Looked at where such a file is read, so that a damaged one, or one that was edited, is refused by its name and the place
-in it. What a key may hold is said and not that it is there: earlier versions wrote less, and what they left out is
-not known. Fields that nobody reads are left alone.
+A file is checked when it is read, so that a damaged or edited one is refused with its name and the place of the error.
+Most keys are optional, because earlier versions wrote fewer. Keys that no code reads are not checked.
 """
 
 from __future__ import annotations
@@ -18,36 +17,37 @@ if TYPE_CHECKING:
     from drafthouse.bench.sweep.ladder_types import Ladder
 
 _TEXT, _NUMBER, _FLAG = Value(str, null=True), Value(float, null=True), Value(bool, null=True)
-# Of a key that has to be there, with a value or maybe null.
-_NEEDED_TEXT, _NEEDED_NUMBER = Value(str, required=True), Value(float, required=True)
-_NEEDED_FLAG, _NEEDED_COUNT = Value(bool, required=True), Value(int, required=True, low=0)
-_MUST_TEXT, _MUST_NUMBER = Value(str, required=True, null=True), Value(float, required=True, null=True)
+# Keys that must exist: the first four with a value; _TEXT_NULL and _NUMBER_NULL may be null.
+_REQUIRED_TEXT, _REQUIRED_NUMBER = Value(str, required=True), Value(float, required=True)
+_REQUIRED_FLAG, _REQUIRED_COUNT = Value(bool, required=True), Value(int, required=True, low=0)
+_TEXT_NULL, _NUMBER_NULL = Value(str, required=True, null=True), Value(float, required=True, null=True)
 _COUNT = Value(int, null=True, low=0)
-_SOME = Value(int, null=True, low=0, high=1_000_000)
+_UINT = Value(int, null=True, low=0, high=1_000_000)
 _TEXTS, _NUMBERS = List(_TEXT, null=True), List(_NUMBER, null=True)
 
 
-def _open(fields: Mapping[str, Shape], *, required: bool = False) -> Map:
+def _dict(fields: Mapping[str, Shape], *, required: bool = False) -> Map:
+    """An object with these fields and any others; unless ``required``, it may be missing or null."""
     return Map(fields, required=required, others=True, null=not required)
 
 
-def _rows(fields: Mapping[str, Shape]) -> List:
+def _dicts(fields: Mapping[str, Shape]) -> List:
     return List(Map(fields, others=True), null=True)
 
 
-_ANY = _open({})
-_ANY_ROWS = _rows({})
-_GAIN = _open(dict.fromkeys(("gain", "low", "high", "confidence", "reach"), _NEEDED_NUMBER) | {
-    "n": _NEEDED_COUNT
+_ANY = _dict({})
+_ANY_DICTS = _dicts({})
+_SPEEDUP = _dict(dict.fromkeys(("gain", "low", "high", "confidence", "reach"), _REQUIRED_NUMBER) | {
+    "n": _REQUIRED_COUNT
 })  # fmt: skip
-_SPREAD = _open({"median": _NUMBER, "p90": _NUMBER, "p99": _NUMBER})
-_POWER = _open(
+_SPREAD = _dict({"median": _NUMBER, "p90": _NUMBER, "p99": _NUMBER})
+_POWER = _dict(
     {
-        "source": _MUST_TEXT,
+        "source": _TEXT_NULL,
         "why": _TEXT,
         "devices": _TEXTS,
-        "gpus": _SOME,
-        **dict.fromkeys(("idle_w", "mean_w", "energy_j"), _MUST_NUMBER),
+        "gpus": _UINT,
+        **dict.fromkeys(("idle_w", "mean_w", "energy_j"), _NUMBER_NULL),
         "energy_above_idle_j": _NUMBER,
         "seconds": _NUMBER,
         "output_tokens": _COUNT,
@@ -69,30 +69,30 @@ _REQUEST: dict[str, Shape] = {
     **dict.fromkeys(("temperature", "started_s", "avg_decoded_tokens_per_iter", "throttled_s"), _NUMBER),
     **dict.fromkeys(("ttft_ms", "ttfat_ms", "e2el_ms", "tpot_ms"), _NUMBER),
     **dict.fromkeys(("input_tokens", "output_tokens", "cached_tokens", "max_tokens", "tokenized", "chunks"), _COUNT),
-    "round": _SOME,
-    "http_status": _SOME,
-    "throttled": _SOME,
+    "round": _UINT,
+    "http_status": _UINT,
+    "throttled": _UINT,
     "itls_ms": _NUMBERS,
     "pieces": List(Value(int, low=0), null=True),
-    "tool_calls": _rows({"name": _TEXT, "arguments": _TEXT}),
-    "gate": _open({"name": _TEXT, "contains": _TEXT, "schema": Anything(), "tools": Table(Anything(), null=True)}),
-    "timings": _open({"predicted_n": _COUNT, "draft_n": _COUNT, "draft_n_accepted": _COUNT}),
+    "tool_calls": _dicts({"name": _TEXT, "arguments": _TEXT}),
+    "gate": _dict({"name": _TEXT, "contains": _TEXT, "schema": Anything(), "tools": Table(Anything(), null=True)}),
+    "timings": _dict({"predicted_n": _COUNT, "draft_n": _COUNT, "draft_n_accepted": _COUNT}),
     "spec_metrics": _ANY,
 }
-_GPU = _rows({"index": _SOME, "name": _TEXT, "memory_used_bytes": _COUNT, "memory_total_bytes": _COUNT})
-_STATE = _open({"host": _TEXT, "gpus": _GPU, "cpu": _ANY, "memory": _ANY})
-_DISTURBED = _open({"polluted": _NEEDED_FLAG, "said": _MUST_TEXT, "miscounted": _FLAG})
-_MACHINE = _open(
+_GPU = _dicts({"index": _UINT, "name": _TEXT, "memory_used_bytes": _COUNT, "memory_total_bytes": _COUNT})
+_STATE = _dict({"host": _TEXT, "gpus": _GPU, "cpu": _ANY, "memory": _ANY})
+_DISTURBED = _dict({"polluted": _REQUIRED_FLAG, "said": _TEXT_NULL, "miscounted": _FLAG})
+_MACHINE = _dict(
     {
         "before": _STATE,
         "after": _STATE,
-        "groups": _rows(
+        "groups": _dicts(
             {
-                "round": _SOME,
+                "round": _UINT,
                 "group": _TEXT,
                 "before": _STATE,
                 "after": _STATE,
-                "between": _open({"seconds": _NUMBER, "own_cpu_s": _NUMBER, "busy_processes": _ANY_ROWS}),
+                "between": _dict({"seconds": _NUMBER, "own_cpu_s": _NUMBER, "busy_processes": _ANY_DICTS}),
                 "clock": _DISTURBED,
             }
         ),
@@ -101,30 +101,30 @@ _MACHINE = _open(
 _GPUS_MEASURED = List(
     Map(
         {
-            "index": _NEEDED_COUNT,
-            **dict.fromkeys(("uuid", "name"), _NEEDED_TEXT),
-            "samples": _NEEDED_COUNT,
-            **dict.fromkeys(("sm_clock_median_mhz", "sm_clock_min_mhz"), _MUST_NUMBER),
-            **dict.fromkeys(("memory_clock_median_mhz", "temperature_max_c", "power_median_w"), _MUST_NUMBER),
-            **dict.fromkeys(("utilization_median_percent", "memory_used_max_bytes", "throttled_share"), _MUST_NUMBER),
+            "index": _REQUIRED_COUNT,
+            **dict.fromkeys(("uuid", "name"), _REQUIRED_TEXT),
+            "samples": _REQUIRED_COUNT,
+            **dict.fromkeys(("sm_clock_median_mhz", "sm_clock_min_mhz"), _NUMBER_NULL),
+            **dict.fromkeys(("memory_clock_median_mhz", "temperature_max_c", "power_median_w"), _NUMBER_NULL),
+            **dict.fromkeys(("utilization_median_percent", "memory_used_max_bytes", "throttled_share"), _NUMBER_NULL),
             "reasons": Table(Value(float, low=0), required=True),
-            "error": _MUST_TEXT,
+            "error": _TEXT_NULL,
         },
         required=True,
         others=True,
     ),
     required=True,
 )
-_SCORED = _rows(
+_SCORED = _dicts(
     {
         "group": _TEXT,
         "prompt_id": _TEXT,
         "round": Value(int, required=True),
-        "temperature": _NEEDED_NUMBER,
-        "tokens": _NEEDED_COUNT,
-        "misses": _NEEDED_COUNT,
-        "mean_logprob": _NEEDED_NUMBER,
-        "worst": _NEEDED_NUMBER,
+        "temperature": _REQUIRED_NUMBER,
+        "tokens": _REQUIRED_COUNT,
+        "misses": _REQUIRED_COUNT,
+        "mean_logprob": _REQUIRED_NUMBER,
+        "worst": _REQUIRED_NUMBER,
         "same_text": _FLAG,
     }
 )
@@ -135,44 +135,44 @@ RESULT = Map(
         **dict.fromkeys(("duration", "output_throughput", "median_tpot_ms", "median_ttft_ms"), _NUMBER),
         **dict.fromkeys(("completed", "failed", "cut_off", "empty", "no_usage", "num_prompts"), _COUNT),
         **dict.fromkeys(("total_input_tokens", "total_output_tokens"), _COUNT),
-        "max_concurrency": _SOME,
-        "rounds": _SOME,
+        "max_concurrency": _UINT,
+        "rounds": _UINT,
         **_DRAFTING,
         "groups": Table(Map(_DRAFTING, others=True), null=True),
         "machine": _MACHINE,
-        "memory": _open({"kv_tokens": _COUNT, "kv_bytes": _COUNT}),
-        "engine": _open({"id": _TEXT, "name": _TEXT, "runtime": _TEXT, "ready_s": _NUMBER}),
-        "settings": _open({"concurrency": _SOME, "first_round": _SOME, "temperatures": _NUMBERS, "ignore_eos": _FLAG}),
+        "memory": _dict({"kv_tokens": _COUNT, "kv_bytes": _COUNT}),
+        "engine": _dict({"id": _TEXT, "name": _TEXT, "runtime": _TEXT, "ready_s": _NUMBER}),
+        "settings": _dict({"concurrency": _UINT, "first_round": _UINT, "temperatures": _NUMBERS, "ignore_eos": _FLAG}),
         "power": _POWER,
-        "gpus": List(Map({"round": _SOME, "group": _TEXT, "gpus": _GPUS_MEASURED}, others=True), null=True),
+        "gpus": List(Map({"round": _UINT, "group": _TEXT, "gpus": _GPUS_MEASURED}, others=True), null=True),
         "suites": _TEXTS,
         "notes": _TEXTS,
-        "tokenizer": _open({"error": _TEXT}),
-        "counters": _rows(
-            {"group": _TEXT, "round": _SOME, "before": _ANY, "after": _ANY, "counted": _ANY, "foreign": _DISTURBED}
+        "tokenizer": _dict({"error": _TEXT}),
+        "counters": _dicts(
+            {"group": _TEXT, "round": _UINT, "before": _ANY, "after": _ANY, "counted": _ANY, "foreign": _DISTURBED}
         ),
         "scored": _SCORED,
-        "scoring": _open({"why": _TEXT, "seconds": _NUMBER, "left": _SOME}),
-        "requests": _rows(_REQUEST),
+        "scoring": _dict({"why": _TEXT, "seconds": _NUMBER, "left": _UINT}),
+        "requests": _dicts(_REQUEST),
     },
     others=True,
 )
 
 _ARM = Map(
     {
-        "files": _rows({"path": _NEEDED_TEXT, "content": _TEXT, "mode": _TEXT, "part": _TEXT}),
+        "files": _dicts({"path": _REQUIRED_TEXT, "content": _TEXT, "mode": _TEXT, "part": _TEXT}),
         "flags": List(List(_TEXT), null=True),
         "speculation_flags": List(List(_TEXT)),
         "environment": Table(Anything(), null=True),
         "env": Table(Anything(), null=True),
-        "fit": _open({"kv_per_token": _NEEDED_NUMBER, "devices": _SOME}),
+        "fit": _dict({"kv_per_token": _REQUIRED_NUMBER, "devices": _UINT}),
     },
     others=True,
 )
-# Of a profile that was resolved and not reported yet: its prompts, of which a report keeps hashes.
+# Prompts of a resolved profile. A report keeps only hashes of them.
 _SUITE = Map(
     {
-        "name": _NEEDED_TEXT,
+        "name": _REQUIRED_TEXT,
         "kinds": Table(
             Map(
                 {
@@ -183,7 +183,7 @@ _SUITE = Map(
                     "prompts": List(
                         Map(
                             {
-                                "id": _NEEDED_TEXT,
+                                "id": _REQUIRED_TEXT,
                                 "messages": List(_ANY, required=True),
                                 "output_tokens": Value(int, low=1),
                                 "request": _ANY,
@@ -200,28 +200,28 @@ _SUITE = Map(
     },
     others=True,
 )
-_TARGET = _open({"id": _TEXT, "name": _TEXT, "revision": _TEXT, "sha256": _TEXT})
+_TARGET = _dict({"id": _TEXT, "name": _TEXT, "revision": _TEXT, "sha256": _TEXT})
 RESOLVED = Map(
     {
         **dict.fromkeys(("profile", "title", "article", "key", "synthetic", "unpinned"), _TEXT),
-        "hardware": _open({"id": _TEXT, "name": _TEXT, "bandwidth_gb_s": Value(float, low=1e-6)}),
-        "engine": _open({"id": _TEXT, "name": _TEXT, "version": _TEXT, "runtime": _TEXT}),
+        "hardware": _dict({"id": _TEXT, "name": _TEXT, "bandwidth_gb_s": Value(float, low=1e-6)}),
+        "engine": _dict({"id": _TEXT, "name": _TEXT, "version": _TEXT, "runtime": _TEXT}),
         "target": _TARGET,
         "draft": _TARGET,
-        "method": _open({"id": _TEXT, "name": _TEXT, "num_speculative_tokens": _SOME}),
-        "experiment": _open(
+        "method": _dict({"id": _TEXT, "name": _TEXT, "num_speculative_tokens": _UINT}),
+        "experiment": _dict(
             {
                 "suites": _TEXTS,
                 "kinds": _TEXTS,
-                "concurrency": _SOME,
-                "rounds": _SOME,
-                "most_rounds": _SOME,
+                "concurrency": _UINT,
+                "rounds": _UINT,
+                "most_rounds": _UINT,
                 "schedule": _TEXT,
                 "temperatures": _NUMBERS,
                 "ladder": _ANY,
             }
         ),
-        "expectation": _open(
+        "expectation": _dict(
             dict.fromkeys(
                 ("speedup", "acceptance", "bandwidth_bytes_s", "bytes_per_token", "draft_cost", "efficiency"), _NUMBER
             )
@@ -230,8 +230,8 @@ RESOLVED = Map(
         "prompts": Table(Table(_TEXT), null=True),
         "suites": Table(_SUITE, null=True),
         "warnings": _TEXTS,
-        # box_kind: of results before manage_host.
-        "site": _open(
+        # Results of older versions have box_kind instead of manage_host.
+        "site": _dict(
             {"box_kind": _TEXT, "manage_host": _FLAG, "runtime": _TEXT, "price_per_hour": _NUMBER, "currency": _TEXT}
         ),
     },
@@ -240,28 +240,28 @@ RESOLVED = Map(
 
 _LEVEL: dict[str, Shape] = {
     "level": Value(float, required=True, low=0),
-    "word": _NEEDED_TEXT,
-    "speedup": Map(_GAIN.fields, required=True, others=True),
-    "corrected": _GAIN,
-    "control": _GAIN,
+    "word": _REQUIRED_TEXT,
+    "speedup": Map(_SPEEDUP.fields, required=True, others=True),
+    "corrected": _SPEEDUP,
+    "control": _SPEEDUP,
 }
-_WHERE = _open({"level": _NEEDED_NUMBER, "change": _NEEDED_NUMBER})
-_CROSSOVER = _open(
+_LEVEL_CHANGE = _dict({"level": _REQUIRED_NUMBER, "change": _REQUIRED_NUMBER})
+_CROSSOVER = _dict(
     {
-        "word": _NEEDED_TEXT,
+        "word": _REQUIRED_TEXT,
         "levels": List(Map(_LEVEL, others=True), required=True),
         "gaps": List(Value(float), required=True),
-        "reaches_top": _NEEDED_FLAG,
-        "pays_from": _MUST_NUMBER,
-        "pays_until": _MUST_NUMBER,
+        "reaches_top": _REQUIRED_FLAG,
+        "pays_from": _NUMBER_NULL,
+        "pays_until": _NUMBER_NULL,
         "interval": _NUMBERS,
         "quoted": _NUMBER,
-        "beyond": _WHERE,
-        "at_the_top": _WHERE,
-        "missing": _rows({"level": _NUMBER, "why": _TEXT}),
+        "beyond": _LEVEL_CHANGE,
+        "at_the_top": _LEVEL_CHANGE,
+        "missing": _dicts({"level": _NUMBER, "why": _TEXT}),
         "sentence": _TEXT,
         "reasons": _TEXTS,
-        "starts": _open({"rounds": Value(int, required=True)}),
+        "starts": _dict({"rounds": Value(int, required=True)}),
         "threshold": _NUMBER,
         "prompts_needed": _NUMBER,
     }
@@ -271,7 +271,7 @@ LADDER = Map(
         **dict.fromkeys(("schema", "profile", "key", "load", "unit"), _TEXT),
         "levels": List(Value(float, low=0), null=True),
         "limits": Table(_NUMBER, null=True),
-        "rounds": _SOME,
+        "rounds": _UINT,
         "kinds": _TEXTS,
         "notes": _TEXTS,
         "schedule": _ANY,
@@ -280,10 +280,10 @@ LADDER = Map(
             Map(
                 {
                     "level": Value(float, required=True, low=0),
-                    "arm": _NEEDED_TEXT,
+                    "arm": _REQUIRED_TEXT,
                     "round": Value(int, required=True, low=0, high=1_000_000),
-                    "kind": _NEEDED_TEXT,
-                    "status": _NEEDED_TEXT,
+                    "kind": _REQUIRED_TEXT,
+                    "status": _REQUIRED_TEXT,
                     **dict.fromkeys(("ended_by",), _TEXT),
                     **dict.fromkeys(("started_unix_s", "duration_s", "output_throughput", "per_user_tok_s"), _NUMBER),
                     **dict.fromkeys(("request_throughput", "goodput"), _NUMBER),
@@ -306,7 +306,7 @@ LADDER = Map(
 
 _ARMS = ("baseline", "speculative")
 _LOAD_KIND: dict[str, Shape] = {
-    "kind": _NEEDED_TEXT,
+    "kind": _REQUIRED_TEXT,
     "word": _TEXT,
     "pays_from": _NUMBER,
     "pays_until": _NUMBER,
@@ -314,37 +314,37 @@ _LOAD_KIND: dict[str, Shape] = {
     "interval": _NUMBERS,
 }
 _LOAD_ROW: dict[str, Shape] = {
-    "kind": _NEEDED_TEXT,
-    "level": _NEEDED_NUMBER,
-    "speedup": _GAIN,
-    **{arm: _open({"output_throughput": _NUMBER}) for arm in _ARMS},
+    "kind": _REQUIRED_TEXT,
+    "level": _REQUIRED_NUMBER,
+    "speedup": _SPEEDUP,
+    **{arm: _dict({"output_throughput": _NUMBER}) for arm in _ARMS},
 }
 REPORT = Map(
     {
         **dict.fromkeys(("schema", "profile", "title", "article", "key", "host", "date"), _TEXT),
         "verdict": Map(
             {
-                "word": _NEEDED_TEXT,
+                "word": _REQUIRED_TEXT,
                 "sentence": _TEXT,
                 "reasons": _TEXTS,
-                "speedup": _GAIN,
-                "scope": _open({"groups": _TEXTS, "kinds": _TEXTS}),
+                "speedup": _SPEEDUP,
+                "scope": _dict({"groups": _TEXTS, "kinds": _TEXTS}),
                 "outputs": _ANY,
                 "starts": _ANY,
             },
             required=True,
             others=True,
         ),
-        "kinds": _rows({"group": _NEEDED_TEXT, "speedup": Map(_GAIN.fields, True, others=True, null=True)}),
-        "acceptance": _open({"overall": _open({"rate": _NUMBER})}),
-        "load": _open({"unit": _TEXT, "kinds": _rows(_LOAD_KIND), "rows": _rows(_LOAD_ROW)}),
-        "gates": _rows({"name": _NEEDED_TEXT, "title": _NEEDED_TEXT, "word": _TEXT}),
-        "cost": _open(
+        "kinds": _dicts({"group": _REQUIRED_TEXT, "speedup": Map(_SPEEDUP.fields, True, others=True, null=True)}),
+        "acceptance": _dict({"overall": _dict({"rate": _NUMBER})}),
+        "load": _dict({"unit": _TEXT, "kinds": _dicts(_LOAD_KIND), "rows": _dicts(_LOAD_ROW)}),
+        "gates": _dicts({"name": _REQUIRED_TEXT, "title": _REQUIRED_TEXT, "word": _TEXT}),
+        "cost": _dict(
             {
-                "rows": _rows(
+                "rows": _dicts(
                     {
-                        "what": _NEEDED_TEXT,
-                        "unit": _MUST_TEXT,
+                        "what": _REQUIRED_TEXT,
+                        "unit": _TEXT_NULL,
                         **{arm: Anything(required=True) for arm in _ARMS},
                     }
                 )
@@ -358,7 +358,7 @@ REPORT = Map(
 
 
 def with_gains(data: Any) -> Any:
-    """The data of a report or a ladder with `gain` in its speed-ups, which earlier versions called `median`."""
+    """``data`` of a report or a ladder, in which `median` of a speed-up (earlier versions) is renamed to `gain`."""
     if isinstance(data, list) and data and isinstance(data[0], dict):
         for item in data:
             with_gains(item)
@@ -368,21 +368,21 @@ def with_gains(data: Any) -> Any:
         with_gains(value)
         if name == "stock" and isinstance(value, dict):
             for arm in value.values():
-                _name_gain(arm)
+                _rename_median(arm)
         elif name in ("speedup", "control", "corrected"):
-            _name_gain(value)
+            _rename_median(value)
     return data
 
 
-def _name_gain(estimate: Any) -> None:
+def _rename_median(estimate: Any) -> None:
     if isinstance(estimate, dict) and "median" in estimate and "gain" not in estimate:
         estimate["gain"] = estimate.pop("median")
 
 
 def checked(data: Mapping[str, Any], shape: Map, where: str) -> dict[str, Any]:
-    """What the file ``where`` holds.
+    """``data`` as a dict if it has the ``shape``; ``where`` names the file in errors.
 
-    Raises DrafthouseError with the first places where it is not of its shape.
+    Raises DrafthouseError with the first places that differ from the shape.
     """
     findings = Findings(where)
     if not check(data, shape, findings):
@@ -391,10 +391,10 @@ def checked(data: Mapping[str, Any], shape: Map, where: str) -> dict[str, Any]:
 
 
 def checked_result(data: Mapping[str, Any], where: str) -> ArmResult:
-    """What the file ``where`` holds as an arm's result. Raises DrafthouseError as `checked` does."""
+    """``data`` of the file ``where`` as an arm's result. Raises DrafthouseError as `checked` does."""
     return cast("ArmResult", checked(data, RESULT, where))
 
 
 def checked_ladder(data: Mapping[str, Any], where: str) -> Ladder:
-    """What the file ``where`` holds as a ladder. Raises DrafthouseError as `checked` does."""
+    """``data`` of the file ``where`` as a load sweep. Raises DrafthouseError as `checked` does."""
     return cast("Ladder", checked(with_gains(data), LADDER, where))

@@ -1,7 +1,7 @@
-"""The state of the machine around a measurement: what else could explain a number.
+"""Read the state of the machine before and after a measurement: other work, clocks, temperatures, memory.
 
-Reads `/proc`, `/sys` and, where a run has GPUs, their driver (`nvml.py`). What a machine does not tell is None. Units
-stand in the names.
+The sources are `/proc`, `/sys` and, if the run has GPUs, their driver (`nvml.py`). Unreadable values are None. Names
+end in the unit.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from drafthouse.bench.machine_types import Between, BusyProcess, MachineFacts
     from drafthouse.bench.nvml import Nvml
 
-#: A process above this share of one core counts as busy.
+#: A process that uses at least this percentage of one core counts as busy.
 BUSY_PERCENT = 5.0
 
 
 @dataclass(frozen=True)
 class Process:
-    """A running process: CPU seconds used since its start, and what tells it from a reused number."""
+    """A process: CPU seconds since its start; ``start`` (ticks since boot) distinguishes it from a reused pid."""
 
     name: str
     parent: int
@@ -38,21 +38,21 @@ class Process:
 
 @dataclass(frozen=True)
 class MachineState:
-    """The machine at one moment."""
+    """The machine at one moment; ``processes`` by pid, ``cpu_ticks`` as of `_cpu_ticks`."""
 
     monotonic_s: float
     facts: MachineFacts
-    """Plain data for the result."""
+    """The part that is stored in the result."""
     cpu_ticks: dict[str, int] = field(default_factory=dict)
     processes: dict[int, Process] = field(default_factory=dict)
     energy_j: float | None = None
-    """The CPU package's energy counter, where it is readable."""
+    """The energy counter of the CPU packages in J; None if it is not readable."""
 
 
 def read_machine(root: Path = Path("/"), nvml: Nvml | None = None) -> MachineState:
     """The machine's state now, with the GPUs of ``nvml``. Never raises.
 
-    ``root`` is where `/proc` and `/sys` are found.
+    ``root`` is the folder that contains `/proc` and `/sys`.
     """
     load = text_in(root / "proc/loadavg").split()
     memory = _key_values(root / "proc/meminfo")
@@ -90,30 +90,30 @@ def read_machine(root: Path = Path("/"), nvml: Nvml | None = None) -> MachineSta
 
 
 def read_cpu(root: Path = Path("/")) -> MachineState:
-    """Only what the CPU and the processes do now: quick, for who looks often. Never raises."""
+    """The state of CPU and processes only, without ``facts``: fast enough for polling. Never raises."""
     return MachineState(time.monotonic(), {}, _cpu_ticks(root), _processes(root))
 
 
-def between(before: MachineState, after: MachineState, own: Collection[int] = ()) -> Between:
-    """What the machine did between two states.
+def between(before: MachineState, after: MachineState, own_pids: Collection[int] = ()) -> Between:
+    """The machine's activity between two states.
 
-    ``own`` are the processes that were meant to be busy (the engines, the client). Percentages of
-    processes are of one core, those of the CPU of all cores. ``other_cpu_percent`` is what all the rest of
-    the machine took, also processes that cannot be seen from inside a container.
+    ``own_pids`` are the pids of the measurement itself (engines, client). Percentages of processes refer to one core,
+    those of the CPU to all cores. ``other_cpu_percent`` is the CPU use of everything else on the machine, including
+    processes that are invisible from inside a container.
     """
     seconds = after.monotonic_s - before.monotonic_s
     busy_percent, steal_percent = _cpu_percent(before.cpu_ticks, after.cpu_ticks)
     busy: list[BusyProcess] = []
     own_s = 0.0
-    for number, process in after.processes.items():
-        earlier = before.processes.get(number)
+    for pid, process in after.processes.items():
+        earlier = before.processes.get(pid)
         used_s = process.cpu_s
         if earlier and earlier.start == process.start:
             used_s -= earlier.cpu_s
-        if number in own:
+        if pid in own_pids:
             own_s += used_s
         elif seconds > 0 and 100 * used_s / seconds >= BUSY_PERCENT:
-            busy.append({"pid": number, "name": process.name, "cpu_percent": round(100 * used_s / seconds, 1)})
+            busy.append({"pid": pid, "name": process.name, "cpu_percent": round(100 * used_s / seconds, 1)})
     busy.sort(key=lambda process: -process["cpu_percent"])
     other_percent = None
     if busy_percent is not None and seconds > 0:
@@ -130,7 +130,7 @@ def between(before: MachineState, after: MachineState, own: Collection[int] = ()
 
 
 def _cpu_percent(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[float | None, float | None]:
-    """Busy and stolen time as percentages of all cores' ticks; None where nothing was counted."""
+    """The busy and the stolen percentage of all cores' ticks; (None, None) if no tick was counted."""
     ticks = {name: after[name] - count for name, count in before.items() if name in after}
     ticks_all = sum(ticks.values())
     if ticks_all <= 0:
@@ -143,38 +143,38 @@ def _package_power_w(before: MachineState, after: MachineState) -> float | None:
     if before.energy_j is None or after.energy_j is None or seconds <= 0:
         return None
     used_j = after.energy_j - before.energy_j
-    # The counter begins anew at its range.
+    # The counter wraps around at its range; the energy is unknown then.
     return used_j / seconds if used_j >= 0 else None
 
 
 def engine_pids(ports: Iterable[int], processes: Mapping[int, Process], root: Path = Path("/")) -> set[int]:
-    """The processes that listen on these TCP ports, and all their descendants.
+    """The pids of the processes that listen on these TCP ports, and of all their descendants.
 
-    Only those whose files this user may see; an engine of another user stays unknown, and then stands
-    among the busy processes by its name.
+    Only processes whose open files this user may read. An engine of another user is not found, and counts as
+    another busy process.
     """
-    wanted = set(ports)
-    sockets = {socket for _, port, socket in listeners(root / "proc") if port in wanted}
-    found = {number for number in processes if _has_socket(root / f"proc/{number}/fd", sockets)}
+    wanted_ports = set(ports)
+    sockets = {socket for _, port, socket in listeners(root / "proc") if port in wanted_ports}
+    pids = {pid for pid in processes if _has_socket(root / f"proc/{pid}/fd", sockets)}
     grown = True
     while grown:
-        children = {number for number, process in processes.items() if process.parent in found} - found
-        found |= children
+        children = {pid for pid, process in processes.items() if process.parent in pids} - pids
+        pids |= children
         grown = bool(children)
-    return found
+    return pids
 
 
 def _key_values(path: Path) -> dict[str, int]:
     """`/proc/meminfo` in bytes."""
-    found: dict[str, int] = {}
+    values: dict[str, int] = {}
     for line in text_in(path).splitlines():
         key, _, rest = line.partition(":")
         words = rest.split()
         if words and words[0].isdigit():
-            found[key] = int(words[0])
+            values[key] = int(words[0])
             if words[1:] == ["kB"]:
-                found[key] *= 1024
-    return found
+                values[key] *= 1024
+    return values
 
 
 def _cpu_model(root: Path) -> str | None:
@@ -185,7 +185,7 @@ def _cpu_model(root: Path) -> str | None:
 
 
 def _mhz(root: Path) -> list[float]:
-    """Each core's clock: what the kernel set (cpufreq), else what the CPU says it runs at."""
+    """Each core's clock in MHz: the one that the kernel set (cpufreq), else the one in `/proc/cpuinfo`."""
     clocks = []
     for path in sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq")):
         khz = text_in(path)
@@ -198,7 +198,7 @@ def _mhz(root: Path) -> list[float]:
 
 
 def _cpu_temperature_c(root: Path) -> float | None:
-    """The hottest reading of the CPU's own sensors."""
+    """The highest temperature that the CPU's sensors report, in degrees Celsius."""
     files: list[Path] = []
     for folder in (root / "sys/class/hwmon").glob("hwmon*"):
         if text_in(folder / "name").strip() in {"coretemp", "k10temp", "zenpower", "cpu_thermal"}:
@@ -210,37 +210,37 @@ def _cpu_temperature_c(root: Path) -> float | None:
 
 
 def _package_energy_j(root: Path) -> float | None:
-    """The energy that all CPU packages have used, in joules (RAPL; readable by root only)."""
+    """The sum of the CPU packages' energy counters, in joules (RAPL; readable by root only)."""
     counts = _whole_numbers((root / "sys/class/powercap").glob("intel-rapl:[0-9]/energy_uj"))
     return sum(counts) / 1e6 if counts else None
 
 
 def _whole_numbers(files: Iterable[Path]) -> list[int]:
-    """The numbers in files of `/sys`, each of which holds one; a file that holds none is left out."""
+    """The whole numbers in files of `/sys`, one per file; a file without a number is skipped."""
     texts = [text_in(path).strip() for path in files]
     return [int(text) for text in texts if text.isdigit()]
 
 
 def _cpu_ticks(root: Path) -> dict[str, int]:
-    """What all cores did since the start, in ticks: idle, steal (taken by other guests), busy."""
-    words = text_in(root / "proc/stat").partition("\n")[0].split()
-    if len(words) < 9 or words[0] != "cpu":
+    """The ticks of all cores since boot: busy, idle, and steal (taken by other virtual machines); {} if unreadable."""
+    fields = text_in(root / "proc/stat").partition("\n")[0].split()
+    if len(fields) < 9 or fields[0] != "cpu":
         return {}
-    user, nice, system, idle, wait, irq, soft, steal = map(int, words[1:9])
+    user, nice, system, idle, wait, irq, soft, steal = map(int, fields[1:9])
     return {"busy": user + nice + system + irq + soft, "idle": idle + wait, "steal": steal}
 
 
 def _processes(root: Path) -> dict[int, Process]:
-    found: dict[int, Process] = {}
+    processes: dict[int, Process] = {}
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     for folder in (root / "proc").glob("[0-9]*"):
-        # The name stands in brackets and may itself hold spaces and brackets (proc(5)).
-        head, _, tail = text_in(folder / "stat").rpartition(")")
-        words = tail.split()
-        if len(words) > 19:
-            cpu_s = (int(words[11]) + int(words[12])) * tick_s
-            found[int(folder.name)] = Process(head.partition("(")[2], int(words[1]), cpu_s, int(words[19]))
-    return found
+        # The name is in brackets, and may itself contain spaces and brackets (proc(5)).
+        beginning, _, tail = text_in(folder / "stat").rpartition(")")
+        fields = tail.split()
+        if len(fields) > 19:
+            cpu_s = (int(fields[11]) + int(fields[12])) * tick_s
+            processes[int(folder.name)] = Process(beginning.partition("(")[2], int(fields[1]), cpu_s, int(fields[19]))
+    return processes
 
 
 def _has_socket(folder: Path, sockets: Collection[str]) -> bool:
@@ -256,5 +256,5 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
 
 
-# Other work than this, as a share of the whole machine's CPU, is told beside the verdict.
+# More foreign CPU use than this percentage of all cores is reported with the verdict.
 OTHER_CPU_PERCENT = 10.0

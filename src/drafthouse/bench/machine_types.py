@@ -1,4 +1,4 @@
-"""The machine around a measurement as types: its state, what it did meanwhile, and what came in between."""
+"""Types of the machine's part of a result: its state, its activity during a group of requests, disturbances."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class CpuFacts(TypedDict):
-    """The CPU: clocks in MHz of its cores, and the load of the last minute."""
+    """The CPU; clocks are over its cores, ``load_1m`` is the load average of the last minute. None: not readable."""
 
     model: str | None
     cores: int | None
@@ -30,9 +30,9 @@ class MemoryFacts(TypedDict):
 
 
 class GpuReading(TypedDict):
-    """What a GPU does at a moment; None for what it does not tell. ``error``: the driver has lost it.
+    """The state of a GPU at one moment; None for unreadable values, ``error`` if the driver has lost the GPU.
 
-    ``clock_reasons`` are what keeps its clocks where they are, by the names of `nvml.py`.
+    ``clock_reasons`` are the driver's reasons for the current clocks, by the names of `nvml.py`.
     """
 
     temperature_c: float | None
@@ -47,7 +47,7 @@ class GpuReading(TypedDict):
 
 
 class GpuFacts(GpuReading):
-    """A GPU and what it does at a moment, as its driver tells; None where it does not."""
+    """A GPU's description and its state at one moment; None for values that cannot be read."""
 
     index: int
     name: str
@@ -60,10 +60,10 @@ class GpuFacts(GpuReading):
 
 
 class GpuMeasured(TypedDict):
-    """What a GPU did while an arm answered: of so many ``samples``, those of the turns of other arms left out.
+    """The summary of a GPU over the ``samples`` taken during the turns of one arm (one of the servers compared).
 
-    ``throttled_share`` is the share of them in which heat or want of power kept the clocks down; ``reasons`` has the
-    share of each reason for a clock, its power limit (which is no fault) among them. ``error``: it was lost meanwhile.
+    ``throttled_share`` is the fraction of samples in which heat or lack of power lowered the clocks. ``reasons`` has
+    the fraction of each clock reason, including the power cap, which is no fault. ``error``: the driver lost the GPU.
     """
 
     index: int
@@ -83,7 +83,7 @@ class GpuMeasured(TypedDict):
 
 
 class GpuProcess(TypedDict):
-    """A process on a GPU."""
+    """A process that computes on a GPU."""
 
     gpu_uuid: str
     pid: int
@@ -92,7 +92,7 @@ class GpuProcess(TypedDict):
 
 
 class MachineFacts(TypedDict, total=False):
-    """The machine at a moment (`machine_state.read_machine`)."""
+    """The state of the machine at one moment (`machine_state.read_machine`)."""
 
     time: str
     host: str
@@ -104,7 +104,7 @@ class MachineFacts(TypedDict, total=False):
 
 
 class BusyProcess(TypedDict):
-    """Somebody else's process, and its share of one core."""
+    """A process that does not belong to the measurement; ``cpu_percent`` is of one core."""
 
     pid: int
     name: str
@@ -112,7 +112,7 @@ class BusyProcess(TypedDict):
 
 
 class Between(TypedDict):
-    """What the machine did between two states (`machine_state.between`)."""
+    """The machine's activity between two states, explained at `machine_state.between`."""
 
     seconds: float
     cpu_busy_percent: float | None
@@ -124,7 +124,7 @@ class Between(TypedDict):
 
 
 class Waited(TypedDict):
-    """How long other work was waited for, and whether it ended (`foreign_load.wait_for_quiet`)."""
+    """The wait for other processes to end: its duration, and whether they ended (`foreign_load.wait_for_quiet`)."""
 
     seconds: float
     quiet: bool
@@ -133,7 +133,7 @@ class Waited(TypedDict):
 
 
 class Disturbance(TypedDict):
-    """Whether something that is not ours came in between, and the sentence that says so."""
+    """A disturbance and its sentence; ``polluted``: the times are invalid, ``miscounted``: the usage is wrong."""
 
     polluted: bool
     said: str | None
@@ -141,7 +141,7 @@ class Disturbance(TypedDict):
 
 
 class Foreign(Disturbance):
-    """What a server did beside our requests; None where it does not count that (`foreign_traffic.foreign`)."""
+    """A server's work for other clients; None where it has no counter (`foreign_traffic.foreign_work`)."""
 
     requests: int | None
     input_tokens: int | None
@@ -151,14 +151,14 @@ class Foreign(Disturbance):
 
 
 class ClockJump(Disturbance):
-    """How far the wall clock was set, and how long the machine stood still, in seconds."""
+    """The seconds by which the wall clock was set, and for which the machine was suspended."""
 
     jump_s: float
     suspended_s: float
 
 
 class GroupMachine(TypedDict):
-    """The machine around a group, and what was busy meanwhile."""
+    """The machine before and after a group, its activity in between, and a jump of its clock."""
 
     round: int
     group: str
@@ -169,7 +169,7 @@ class GroupMachine(TypedDict):
 
 
 class StepMachine(TypedDict):
-    """The machine around a step and its groups."""
+    """The machine before and after a step, and around each of its groups."""
 
     before: MachineFacts
     after: MachineFacts

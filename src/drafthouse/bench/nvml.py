@@ -1,7 +1,7 @@
-"""The NVIDIA GPUs of a run, as the driver's own library (NVML) tells of them through its package pynvml.
+"""Read the NVIDIA GPUs of a run through NVML, the library of the driver, and its Python package pynvml.
 
-The library comes with the driver, also inside containers. pynvml is imported here alone, and only when it is asked:
-without it, without the library or without a GPU there is nothing to read, and all the rest is measured as ever.
+The library comes with the driver, also inside containers. Only this module imports pynvml, and only when GPUs are read.
+If the package, the library or a GPU is missing, the GPU readings are absent, and everything else is measured.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..host.gpu_choice import choose_gpus
 if TYPE_CHECKING:
     from drafthouse.bench.machine_types import GpuFacts, GpuProcess, GpuReading
 
-# Bits of nvmlClocksEventReasons (nvml.h): what keeps the clocks down for heat or for want of power, and what else holds
-# them. Most GPUs run at their power limit while they work, which is no fault.
+# Bits of nvmlClocksEventReasons (nvml.h). _SLOWING are faults: too much heat or too little power. The power cap is not
+# one of them, because most GPUs run at their power limit under load.
 _SLOWING = {
     0x08: "hardware slowdown",
     0x20: "software thermal slowdown",
@@ -25,18 +25,18 @@ _SLOWING = {
     0x80: "power brake",
 }
 _REASONS = _SLOWING | {0x02: "clocks set by the user", 0x04: "power cap", 0x10: "sync boost", 0x100: "display clocks"}
-#: A GPU whose clocks have one of these reasons is throttled.
+#: The clock reasons that count as throttling.
 SLOWED_BY = frozenset(_SLOWING.values())
 _NO_STATE = 32  # NVML_PSTATE_UNKNOWN
 
 
 class Unreadable(Exception):
-    """A reading that this machine has not, with the reason as its text."""
+    """A value that cannot be read on this machine; the text says why."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU by the driver's index, which nvidia-smi shows too."""
+    """A GPU; ``index`` is the driver's, as in nvidia-smi, and ``handle`` is NVML's device handle."""
 
     index: int
     uuid: str
@@ -45,7 +45,7 @@ class Gpu:
 
 
 class Nvml:
-    """A session with the driver, and the GPUs of a run. Where there are none, ``why`` says the reason."""
+    """An NVML session and the GPUs of a run. If ``gpus`` is empty, ``why`` is the reason."""
 
     def __init__(self, gpus: Sequence[Gpu] = (), why: str | None = None, library: Any = None) -> None:
         self.gpus = tuple(gpus)
@@ -54,44 +54,44 @@ class Nvml:
         self._lost: dict[int, str] = {}
 
     def energy_j(self) -> tuple[float, ...]:
-        """Each GPU's energy since the driver was loaded; Volta and newer. Raises Unreadable."""
-        return tuple(self._number(gpu, "nvmlDeviceGetTotalEnergyConsumption") / 1000 for gpu in self.gpus)
+        """Each GPU's energy in J since the driver was loaded; Volta and newer. Raises Unreadable."""
+        return tuple(self._required(gpu, "nvmlDeviceGetTotalEnergyConsumption") / 1000 for gpu in self.gpus)
 
     def power_w(self) -> tuple[float, ...]:
-        """Each GPU's power (averaged over a second by Ampere and newer). Raises Unreadable."""
-        return tuple(self._number(gpu, "nvmlDeviceGetPowerUsage") / 1000 for gpu in self.gpus)
+        """Each GPU's power in W (on Ampere and newer the mean of the last second). Raises Unreadable."""
+        return tuple(self._required(gpu, "nvmlDeviceGetPowerUsage") / 1000 for gpu in self.gpus)
 
     def readings(self) -> list[GpuReading]:
-        """What each GPU does at this moment; None for what it does not tell, ``error`` where it is lost."""
+        """The current reading of each GPU: None for unreadable values, ``error`` if the driver has lost the GPU."""
         return [self._reading(gpu) for gpu in self.gpus]
 
     def facts(self) -> list[GpuFacts]:
-        """What each GPU is, and what it does at this moment. Never raises."""
-        found: list[GpuFacts] = []
+        """The description and the current reading of each GPU. Never raises."""
+        gpus: list[GpuFacts] = []
         for gpu, reading in zip(self.gpus, self.readings(), strict=True):
-            reasons, state = reading["clock_reasons"], self._ask(gpu, "nvmlDeviceGetPerformanceState")
+            reasons, state = reading["clock_reasons"], self._call(gpu, "nvmlDeviceGetPerformanceState")
             slowed_by = None if reasons is None else [reason for reason in reasons if reason in SLOWED_BY]
-            found.append(
+            gpus.append(
                 {
                     "index": gpu.index,
                     "name": gpu.name,
                     "uuid": gpu.uuid,
                     "driver_version": self._driver_version(),
                     "performance_state": None if state in (None, _NO_STATE) else f"P{state}",
-                    "power_limit_w": self._ask_watts(gpu, "nvmlDeviceGetPowerManagementLimit"),
-                    "sm_clock_max_mhz": self._ask(gpu, "nvmlDeviceGetMaxClockInfo", self._library.NVML_CLOCK_SM),
+                    "power_limit_w": self._call_watts(gpu, "nvmlDeviceGetPowerManagementLimit"),
+                    "sm_clock_max_mhz": self._call(gpu, "nvmlDeviceGetMaxClockInfo", self._library.NVML_CLOCK_SM),
                     "throttled_by": slowed_by,
                     **reading,
                 }
             )
-        return found
+        return gpus
 
     def processes(self) -> list[GpuProcess]:
-        """The processes that compute on these GPUs, as far as the driver shows them here."""
-        found: list[GpuProcess] = []
+        """The processes that compute on these GPUs; inside a container the driver may show none."""
+        processes: list[GpuProcess] = []
         for gpu in self.gpus:
-            for process in self._ask(gpu, "nvmlDeviceGetComputeRunningProcesses") or []:
-                found.append(
+            for process in self._call(gpu, "nvmlDeviceGetComputeRunningProcesses") or []:
+                processes.append(
                     {
                         "gpu_uuid": gpu.uuid,
                         "pid": process.pid,
@@ -99,10 +99,10 @@ class Nvml:
                         "memory_used_bytes": process.usedGpuMemory,
                     }
                 )
-        return found
+        return processes
 
     def close(self) -> None:
-        """End the session; there are no GPUs any more."""
+        """End the session; ``gpus`` is empty afterwards."""
         if self._library and self.gpus:
             with suppress(self._library.NVMLError):
                 self._library.nvmlShutdown()
@@ -110,44 +110,45 @@ class Nvml:
 
     def _reading(self, gpu: Gpu) -> GpuReading:
         library = self._library
-        busy = self._ask(gpu, "nvmlDeviceGetUtilizationRates")
-        # The second version leaves out what the driver keeps for itself, as nvidia-smi does.
-        memory = self._ask(gpu, "nvmlDeviceGetMemoryInfo", library.nvmlMemory_v2)
-        bits = self._ask(gpu, "nvmlDeviceGetCurrentClocksEventReasons")
-        if bits is None:  # its name before branch 535
-            bits = self._ask(gpu, "nvmlDeviceGetCurrentClocksThrottleReasons")
+        utilization = self._call(gpu, "nvmlDeviceGetUtilizationRates")
+        # Version 2 of the call excludes memory reserved by the driver from `used`, as nvidia-smi does.
+        memory = self._call(gpu, "nvmlDeviceGetMemoryInfo", library.nvmlMemory_v2)
+        bits = self._call(gpu, "nvmlDeviceGetCurrentClocksEventReasons")
+        if bits is None:  # the name of the call before driver branch 535
+            bits = self._call(gpu, "nvmlDeviceGetCurrentClocksThrottleReasons")
         clock_reasons = None if bits is None else [name for bit, name in _REASONS.items() if bits & bit]
         reading: GpuReading = {
-            "temperature_c": self._ask(gpu, "nvmlDeviceGetTemperature", library.NVML_TEMPERATURE_GPU),
-            "power_w": self._ask_watts(gpu, "nvmlDeviceGetPowerUsage"),
-            "sm_clock_mhz": self._ask(gpu, "nvmlDeviceGetClockInfo", library.NVML_CLOCK_SM),
-            "memory_clock_mhz": self._ask(gpu, "nvmlDeviceGetClockInfo", library.NVML_CLOCK_MEM),
+            "temperature_c": self._call(gpu, "nvmlDeviceGetTemperature", library.NVML_TEMPERATURE_GPU),
+            "power_w": self._call_watts(gpu, "nvmlDeviceGetPowerUsage"),
+            "sm_clock_mhz": self._call(gpu, "nvmlDeviceGetClockInfo", library.NVML_CLOCK_SM),
+            "memory_clock_mhz": self._call(gpu, "nvmlDeviceGetClockInfo", library.NVML_CLOCK_MEM),
             "memory_used_bytes": memory and memory.used,
             "memory_total_bytes": memory and memory.total,
-            "utilization_percent": busy and busy.gpu,
+            "utilization_percent": utilization and utilization.gpu,
             "clock_reasons": clock_reasons,
         }
         if gpu.index in self._lost:
             reading["error"] = self._lost[gpu.index]
         return reading
 
-    def _ask(self, gpu: Gpu, name: str, *more: object) -> Any:
-        """What a call of NVML returns, or None where it fails. A GPU that is lost is asked no more."""
+    def _call(self, gpu: Gpu, name: str, *arguments: object) -> Any:
+        """The result of an NVML call, or None if it fails. A GPU that the driver has lost is not read again."""
         if gpu.index in self._lost:
             return None
         try:
-            return getattr(self._library, name)(gpu.handle, *more)
+            return getattr(self._library, name)(gpu.handle, *arguments)
         except self._library.NVMLError as error:
             if error.value in (self._library.NVML_ERROR_GPU_IS_LOST, self._library.NVML_ERROR_RESET_REQUIRED):
                 self._lost[gpu.index] = str(error)
             return None
 
-    def _ask_watts(self, gpu: Gpu, name: str) -> float | None:
-        """What a call of NVML returns in milliwatts, in watts; None where it fails."""
-        milliwatts = self._ask(gpu, name)
+    def _call_watts(self, gpu: Gpu, name: str) -> float | None:
+        """The result in W of an NVML call that returns mW; None if it fails."""
+        milliwatts = self._call(gpu, name)
         return None if milliwatts is None else milliwatts / 1000
 
-    def _number(self, gpu: Gpu, name: str) -> int:
+    def _required(self, gpu: Gpu, name: str) -> int:
+        """The result of an NVML call. Raises Unreadable if it fails."""
         try:
             return int(getattr(self._library, name)(gpu.handle))
         except self._library.NVMLError as error:
@@ -166,15 +167,14 @@ class Nvml:
             return ""
 
 
-def open_nvml(asked: Sequence[str] = (), pids: Collection[int] = ()) -> Nvml:
-    """A session with the GPUs that a run uses. Never raises: without any, its ``why`` says the reason.
+def open_nvml(selection: Sequence[str] = (), pids: Collection[int] = ()) -> Nvml:
+    """A session with the GPUs that a run uses. Never raises; if it has no GPU, its ``why`` is the reason.
 
-    ``asked`` chooses, as words of `drafthouse_gpus`, or else CUDA_VISIBLE_DEVICES. Without a choice it is the GPUs on
-    which the processes ``pids`` compute; where the driver shows none of these (from inside a container), all that it
-    shows.
+    ``selection`` names the GPUs by words of `drafthouse_gpus`, else CUDA_VISIBLE_DEVICES does. Without either, they are
+    the GPUs on which the processes ``pids`` compute, or all if the driver hides these processes (inside a container).
     """
     try:
-        import pynvml  # noqa: PLC0415 (a machine without it has no GPU to be read)
+        import pynvml  # noqa: PLC0415 (optional: a machine without GPUs need not have it)
     except ImportError:
         return Nvml(why="no package nvidia-ml-py to read GPUs with")
     try:
@@ -183,14 +183,14 @@ def open_nvml(asked: Sequence[str] = (), pids: Collection[int] = ()) -> Nvml:
         return Nvml(why=f"NVML: {error}")
     nvml = Nvml(library=pynvml)
     with suppress(pynvml.NVMLError):
-        found = dict(_listed(pynvml))
-        ours, choice = choose_gpus({index: gpu.uuid for index, gpu in found.items()}, asked)
-        # Half of the GPUs is half of the energy, which is no number.
+        visible = dict(_visible_gpus(pynvml))
+        indices, choice = choose_gpus({index: gpu.uuid for index, gpu in visible.items()}, selection)
+        # If the choice names a GPU that is missing, none is read: a part of the GPUs gives a wrong energy.
         if not (choice and choice["wrong"]):
-            nvml.gpus = tuple(found[index] for index in ours)
+            nvml.gpus = tuple(visible[index] for index in indices)
         if choice is None:
-            used = {process["gpu_uuid"] for process in nvml.processes() if process["pid"] in pids}
-            nvml.gpus = tuple(gpu for gpu in nvml.gpus if gpu.uuid in used) or nvml.gpus
+            busy_uuids = {process["gpu_uuid"] for process in nvml.processes() if process["pid"] in pids}
+            nvml.gpus = tuple(gpu for gpu in nvml.gpus if gpu.uuid in busy_uuids) or nvml.gpus
     if not nvml.gpus:
         nvml.why = "the NVIDIA driver does not show the GPUs of this run"
         with suppress(pynvml.NVMLError):
@@ -198,8 +198,8 @@ def open_nvml(asked: Sequence[str] = (), pids: Collection[int] = ()) -> Nvml:
     return nvml
 
 
-def _listed(library: Any) -> Iterator[tuple[int, Gpu]]:
-    """The driver's GPUs by their indices, but for those that are lost."""
+def _visible_gpus(library: Any) -> Iterator[tuple[int, Gpu]]:
+    """Pairs of index and GPU for each GPU of the driver; one that it has lost is left out."""
     for index in range(library.nvmlDeviceGetCount()):
         with suppress(library.NVMLError):
             handle = library.nvmlDeviceGetHandleByIndex(index)

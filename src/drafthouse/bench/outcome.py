@@ -1,4 +1,4 @@
-"""How a request ended, and why when it did not end well."""
+"""Classify how a request ended: its status, and the reason where the status is not "ok"."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ if TYPE_CHECKING:
     from drafthouse.bench.client import Endpoint, Recording
     from drafthouse.bench.sse import Answer
 
-NotWell = Literal["failed", "cut_off", "empty", "no_usage"]
-Status = Literal["ok", NotWell]
+NotOk = Literal["failed", "cut_off", "empty", "no_usage"]
+Status = Literal["ok", NotOk]
 OK: Final = "ok"
 FAILED: Final = "failed"
 CUT_OFF: Final = "cut_off"
 EMPTY: Final = "empty"
 NO_USAGE: Final = "no_usage"
-#: How a request can end. Only "ok" is ever averaged.
+#: All statuses of a request. Only requests with status "ok" enter means and medians.
 STATUSES = (OK, FAILED, CUT_OFF, EMPTY, NO_USAGE)
-#: Statuses that name another address (RFC 9110, section 15.4).
+#: HTTP statuses of a redirect (RFC 9110, section 15.4).
 REDIRECTS = (301, 302, 303, 307, 308)
-#: How much of a server's error message is kept.
+#: Length to which a server's error message is cut, in characters.
 MESSAGE_CHARACTERS = 300
 
 
 def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[Status, str | None]:
-    """How the request ended, and why when it did not end well."""
+    """The status of a request, and the reason why it is not "ok" (None if it is)."""
     failure = _failure(record, endpoint)
     if failure:
         return FAILED, failure
     if answer.error:
         where = "stream" if record.stream else "answer"
-        return FAILED, f"an error inside the {where}: {_cut(answer.error, endpoint)}"
+        return FAILED, f"an error inside the {where}: {_shortened(answer.error, endpoint)}"
     if record.error and not record.body:
         return FAILED, record.error
     if not answer.done:
-        # Also behind a finish_reason: what a proxy or a dying engine cut off may have been the usage, or a last chunk.
+        # Even after a finish_reason: the missing rest may have been the usage or a last chunk of text.
         without = "" if answer.finish_reason else " and without a finish_reason"
         return CUT_OFF, record.error or f"the stream ended without [DONE]{without}"
     if not answer.token_times_s:
@@ -50,20 +50,20 @@ def outcome_of(record: Recording, answer: Answer, endpoint: Endpoint) -> tuple[S
 
 
 def _failure(record: Recording, endpoint: Endpoint) -> str | None:
-    """Why a request failed as HTTP has it: no answer, a redirect, an error's status, another form of the body."""
+    """The reason of a failure at the HTTP level, such as a redirect or an error status; None if there is none."""
     if record.http_status is None:
         return record.error or "no answer"
     if record.location:
-        where = _cut(urljoin(endpoint.chat_url, record.location), endpoint)
+        where = _shortened(urljoin(endpoint.chat_url, record.location), endpoint)
         return f"HTTP {record.http_status}: the server redirects to {where}; use that address as the base URL"
     if record.encoding:
         return (
-            f"the answer is compressed (Content-Encoding: {_cut(record.encoding, endpoint)}) but was requested "
+            f"the answer is compressed (Content-Encoding: {_shortened(record.encoding, endpoint)}) but was requested "
             "uncompressed; turn compression off in the server or in the proxy before it"
         )
     if record.http_status == 200 and (record.stream or not record.ask.stream):
         return None
-    message = _cut(_message(bytes(record.body)), endpoint) or record.error or "no text"
+    message = _shortened(_error_message(bytes(record.body)), endpoint) or record.error or "no text"
     if record.http_status == 200:
         return f"the answer is not an event stream: {message}"
     if record.body and record.error:
@@ -71,8 +71,8 @@ def _failure(record: Recording, endpoint: Endpoint) -> str | None:
     return f"HTTP {record.http_status}: {message}"
 
 
-def _message(body: bytes) -> str:
-    """The readable part of an error document."""
+def _error_message(body: bytes) -> str:
+    """The message inside an error response's JSON, or the whole body where it is no such JSON."""
     text = body.decode("utf-8", "replace").strip()
     try:
         document = json.loads(text)
@@ -85,6 +85,6 @@ def _message(body: bytes) -> str:
     return text
 
 
-def _cut(text: str, endpoint: Endpoint) -> str:
-    """As much of a server's message as is kept; the key goes first, for half of one would not be found."""
+def _shortened(text: str, endpoint: Endpoint) -> str:
+    """A server's message without the API key, cut to length: a key that the cut splits would not be recognised."""
     return endpoint.without_key(text)[:MESSAGE_CHARACTERS]

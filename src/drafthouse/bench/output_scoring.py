@@ -1,12 +1,12 @@
-"""The baseline's server scores answers, token by token: how likely each token was to the target itself.
+"""Score answers with the baseline server: how likely each token was to the target model without speculation.
 
-A scored answer is sent back as token ids, behind the prompt that it answered, to a server that says the log-probability
-of every token of a prompt and of the one it would have chosen (vLLM: ``prompt_logprobs`` of ``/v1/completions``). It is
-one prefill an answer, outside of every timed group, on the server that runs anyway. The ids are the engine's own
-(``return_token_ids``): the text is not tokenised again, which might give others.
+The prompt and the answer are sent together as one prompt of token ids to ``/v1/completions`` with ``prompt_logprobs``.
+vLLM then returns the log-probability of each token and of the token it would have chosen. One answer costs one prefill,
+outside every timed group. The ids come from the engine (``return_token_ids``), because tokenising the text again might
+give different ones. An arm is one of the two compared servers, "baseline" or "speculative".
 
-The cost is bounded: `ANSWERS` answers of each arm in a round, short prompts first, so many tokens an answer as the
-catalogue grants (`scores.tokens`: logits of a whole vocabulary for each), and `SECONDS` in all.
+The cost is limited: `ANSWERS` answers of each arm in a round, short prompts first; prompt and answer together have at
+most `scores.tokens` tokens of the catalogue (each takes logits over the whole vocabulary); `SECONDS` in total.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from drafthouse.bench.client import Endpoint, Recording
     from drafthouse.bench.result_types import Request, StepResult
 
-#: The round, the group and the id of a prompt.
-Place = tuple[int, str, str]
+#: Identifies an answer within an arm: the round, the group (prompt kind and temperature) and the prompt id.
+AnswerKey = tuple[int, str, str]
 
 #: Answers of each arm that are scored in a round.
 ANSWERS = 24
-#: No further answer is scored after so long, in seconds, and none is waited for any longer: the first one may compile
-#: a kernel (vLLM 0.32.0 on two cores took 18 s for it).
+#: Time limit of a step's scoring, and of each of its requests, in seconds. The first request may compile a kernel:
+#: vLLM 0.32.0 on two cores took 18 s for it.
 SECONDS = 120.0
 ARMS = ("baseline", "speculative")
-#: What asks a server for token ids beside its text.
-_ASKING = "return_token_ids"
+#: The request field that makes vLLM return the token ids of prompt and answer.
+_IDS_FIELD = "return_token_ids"
 
 
 class TokenIds(TypedDict):
-    """The token ids of an answer and of its prompt, as text."""
+    """The token ids of a prompt and its answer; ``prompt`` and ``answer`` are decimal ids separated by spaces."""
 
     round: int
     group: str
@@ -55,7 +55,7 @@ class TokenIds(TypedDict):
 
 
 class Scoring(TypedDict):
-    """What a step scored, how many answers are left, and what ended it."""
+    """A step's scored answers, the number ``left`` unscored, and ``why`` some are unscored (None: none failed)."""
 
     answers: list[ScoredAnswer]
     left: int
@@ -64,7 +64,7 @@ class Scoring(TypedDict):
 
 
 class ScoringTotal(TypedDict):
-    """What scoring took in all."""
+    """The sums over all steps; ``left`` answers are still unscored after the last one, ``why`` is the last reason."""
 
     answers: int
     left: int
@@ -73,7 +73,7 @@ class ScoringTotal(TypedDict):
 
 
 class Score(TypedDict):
-    """The figures of a scored answer; log-probabilities in nats (`score_row`)."""
+    """The figures of a scored answer, explained at `score_row`; log-probabilities are in nats."""
 
     tokens: int
     misses: int
@@ -83,7 +83,7 @@ class Score(TypedDict):
 
 
 class ScoredAnswer(Score):
-    """An answer that the baseline scored."""
+    """The score of one answer with what identifies the answer; ``arm`` is the server that generated it."""
 
     arm: NotRequired[str]
     round: int
@@ -93,7 +93,7 @@ class ScoredAnswer(Score):
 
 
 class Logprobs(TypedDict):
-    """The log-probabilities (nats) of an answer's own tokens and of the likeliest ones, and what the ids say."""
+    """Log-probabilities (nats) of each answer token and of the likeliest token; ``whole``: the answer was not cut."""
 
     own: list[float]
     best: list[float]
@@ -104,30 +104,30 @@ class Logprobs(TypedDict):
 # --- which answers --------------------------------------------------------------------------------
 
 
-def asking_token_ids(groups: Sequence[Sequence[Ask]], most: int) -> list[tuple[Ask, ...]]:
-    """The groups of a round with token ids asked for ``most`` of their answers, as many of each group.
+def asking_token_ids(groups: Sequence[Sequence[Ask]], max_answers: int) -> list[tuple[Ask, ...]]:
+    """The groups of a round, with token ids requested for at most ``max_answers``, spread evenly over the groups.
 
-    Short prompts first, each once. Answers that are held to a schema or a call are not the model's free choice: none
-    of them.
+    Short prompts come first, each prompt once. Answers that a schema or tools constrain are left out, because the
+    model did not choose their tokens freely.
     """
     queues = [_short_first(group) for group in groups]
     chosen: set[int] = set()
-    for turn in range(max(map(len, queues), default=0)):
-        left = max(0, most - len(chosen))
+    for position in range(max(map(len, queues), default=0)):
+        left = max(0, max_answers - len(chosen))
         for queue in queues[:left]:
-            if turn < len(queue):
-                chosen.add(id(queue[turn]))
+            if position < len(queue):
+                chosen.add(id(queue[position]))
 
-    def marked(ask: Ask) -> Ask:
+    def with_token_ids(ask: Ask) -> Ask:
         if id(ask) not in chosen:
             return ask
-        return replace(ask, extra={**(ask.extra or {}), _ASKING: True})
+        return replace(ask, extra={**(ask.extra or {}), _IDS_FIELD: True})
 
-    return [tuple(map(marked, group)) for group in groups]
+    return [tuple(map(with_token_ids, group)) for group in groups]
 
 
 def _short_first(group: Sequence[Ask]) -> list[Ask]:
-    """The requests of a group that a model answers freely, each prompt once, by the length of their messages."""
+    """The requests of a group without schema and tools, each prompt once, the shortest messages first."""
     by_prompt: dict[str, Ask] = {}
     for ask in reversed(group):
         if ask.stream and not ask.tools and not ask.response_format:
@@ -136,8 +136,8 @@ def _short_first(group: Sequence[Ask]) -> list[Ask]:
 
 
 def token_ids_of(record: Recording) -> TokenIds | None:
-    """The token ids of an answer and of its prompt, as text; None if not asked for, or not all came."""
-    if not (record.ask.extra or {}).get(_ASKING) or not record.stream:
+    """The token ids of a recorded answer and its prompt; None if they were not requested or are incomplete."""
+    if not (record.ask.extra or {}).get(_IDS_FIELD) or not record.stream:
         return None
     prompt: list[int] = []
     answer: list[int] = []
@@ -152,7 +152,7 @@ def token_ids_of(record: Recording) -> TokenIds | None:
             for choice in document.get("choices") or []:
                 if isinstance(choice, dict):
                     answer += _ids(choice.get("token_ids"))
-    # Some versions send no ids with some of the chunks (vLLM issue 28246): what is left would be another text.
+    # Some vLLM versions leave the ids out of some chunks (vLLM issue 28246); the remaining ids are another text.
     if not prompt or not answer or len(answer) != read_answer(events).output_tokens:
         return None
     ask = record.ask
@@ -161,7 +161,7 @@ def token_ids_of(record: Recording) -> TokenIds | None:
         "group": ask.group,
         "prompt_id": ask.prompt_id,
         "temperature": ask.temperature,
-        # As text: a step's file is written a number a line.
+        # Stored as text: as JSON lists they would take one line of the step's file for each id.
         "prompt": " ".join(map(str, prompt)),
         "answer": " ".join(map(str, answer)),
     }
@@ -177,31 +177,31 @@ def _ids(value: object) -> list[int]:
 
 
 def score_answers(endpoint: Endpoint, steps: Iterable[StepResult], tokens: int) -> Scoring:
-    """Have the server at ``endpoint`` score what both arms answered to the same prompts and no step has scored yet.
+    """Let the baseline server at ``endpoint`` score all answers that both arms gave and no step has scored yet.
 
-    ``steps`` are those measured so far, this one last; at most ``tokens`` tokens an answer with its prompt. Returns
-    ``answers`` (a row each, `score_row`), ``left`` (how many there was no time for), ``seconds`` and ``why`` nothing
-    was scored, or what ended it; raises nothing for what a server says.
+    ``steps`` are all steps measured so far, the current one last. ``tokens`` limits the length of a prompt with its
+    answer. A failed request raises nothing: its error is the ``why`` of the result. Scoring ends when the time is up or
+    the server does not answer; it goes on after an HTTP status below 500.
     """
     began_s = time.monotonic()
-    rows: list[ScoredAnswer] = []
-    known: dict[tuple[str, str], Logprobs] = {}
+    scores: list[ScoredAnswer] = []
+    by_token_ids: dict[tuple[str, str], Logprobs] = {}
     why: str | None = None
-    waiting = _waiting(list(steps))
-    for arm, ids, prompt, texts in waiting:
+    unscored = _unscored_answers(list(steps))
+    for arm, ids, prompt, texts in unscored:
         if time.monotonic() - began_s > SECONDS:
             why = f"the limit of {SECONDS:.0f} s was reached"
             break
         try:
-            scored = known.get((prompt, ids["answer"])) or _score(endpoint, prompt, ids["answer"], tokens)
+            scored = by_token_ids.get((prompt, ids["answer"])) or _score(endpoint, prompt, ids["answer"], tokens)
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-            why = endpoint.without_key(_words(error))
-            # An engine that refuses one answer (too long, say) may well score the next; one that is gone does not.
+            why = endpoint.without_key(_error_text(error))
+            # An engine that refuses this request, for its length for example, may still score the next answer.
             if isinstance(error, urllib.error.HTTPError) and error.code < 500:
                 continue
             break
-        known[prompt, ids["answer"]] = scored
-        rows.append(
+        by_token_ids[prompt, ids["answer"]] = scored
+        scores.append(
             {
                 "arm": arm,
                 "round": ids["round"],
@@ -211,16 +211,16 @@ def score_answers(endpoint: Endpoint, steps: Iterable[StepResult], tokens: int) 
                 **score_row(scored, texts),
             }
         )
-    if not waiting:
+    if not unscored:
         why = "the server sent no token ids with its answers"
-    left = len(waiting) - len(rows)
-    return {"answers": rows, "left": left, "seconds": round(time.monotonic() - began_s, 1), "why": why}
+    left = len(unscored) - len(scores)
+    return {"answers": scores, "left": left, "seconds": round(time.monotonic() - began_s, 1), "why": why}
 
 
-def _waiting(steps: Sequence[StepResult]) -> list[tuple[str, TokenIds, str, tuple[str, str]]]:
-    """What is to be scored, both arms' answers to a prompt next to each other: arm, ids, prompt's ids, texts."""
-    answers: dict[Place, dict[str, TokenIds]] = {}
-    texts: dict[tuple[str, Place], tuple[str, str]] = {}
+def _unscored_answers(steps: Sequence[StepResult]) -> list[tuple[str, TokenIds, str, tuple[str, str]]]:
+    """Unscored answers to prompts that both arms answered: (arm, token ids, prompt's ids, (reasoning, text))."""
+    ids_by_key: dict[AnswerKey, dict[str, TokenIds]] = {}
+    texts: dict[tuple[str, AnswerKey], tuple[str, str]] = {}
     prompts: dict[tuple[str, str], str] = {}
     for step in steps:
         for arm in ARMS:
@@ -228,64 +228,64 @@ def _waiting(steps: Sequence[StepResult]) -> list[tuple[str, TokenIds, str, tupl
             if not measured or not measured.get("token_ids"):
                 continue
             for ids in measured["token_ids"]:
-                answers.setdefault(_place(ids), {})[arm] = ids
+                ids_by_key.setdefault(_answer_key(ids), {})[arm] = ids
                 if arm == "baseline":
                     prompts.setdefault((ids["group"], ids["prompt_id"]), ids["prompt"])
             for request in measured["requests"]:
-                texts[arm, _place(request)] = str(request["reasoning_text"]), str(request["text"])
+                texts[arm, _answer_key(request)] = str(request["reasoning_text"]), str(request["text"])
     scored = set()
     for scoring in _scorings(steps):
-        scored |= {(answer["arm"], _place(answer)) for answer in scoring["answers"]}
-    waiting = []
-    for place, by_arm in answers.items():
+        scored |= {(answer["arm"], _answer_key(answer)) for answer in scoring["answers"]}
+    unscored = []
+    for key, by_arm in ids_by_key.items():
         if len(by_arm) < len(ARMS):
             continue
-        # The prompt as the baseline read it, for both: what the target would have said to that.
-        prompt = prompts[place[1], place[2]]
+        # Both answers are scored behind the same prompt ids, those that the baseline reported.
+        prompt = prompts[key[1], key[2]]
         for arm in ARMS:
-            if (arm, place) not in scored:
-                waiting.append((arm, by_arm[arm], prompt, texts.get((arm, place), ("", ""))))
-    return waiting
+            if (arm, key) not in scored:
+                unscored.append((arm, by_arm[arm], prompt, texts.get((arm, key), ("", ""))))
+    return unscored
 
 
-def _place(row: ScoredAnswer | TokenIds | Request) -> Place:
-    return row["round"], str(row["group"]), str(row["prompt_id"])
+def _answer_key(item: ScoredAnswer | TokenIds | Request) -> AnswerKey:
+    return item["round"], str(item["group"]), str(item["prompt_id"])
 
 
 def _scorings(steps: Iterable[StepResult]) -> list[Scoring]:
-    """The scoring of each step that has one."""
+    """The scorings of the steps; a step without one is left out."""
     return [step["scoring"] for step in steps if step.get("scoring")]
 
 
 def _score(endpoint: Endpoint, prompt: str, answer: str, tokens: int) -> Logprobs:
-    """Ask for the log-probabilities of one answer; see `score_row` for what raises."""
-    ids = list(map(int, prompt.split()))
-    asked = list(map(int, answer.split()))[: max(1, tokens - len(ids))]
-    body = {"model": endpoint.model, "prompt": ids + asked, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 1}
+    """Request the log-probabilities of one answer. Raises what `score_answers` catches, for an unusable reply."""
+    prefix = list(map(int, prompt.split()))
+    scored = list(map(int, answer.split()))[: max(1, tokens - len(prefix))]
+    body = {"model": endpoint.model, "prompt": prefix + scored, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 1}
     request = urllib.request.Request(  # noqa: S310
         f"{endpoint.root}/v1/completions",
         json.dumps(body).encode(),
         {"Content-Type": "application/json", **endpoint.headers},
     )
     with opener().open(request, timeout=SECONDS) as reply:
-        logprobs = json.load(reply)["choices"][0]["prompt_logprobs"][len(ids) :]
+        logprobs = json.load(reply)["choices"][0]["prompt_logprobs"][len(prefix) :]
     own: list[float] = []
     best: list[float] = []
     decoded = ""
-    for token, entry in zip(asked, logprobs, strict=True):
+    for token, entry in zip(scored, logprobs, strict=True):
         chosen = entry[str(token)]
         own.append(float(chosen["logprob"]))
         best.append(max(float(candidate["logprob"]) for candidate in entry.values()))
         decoded += str(chosen.get("decoded_token") or "")
-    return {"own": own, "best": best, "decoded": decoded, "whole": len(asked) == len(answer.split())}
+    return {"own": own, "best": best, "decoded": decoded, "whole": len(scored) == len(answer.split())}
 
 
 def score_row(scored: Logprobs, texts: Sequence[str]) -> Score:
-    """The figures of one scored answer.
+    """The figures of one scored answer; ``texts`` are its reasoning and its text.
 
-    ``tokens`` scored, ``misses`` (of them, those less likely than the target's own choice), ``worst`` (the largest
-    such gap, in nats of log-probability), ``mean_logprob`` a token in nats, and ``same_text``: whether the ids say what
-    ``texts`` say, thoughts and answer (None where that was not compared: an answer longer than what was scored).
+    ``tokens`` were scored. ``misses`` of them were less likely than the target's first choice; ``worst`` is the largest
+    gap to that choice, in nats. ``mean_logprob`` is the mean per token, in nats. ``same_text`` is True if the decoded
+    ids contain ``texts``, and None if the answer was not scored to its end.
     """
     gaps = [best - own for own, best in zip(scored["own"], scored["best"], strict=True)]
     misses = sum(gap > 0 for gap in gaps)
@@ -303,19 +303,19 @@ def score_row(scored: Logprobs, texts: Sequence[str]) -> Score:
 
 
 def scored_rows(steps: Iterable[StepResult], arm: str) -> list[ScoredAnswer]:
-    """The rows of an arm's scored answers; they stand in the steps of the baseline, which scored them."""
-    rows = []
+    """The scores of an arm's answers, without the key ``arm``, from the steps in which the baseline scored them."""
+    scores = []
     for scoring in _scorings(steps):
         for answer in scoring["answers"]:
             if answer["arm"] == arm:
-                row = answer.copy()
-                del row["arm"]
-                rows.append(row)
-    return rows
+                score = answer.copy()
+                del score["arm"]
+                scores.append(score)
+    return scores
 
 
 def scoring_of(steps: Iterable[StepResult]) -> ScoringTotal | None:
-    """What scoring took in all; None where no step scored."""
+    """The sums over the scorings of all steps; None if no step has one."""
     scorings = _scorings(steps)
     if not scorings:
         return None
@@ -324,16 +324,16 @@ def scoring_of(steps: Iterable[StepResult]) -> ScoringTotal | None:
         answers += len(scoring["answers"])
         seconds += scoring["seconds"]
         last_why = scoring["why"] or last_why
-    # What one step leaves the next one takes up.
+    # The next step scores what one step left, so only the last ``left`` counts.
     return {"answers": answers, "left": scorings[-1]["left"], "seconds": round(seconds, 1), "why": last_why}
 
 
 def _plain(text: str) -> str:
-    """The printable ASCII of a text: a letter of several tokens is decoded otherwise token by token."""
+    """The printable ASCII of a text: decoding token by token breaks characters that take several tokens."""
     return "".join(character for character in text if "!" <= character <= "~")
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP {error.code}: {' '.join(error.read().decode('utf-8', 'replace').split())[:200]}"
     return f"{type(error).__name__}: {error}"

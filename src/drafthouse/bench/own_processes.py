@@ -1,4 +1,4 @@
-"""What of a measurement is on this machine: its engines, and the processes that are meant to be busy meanwhile."""
+"""Processes of this machine that belong to the measurement: the engines and the client that sends the requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def own_pids(endpoints: Sequence[Endpoint], state: MachineState) -> set[int]:
-    """The processes that are meant to be busy: the engines, and this client."""
+    """Pids of the engines that listen on the ports of ``endpoints``, and of this client."""
     ports = []
     for endpoint in endpoints:
         url = urlsplit(endpoint.base_url)
@@ -22,21 +22,21 @@ def own_pids(endpoints: Sequence[Endpoint], state: MachineState) -> set[int]:
     return engine_pids(ports, state.processes) | {os.getpid()}
 
 
-def engines_here(endpoints: Sequence[Endpoint]) -> set[int]:
-    """The engines' processes, of those that are asked on this machine and may be looked at."""
-    return own_pids(served_here(endpoints), read_cpu()) - {os.getpid()}
+def local_engine_pids(endpoints: Sequence[Endpoint]) -> set[int]:
+    """Pids of the engines that run on this machine and whose processes this user may inspect."""
+    return own_pids(local_endpoints(endpoints), read_cpu()) - {os.getpid()}
 
 
-def served_here(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
-    """The endpoints whose address is one of this machine; a tunnel's end counts as the server."""
-    return [endpoint for endpoint in endpoints if _is_here(urlsplit(endpoint.base_url).hostname or "")]
+def local_endpoints(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+    """The endpoints whose address belongs to this machine; the local end of a tunnel counts as local too."""
+    return [endpoint for endpoint in endpoints if _is_local(urlsplit(endpoint.base_url).hostname or "")]
 
 
-def _is_here(host: str) -> bool:
+def _is_local(host: str) -> bool:
     try:
-        family, kind, _, _, place = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as bound:
-            bound.bind(place)  # any port: only an address of this machine can be had
+        family, socket_type, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket_type) as probe:
+            probe.bind(address)  # port 0 is any free port; only an address of this machine can be bound
     except OSError:
         return False
     return True

@@ -1,11 +1,11 @@
-"""What a measurement used of power: energy while an arm answered, with and without what the idle machine takes.
+"""Measure the energy that the machine uses while an arm answers requests, with and without the idle power.
 
-The meter counts joules; a span is what was counted between two readings. Spans of an arm are added up, so
-an arm that has its turn between those of another one is charged for its own turns alone. `idle` is the power
-with the engines loaded and nobody asking: the part that is there whether speculation is on or off.
+An arm is one of the compared servers, baseline or speculative. The meter counts joules, and a span is the
+difference of two readings. The arms take turns, so only the spans of an arm's own turns are added up for it. The
+idle power is that of loaded engines without requests, which both arms need.
 
-What stands behind the numbers: a GPU's counter covers the card (chip, memory, board), not the host's CPU,
-fans and power supply; a meter at the plug reads more. What others do on the same GPUs is in it.
+A GPU's counter covers the card (chip, memory, board), not the host's CPU, fans and power supply; a meter at the
+plug shows more. Other work on the same GPUs is included.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
     from drafthouse.bench.client import Endpoint
     from drafthouse.bench.result_types import EnergySpan, Power, PowerMeter, Request
-    from drafthouse.bench.sweep.ladder_types import Beside
+    from drafthouse.bench.sweep.ladder_types import StepReadings
 
-#: How long the idle power is looked at before an arm is asked anything, in seconds.
+#: Duration of the measurement of the idle power, before the first request, in seconds.
 IDLE_S = 3.0
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The counters at one moment: seconds of ``time.monotonic``, joules of each device."""
+    """The energy counters at one moment: ``at_s`` of ``time.monotonic``, and the joules of each device."""
 
     at_s: float
     joules: tuple[float, ...]
 
 
 class Meter:
-    """Reads the energy of this machine's devices; never raises. Without a source every reading is None."""
+    """Reads a source's energy counters. Never raises; without a source readings are None, and ``why`` is the reason."""
 
     def __init__(self, source: Source | None, why: str | None = None) -> None:
         self._source = source
@@ -49,11 +49,11 @@ class Meter:
 
     @property
     def source(self) -> str | None:
-        """What is read, in words; None where nothing can be."""
+        """The source's name for people; None without a source."""
         return self._source.name if self._source else None
 
     def read(self) -> Reading | None:
-        """The counters now. Takes well under a millisecond, so it may stand beside a request."""
+        """The counters now. Takes well under a millisecond, so it may be called next to a timed request."""
         if self._source is None:
             return None
         try:
@@ -64,9 +64,9 @@ class Meter:
         return Reading(time.monotonic(), joules)
 
     def measure_idle(self, seconds: float = IDLE_S) -> None:
-        """Note the power of the machine as it stands. Sleeps ``seconds``, or not at all without a source.
+        """Measure the idle power (W) by sleeping ``seconds``; returns at once without a source.
 
-        A counter that stands still for that long is none: no card that is on takes no power.
+        A counter that does not move in that time is broken, because a device that is on uses power: it is dropped.
         """
         before = self.read()
         if before is None:
@@ -75,62 +75,63 @@ class Meter:
         after = self.read()
         if after is None:
             return
-        used = math.fsum(after.joules) - math.fsum(before.joules)
-        if used <= 0:
+        used_j = math.fsum(after.joules) - math.fsum(before.joules)
+        if used_j <= 0:
             self._give_up(f"{self.source} does not move")
             return
-        self.idle_w = used / (after.at_s - before.at_s)
+        self.idle_w = used_j / (after.at_s - before.at_s)
 
     def facts(self) -> PowerMeter:
-        """What a result says of the meter."""
+        """The meter's description for the result."""
         devices: list[str] = []
         if self._source:
             devices += self._source.devices
         return {"source": self.source, "why": self.why, "devices": devices, "idle_w": self.idle_w}
 
     def close(self) -> None:
-        """Let go of the source; the meter then reads nothing."""
+        """Close the source; all later readings are None."""
         if self._source:
             self._source.close()
             self._source, self.why = None, self.why or "the meter was closed"
 
     def _give_up(self, why: str) -> None:
+        """Close the source for the reason ``why``; the idle power is then unknown."""
         if self._source:
             self._source.close()
         self._source, self.why, self.idle_w = None, why, None
 
 
 def open_meter(nvml: Nvml, root: Path = Path("/")) -> Meter:
-    """A meter on the best source that is there: the counters of a run's GPUs, their power, the CPU's counter."""
-    choices: list[Callable[[], Source]] = [lambda: Rapl(root)]
+    """A meter on the best available source: the GPUs' energy counters, else their power, else the CPU's counter."""
+    openers: list[Callable[[], Source]] = [lambda: Rapl(root)]
     reasons = [nvml.why] if nvml.why else []
     if nvml.gpus:
-        choices = [lambda: NvmlCounter(nvml), lambda: NvmlPower(nvml), *choices]
-    for choose in choices:
+        openers = [lambda: NvmlCounter(nvml), lambda: NvmlPower(nvml), *openers]
+    for open_source in openers:
         try:
-            return Meter(choose())
+            return Meter(open_source())
         except Unreadable as error:
             reasons.append(str(error))
     return Meter(None, "; ".join(reasons))
 
 
 def spent(meter: Meter, before: Reading | None, after: Reading | None) -> EnergySpan | None:
-    """What was used between two readings: seconds, energy_j, and idle_j (None: idle is not known)."""
+    """The energy used between two readings; None if one is missing. ``idle_j`` is None without an idle power."""
     if before is None or after is None or after.at_s <= before.at_s:
         return None
     seconds = after.at_s - before.at_s
-    used = math.fsum(after.joules) - math.fsum(before.joules)
-    if used < 0:
-        return None  # the driver was loaded anew: the counters began again
+    used_j = math.fsum(after.joules) - math.fsum(before.joules)
+    if used_j < 0:
+        return None  # the counters went back: the driver was reloaded
     return {
         "seconds": round(seconds, 6),
-        "energy_j": used,
+        "energy_j": used_j,
         "idle_j": meter.idle_w * seconds if meter.idle_w is not None else None,
     }
 
 
 class Tally:
-    """Adds up the spans of one arm in one group of requests."""
+    """Adds up the energy of one arm over its turns in one group; each ``with`` block is one turn."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -138,17 +139,17 @@ class Tally:
         self._began_s = 0.0
         self.spans: list[EnergySpan] = []
         self.turns: list[tuple[float, float]] = []
-        """From when to when the arm answered, in seconds of `time.monotonic`."""
+        """Begin and end of each turn, in seconds of `time.monotonic`."""
         self.lost = False
 
     def __enter__(self) -> Tally:
-        """Begin a span."""
+        """Begin a turn."""
         self._before = self._meter.read()
         self._began_s = time.monotonic()
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End it."""
+        """End the turn; if its energy cannot be read, the whole total is lost."""
         self.turns.append((self._began_s, time.monotonic()))
         span = spent(self._meter, self._before, self._meter.read())
         if span:
@@ -157,7 +158,7 @@ class Tally:
             self.lost = True
 
     def total(self) -> EnergySpan | None:
-        """All spans as one; None where one of them could not be read: half a sum is no sum."""
+        """The sum of all spans; None if one of them could not be read, because a partial sum is too low."""
         if not self.spans or self.lost:
             return None
         summed = _summed(self.spans)
@@ -165,7 +166,7 @@ class Tally:
 
 
 def _summed(spans: Sequence[EnergySpan]) -> EnergySpan:
-    """Spans as one: seconds and joules; ``idle_j`` is None where one of them does not know its own."""
+    """The sum of the spans; ``idle_j`` is None if one of them has none."""
     seconds = math.fsum(span["seconds"] for span in spans)
     energy = math.fsum(span["energy_j"] for span in spans)
     idle = [span["idle_j"] for span in spans if span["idle_j"] is not None]
@@ -174,18 +175,17 @@ def _summed(spans: Sequence[EnergySpan]) -> EnergySpan:
 
 
 def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, output_tokens: int | None = None) -> Power:
-    """A result's `power` from spans and the meter's facts: watts, joules, seconds.
+    """A result's `power` (W, J, s) from the spans and the meter's facts.
 
-    mean_w = energy_j / seconds; energy_above_idle_j = energy_j - idle_w * seconds, the idle power being the
-    one that was noted before each span; j_per_output_token is of all the energy. All numbers are None, and `why`
-    says it, where a span is missing.
+    mean_w = energy_j / seconds; energy_above_idle_j = energy_j - idle_w * seconds, with the idle power measured before
+    the span; j_per_output_token = energy_j / output_tokens. If a span is None, all numbers are None, and `why` is set.
     """
     facts = facts or {"source": None, "why": "nothing was read", "devices": [], "idle_w": None}
-    known = [span for span in spans if span]
+    measured = [span for span in spans if span]
     why, idle_w = facts["why"], facts["idle_w"]
     seconds = energy = mean_w = above_idle_j = j_per_output_token = None
-    if known and len(known) == len(spans):
-        summed = _summed(known)
+    if measured and len(measured) == len(spans):
+        summed = _summed(measured)
         seconds, energy, idle_j = summed["seconds"], summed["energy_j"], summed["idle_j"]
         if seconds:
             mean_w = energy / seconds
@@ -210,8 +210,8 @@ def power_of(spans: Sequence[EnergySpan | None], facts: PowerMeter | None, outpu
     }
 
 
-class PowerBeside:
-    """Reads the meter before and after one step of the ladder; what it returns is laid over the step."""
+class PowerStepReader:
+    """Measures the energy of one step of a load sweep (`sweep/run.StepReader`)."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -219,20 +219,20 @@ class PowerBeside:
         self._after: Reading | None = None
 
     async def begin(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
-        """Note where the counters stand."""
+        """Read the counters before the first request."""
         self._before = self._meter.read()
 
     async def end(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
-        """Note where the counters stand when the last answer has ended."""
+        """Read the counters after the last answer."""
         self._after = self._meter.read()
 
-    def report(self, requests: Sequence[Request], unfinished: int) -> Beside:
-        """`power` of the step, with the output tokens of the same time; None where not all were counted."""
+    def report(self, requests: Sequence[Request], unfinished: int) -> StepReadings:
+        """The step's key `power`, with its output tokens; they are None if some were not counted."""
         power = power_of([spent(self._meter, self._before, self._after)], self._meter.facts())
         tokens, counted = 0, not unfinished
         for request in requests:
             tokens += request["output_tokens"] or 0
-            # An answer that was broken off took energy for tokens that nobody counted.
+            # A broken-off answer used energy for tokens that no usage counts.
             if request["output_tokens"] is None and request["chunks"]:
                 counted = False
         return {"power": power | {"output_tokens": tokens if counted else None}}

@@ -1,6 +1,6 @@
-"""Where the energy that a machine uses can be read: its GPUs' counters, their power, or the CPU's own counter.
+"""Sources of energy readings: the GPUs' energy counters, the GPUs' power summed over time, or the CPU's counter.
 
-A source counts joules up for each device, so that what was used between two moments is a difference.
+Each source has counters of joules, one per device, that only increase. The energy used in between is a difference.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from typing import Protocol
 from ..core.files import text_in
 from .nvml import Nvml, Unreadable
 
-#: How often power is read where there is no counter of energy, in seconds.
+#: Sampling interval of the power, for GPUs without an energy counter, in seconds.
 SAMPLE_S = 0.1
 
 
 class Source(Protocol):
-    """Something that counts energy."""
+    """The interface of a source. A constructor raises Unreadable if the machine does not have the source."""
 
     @property
     def name(self) -> str:
-        """What is read, in words."""
+        """The name of the source for people."""
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Whose energy it is."""
+        """The names of the devices that are measured."""
 
     def joules(self) -> tuple[float, ...]:
-        """What each device has used since some moment in the past; raises Unreadable."""
+        """Each device's energy since a fixed moment in the past, in J. Raises Unreadable."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Release resources."""
 
 
 class NvmlCounter:
-    """The GPUs' own counters of energy: exact over any span that is longer than their 0.1 s of resolution."""
+    """The GPUs' energy counters: exact over times that are longer than their resolution of 0.1 s."""
 
     name = "NVML's energy counter"
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
-        self._nvml.energy_j()  # a GPU without the counter says so here
+        self._nvml.energy_j()  # raises Unreadable if a GPU has no counter
         self.devices = tuple(gpu.name for gpu in nvml.gpus)
 
     def joules(self) -> tuple[float, ...]:
@@ -50,11 +50,11 @@ class NvmlCounter:
         return self._nvml.energy_j()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the NVML session belongs to the caller."""
 
 
 class NvmlPower:
-    """The GPUs' power, read again and again where they have no counter: a thread adds up watts times seconds."""
+    """The GPUs' power times time, summed by a thread, for GPUs without an energy counter."""
 
     name = "NVML's power, added up"
 
@@ -71,14 +71,14 @@ class NvmlPower:
         self._thread.start()
 
     def joules(self) -> tuple[float, ...]:
-        """The energy since this source was opened, up to this moment."""
+        """The energy since this source was opened, up to now. Raises Unreadable if a sample failed."""
         self._add()
         if self._error:
             raise self._error
         return tuple(self._joules)
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._ended.set()
         self._thread.join(timeout=2)
 
@@ -87,7 +87,7 @@ class NvmlPower:
             self._add()
 
     def _add(self) -> None:
-        """Add what was used since the last reading: the mean of both readings times the time between (trapezoid)."""
+        """Add the energy since the last sample: the mean of both powers times the seconds between (trapezoid rule)."""
         with self._lock:
             try:
                 watts = self._read()
@@ -96,13 +96,13 @@ class NvmlPower:
                 return
             now = time.monotonic()
             seconds = now - self._at_s
-            for place, (before, after) in enumerate(zip(self._watts, watts, strict=True)):
-                self._joules[place] += seconds * (before + after) / 2
+            for device, (before, after) in enumerate(zip(self._watts, watts, strict=True)):
+                self._joules[device] += seconds * (before + after) / 2
             self._watts, self._at_s = watts, now
 
 
 class Rapl:
-    """The CPU packages' counter of energy (Intel's RAPL, AMD speaks it too). Linux lets root alone read it."""
+    """The energy counters of the CPU packages (RAPL, on Intel and AMD). On Linux only root may read them."""
 
     name = "the CPU packages' energy counter (RAPL)"
 
@@ -111,22 +111,22 @@ class Rapl:
         if not self._files:
             raise Unreadable("no energy counter of the CPU (/sys/class/powercap)")
         self.devices = tuple(text_in(path.with_name("name")).strip() or path.parent.name for path in self._files)
-        self._range = [int(text_in(path.with_name("max_energy_range_uj")) or 0) for path in self._files]
-        self._last = self._counts()
-        self._turns = [0] * len(self._files)
+        self._ranges = [int(text_in(path.with_name("max_energy_range_uj")) or 0) for path in self._files]
+        self._last_counts = self._counts()
+        self._wraps = [0] * len(self._files)
 
     def joules(self) -> tuple[float, ...]:
-        """The counters, which begin anew at their range (some minutes at full power) counted on."""
+        """The counters, corrected for their wrap-around, which happens every few minutes at full power."""
         counts = self._counts()
         joules = []
-        for place, (before, after) in enumerate(zip(self._last, counts, strict=True)):
-            self._turns[place] += after < before
-            joules.append((after + self._turns[place] * self._range[place]) / 1e6)
-        self._last = counts
+        for index, (before, after) in enumerate(zip(self._last_counts, counts, strict=True)):
+            self._wraps[index] += after < before
+            joules.append((after + self._wraps[index] * self._ranges[index]) / 1e6)
+        self._last_counts = counts
         return tuple(joules)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no file stays open."""
 
     def _counts(self) -> list[int]:
         try:

@@ -1,4 +1,4 @@
-"""What happened in one request, read from its recording once it has ended. Pure."""
+"""Convert the recording of an ended request into its measurements: status, latencies, text, token counts. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .outcome import outcome_of
 from .samples import time_per_token
-from .sse import Event, one_event, read_answer, split_events
+from .sse import Event, events_of_body, read_answer, split_events
 
 if TYPE_CHECKING:
     from drafthouse.bench.client import Endpoint, Recording
@@ -17,24 +17,24 @@ OK_STATUS = 200
 
 
 def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request:
-    """What happened in one request, as plain data.
+    """The measurements of one request. ``zero_s`` is the start of the run on the client's clock.
 
-    ``zero_s`` is the run's start on the client's clock. With t_n the arrival of the n-th chunk that
-    carried tokens and N the server's own count of output tokens:
-    TTFT = t_first - sent; E2E = t_last - sent; TPOT = (E2E - TTFT) / (N - 1); ITL = the gaps between
-    chunks with tokens (vLLM's definitions, `vllm/benchmarks/serve.py`; with speculation a chunk carries
-    several tokens, so ITL is not TPOT). Each is None where it is not known; TPOT also where the answer came in
-    too few pieces for it (`samples.time_per_token`). An answer that was asked for as a whole has E2E alone.
+    The definitions are those of `vllm/benchmarks/serve.py`. N is the server's count of output tokens, and first and
+    last are the arrival times of the first and last chunk with tokens:
+    TTFT = first - sent; E2E = last - sent; TPOT = (E2E - TTFT) / (N - 1); ITL = the gaps between chunks with tokens.
+    With speculation a chunk carries several tokens, so ITL is not TPOT. A value that is unknown is None. TPOT is also
+    None if the answer came in too few pieces (`samples.time_per_token`). An answer that was not streamed has only E2E.
+    TTFAT is TTFT for the first token that is not reasoning.
     """
-    whole = not record.ask.stream and not record.stream
-    answer = read_answer(_events_of(record, whole))
+    not_streamed = not record.ask.stream and not record.stream
+    answer = read_answer(_events_of(record, not_streamed))
     status, error = outcome_of(record, answer, endpoint)
     sent_s = record.began_s if record.sent_s is None else record.sent_s
     times, pieces = answer.token_times_s, answer.reasoning_pieces + answer.text_pieces
     e2el = ttft = ttfat = None
     if times:
         e2el = (times[-1] - sent_s) * 1000
-    if whole:
+    if not_streamed:
         times, pieces, answer.first_answer_s = [], [], None
     if times:
         ttft = (times[0] - sent_s) * 1000
@@ -69,7 +69,7 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
         "text": answer.text,
         "reasoning_text": answer.reasoning_text,
         "tool_calls": answer.tool_calls or None,
-        # Characters of each piece: without speculation a piece is a token.
+        # Characters in each chunk; without speculation a chunk is one token.
         "pieces": pieces,
         "gate": ask.gate,
         "timings": answer.timings,
@@ -78,10 +78,10 @@ def raw_request(record: Recording, endpoint: Endpoint, zero_s: float) -> Request
     }
 
 
-def _events_of(record: Recording, whole: bool) -> list[Event]:
-    """The events of a stream; of an answer asked for as a ``whole``, those of a stream that brought all at once."""
+def _events_of(record: Recording, not_streamed: bool) -> list[Event]:
+    """The events of a stream. An answer that was ``not_streamed`` becomes a stream of a single event and [DONE]."""
     if record.stream:
         return split_events(bytes(record.body), record.times_s, record.ends)
-    if whole and record.http_status == OK_STATUS and record.times_s:
-        return one_event(bytes(record.body), record.times_s[-1])
+    if not_streamed and record.http_status == OK_STATUS and record.times_s:
+        return events_of_body(bytes(record.body), record.times_s[-1])
     return []

@@ -1,6 +1,6 @@
-"""Steps and results as types: what is measured, and what of it is kept.
+"""Types of a measured step and of the result of an arm (baseline or speculative), both of which are JSON files.
 
-Files of earlier versions may hold less (`kept_shapes.py`): who reads such a file asks with ``get``.
+A group is one prompt kind at one temperature. Files of earlier versions may lack keys, so readers use ``get``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ..core.step_clock import Begun
-from ..serving.readiness import ToldOfStart
+from ..serving.readiness import StartFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import Gate
 
 
-#: What ``spec_decode_source`` may be, in words for a reader.
+#: The values of ``spec_decode_source``, with their meaning in words.
 ACCEPTANCE_SOURCES: Final = {
     "metrics": "the engine's counters",
     "response": "the answers themselves",
@@ -30,26 +30,26 @@ ACCEPTANCE_SOURCES: Final = {
 
 
 class ToolCall(TypedDict):
-    """A call in an answer, its arguments as the text that came."""
+    """A tool call in an answer; ``arguments`` is JSON text as received."""
 
     name: str | None
     arguments: str
 
 
 class Cost(TypedDict):
-    """What a request may have cost its server; None where that is not known."""
+    """The work that a request caused on its server; None: unknown. ``chunks`` counts chunks with tokens."""
 
     status: Status
     input_tokens: int | None
     output_tokens: int | None
     chunks: int
     tool_calls: list[ToolCall] | None
-    # As the engine's answer has them.
+    # llama.cpp's figures, as received.
     timings: dict[str, Any] | None
 
 
 class Request(Cost):
-    """One request and its answer: times in ms, None where they are not known (`client.raw_request`)."""
+    """One request and its answer, explained at `raw_request.raw_request`; None: unknown."""
 
     prompt_id: str
     kind: str
@@ -80,7 +80,7 @@ class Request(Cost):
 
 
 class Counts(TypedDict):
-    """What was drafted and accepted; None where an engine does not count it."""
+    """Numbers of drafts and tokens, and of accepted tokens by draft position; None: the engine has no such counter."""
 
     num_drafts: int | None
     draft_tokens: int | None
@@ -89,18 +89,18 @@ class Counts(TypedDict):
 
 
 class Snapshot(Counts):
-    """An engine's counters at a moment; ``error`` says why they could not be read."""
+    """An engine's counters at one moment; ``error`` is the reason if they could not be read."""
 
-    dialect: str | None
-    present: bool
+    dialect: str | None  # the engine's name; None: no supported engine
+    present: bool  # False if the engine shows no speculation counters
     error: str | None
-    family: NotRequired[str]
-    length: NotRequired[float]
-    traffic: NotRequired[dict[str, float]]
+    family: NotRequired[str]  # the set of counters, for an engine that has several
+    length: NotRequired[float]  # a gauge of the mean acceptance length
+    traffic: NotRequired[dict[str, float]]  # as of `foreign_traffic.parse_traffic`
 
 
 class Counted(TypedDict):
-    """The output tokens of so many answers, by the engine's counters and by its usage."""
+    """The output tokens of ``answers`` answers, by the engine's counters and by its usage."""
 
     engine: int
     usage: int
@@ -108,14 +108,14 @@ class Counted(TypedDict):
 
 
 class CounterPair(TypedDict):
-    """An engine's counters before and after."""
+    """An engine's counters before and after some requests."""
 
     before: Snapshot
     after: Snapshot
 
 
 class CounterReading(CounterPair):
-    """An engine's counters around a group."""
+    """An engine's counters before and after a group, with other clients' traffic and the tokens counted in between."""
 
     round: int
     group: str
@@ -124,7 +124,7 @@ class CounterReading(CounterPair):
 
 
 class Span(TypedDict):
-    """How long a group took, in seconds."""
+    """The duration of a group, in seconds."""
 
     round: int
     group: str
@@ -132,7 +132,7 @@ class Span(TypedDict):
 
 
 class EnergySpan(TypedDict):
-    """What was used of energy in seconds of answering, and what the idle machine takes in that time."""
+    """The energy used during ``seconds`` of answering; ``idle_j`` is what the idle machine uses in that time."""
 
     seconds: float
     energy_j: float
@@ -140,7 +140,7 @@ class EnergySpan(TypedDict):
 
 
 class PowerSpan(TypedDict):
-    """What a group used of power; None where it could not be read."""
+    """The energy used by a group; None if it could not be read."""
 
     round: int
     group: str
@@ -148,7 +148,7 @@ class PowerSpan(TypedDict):
 
 
 class GpuSpan(TypedDict):
-    """What the GPUs did while a group was answered."""
+    """The summaries of the GPUs while a group was answered."""
 
     round: int
     group: str
@@ -156,7 +156,7 @@ class GpuSpan(TypedDict):
 
 
 class PowerMeter(TypedDict):
-    """The meter: what it reads or why it reads nothing, its devices, and the power of the idle machine in W."""
+    """The power meter: its source, or ``why`` it has none; its devices; the power of the idle machine in W."""
 
     source: str | None
     why: str | None
@@ -165,7 +165,7 @@ class PowerMeter(TypedDict):
 
 
 class WarmUp(TypedDict):
-    """The requests before the measured ones."""
+    """The numbers of warm-up requests, and the error of the first failed one."""
 
     sent: int
     failed: int
@@ -173,13 +173,13 @@ class WarmUp(TypedDict):
 
 
 class TokenizerUse(TypedDict):
-    """Why the engine's tokenizer could not be asked; None where it could."""
+    """The reason why the engine's tokenizer could not be used; None if it could."""
 
     error: str | None
 
 
 class ServerSettings(TypedDict, total=False):
-    """What a server says of its settings, as text; only those that it names."""
+    """The settings that a server reports, as text; those that it does not report are missing."""
 
     context: str
     cache_dtype: str
@@ -188,8 +188,8 @@ class ServerSettings(TypedDict, total=False):
     max_sequences: str
 
 
-class EngineSeen(ToldOfStart, total=False):
-    """The engine as the profile names it, and what it said of itself while it ran."""
+class EngineSeen(StartFacts, total=False):
+    """The engine as the profile names it, and what the running engine reported about itself."""
 
     id: str
     name: str
@@ -203,7 +203,7 @@ class EngineSeen(ToldOfStart, total=False):
 
 
 class StepArm(TypedDict):
-    """What a step measured of one arm."""
+    """One arm's part of a step; ``memory`` in bytes or tokens by name, ``log`` has log lines about drafting."""
 
     model_id: str
     base_url: str
@@ -221,7 +221,7 @@ class StepArm(TypedDict):
 
 
 class StepSettings(TypedDict):
-    """How a step was measured (`groups.StepOptions`)."""
+    """The settings of a step, explained at `groups.StepOptions`; ``interleaved``: the arms took turns."""
 
     concurrency: int
     rounds: int
@@ -237,7 +237,7 @@ class StepSettings(TypedDict):
 
 
 class StepResult(Begun):
-    """A step: arms measured on the same starts, kept in a file of its own."""
+    """A step: the arms measured on one server start each, with all their requests; it is one file."""
 
     schema: str
     started: str
@@ -250,14 +250,14 @@ class StepResult(Begun):
     incomplete: NotRequired[bool]
     notes: NotRequired[list[str]]
     disturbed: NotRequired[str]
-    """What disturbed it although it was measured again."""
+    """The disturbance that remained after the step was repeated."""
     waited: NotRequired[Waited]
     cost_s: NotRequired[float]
     scoring: NotRequired[Scoring]
 
 
 class Drafting(TypedDict):
-    """How much was accepted: the rate in percent, the others as vLLM names them (`spec_metrics.py`)."""
+    """Acceptance under vLLM's names (`spec_metrics.py`): the rate in percent, the length in tokens per draft."""
 
     spec_decode_acceptance_rate: float | None
     spec_decode_acceptance_length: float | None
@@ -267,7 +267,7 @@ class Drafting(TypedDict):
 
 
 class Acceptance(Drafting):
-    """What was drafted and accepted, in all that is known of it."""
+    """Acceptance with the number of drafts and the rate (a fraction) at each draft position."""
 
     spec_decode_num_drafts: int | None
     spec_decode_per_position_acceptance_rates: list[float] | None
@@ -290,7 +290,7 @@ class Power(TypedDict):
 
 
 class Speeds(TypedDict):
-    """Counts and speeds of some requests; throughput a second."""
+    """Counts and speeds of some requests; throughputs are per second, ``duration`` in seconds."""
 
     num_prompts: int
     duration: float
@@ -310,7 +310,7 @@ class Speeds(TypedDict):
 
 
 class Latencies(TypedDict):
-    """Latencies of some requests in ms; None where none of them has one."""
+    """Latencies of some requests in ms; None if no request has a value."""
 
     mean_ttft_ms: float | None
     median_ttft_ms: float | None
@@ -335,7 +335,7 @@ class Latencies(TypedDict):
 
 
 class Head(TypedDict):
-    """What `vllm bench serve` writes beside its numbers."""
+    """The keys that `vllm bench serve` writes before its numbers."""
 
     date: str
     backend: str
@@ -345,30 +345,30 @@ class Head(TypedDict):
 
 
 class Measured(Speeds, Latencies, Acceptance):
-    """All that is counted and timed of some requests."""
+    """Counts, speeds, latencies and acceptance of some requests."""
 
 
 class Numbers(Head, Measured):
-    """The same of an arm, or of one of its groups."""
+    """The numbers of an arm, or of one of its groups."""
 
     power: Power
 
 
 class Reasoning(TypedDict):
-    """How many of the whole answers began with reasoning."""
+    """The number of complete answers with reasoning, ``of`` all complete answers."""
 
     answers: int
     of: int
 
 
 class ArmExtras(TypedDict, total=False):
-    """What stands beside an arm's numbers where it is known; memory in bytes and tokens."""
+    """Optional keys of an arm's result; ``memory`` in bytes or tokens by name."""
 
     memory: dict[str, int]
 
 
 class ArmResult(Numbers, ArmExtras):
-    """The result of one arm (`results.assemble`)."""
+    """The result of one arm, assembled from its steps (`results.assemble`); ``groups`` by `groups.group_key`."""
 
     schema: str
     arm: str

@@ -1,8 +1,8 @@
-"""The result of one arm: steps put together, with the field names and definitions of `vllm bench serve`.
+"""Assemble an arm's result from its steps, with the field names and formulas of `vllm bench serve`.
 
-Formulas are those of `vllm/benchmarks/serve.py`: means, medians, population standard deviations and the
-99th percentile by linear interpolation (numpy's default) over requests, for ITL over all gaps of all
-requests; throughput = tokens / duration. Only requests with status "ok" enter them.
+An arm is one of the compared servers, baseline or speculative. As in `vllm/benchmarks/serve.py`, statistics are
+means, medians, population standard deviations and the 99th percentile by linear interpolation (numpy's default)
+over requests, for ITL over all gaps of all requests; throughput = tokens / duration. Only status "ok" counts.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Literal, TypeVar, cast
 from ..core.format import count
 from ..core.step_clock import begun_s
 from ..core.table import aligned
-from .gpu_text import gpu_lines, gpu_trouble
+from .gpu_text import gpu_lines, gpu_warnings
 from .outcome import CUT_OFF, EMPTY, FAILED, NO_USAGE, OK
 from .output_scoring import scored_rows, scoring_of
 from .power import power_of
 from .result_types import ACCEPTANCE_SOURCES
 from .samples import LEAST_PIECES, disturbances, measured_tpot, throttled
 from .spec_metrics import acceptance, acceptance_from_log, acceptance_from_requests, difference, total
-from .usage_check import of_result
+from .usage_check import arm_contradictions
 
 if TYPE_CHECKING:
     from drafthouse.bench.machine_types import GroupMachine
-    from drafthouse.bench.outcome import NotWell
+    from drafthouse.bench.outcome import NotOk
     from drafthouse.bench.result_types import (
         Acceptance,
         ArmExtras,
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "drafthouse.result/1"
 
-#: Every way not to end well, with the words a person reads.
-_NOT_WELL: dict[NotWell, str] = {FAILED: "failed", CUT_OFF: "cut off", EMPTY: "empty", NO_USAGE: "without usage"}
+#: The statuses other than "ok", with the words for people.
+_NOT_OK: dict[NotOk, str] = {FAILED: "failed", CUT_OFF: "cut off", EMPTY: "empty", NO_USAGE: "without usage"}
 _NAMES: dict[str, Literal["ttft_ms", "ttfat_ms", "tpot_ms", "e2el_ms"]] = {
     "ttft": "ttft_ms",
     "ttfat": "ttfat_ms",
@@ -69,18 +69,18 @@ _NAMES: dict[str, Literal["ttft_ms", "ttfat_ms", "tpot_ms", "e2el_ms"]] = {
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """The percentile by linear interpolation between the two nearest values; None of nothing."""
+    """The percentile by linear interpolation between the two nearest values; None without values."""
     if not values:
         return None
     ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    position = (len(ordered) - 1) * percent / 100
+    lower = math.floor(position)
+    upper = min(lower + 1, len(ordered) - 1)
+    return ordered[lower] + (ordered[upper] - ordered[lower]) * (position - lower)
 
 
 def spread(values: Sequence[float], name: str) -> dict[str, float | None]:
-    """Mean, median, population standard deviation and p99 as `mean_<name>_ms` and so on."""
+    """Mean, median, population standard deviation and p99, under `mean_<name>_ms` and so on; None without values."""
     mean = std = None
     if values:
         mean = math.fsum(values) / len(values)
@@ -95,7 +95,7 @@ def spread(values: Sequence[float], name: str) -> dict[str, float | None]:
 
 @dataclass
 class _Measurements:
-    """What the steps of an arm measured, in their order."""
+    """The measurements of an arm, concatenated over its steps in their order."""
 
     requests: list[Request] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
@@ -105,7 +105,7 @@ class _Measurements:
     warmups: list[WarmUp] = field(default_factory=list)
 
     def add(self, measured: StepArm, later_s: float) -> None:
-        """Add a step that began ``later_s`` seconds after the first one."""
+        """Append a step that began ``later_s`` seconds after the first one."""
         for request in measured["requests"]:
             self.requests.append({**request, "started_s": round(request["started_s"] + later_s, 6)})
         self.spans += measured["spans"]
@@ -115,7 +115,7 @@ class _Measurements:
         self.warmups.append(measured["warmup"])
 
     def of_group(self, name: str) -> _Measurements:
-        """The measurements of one group, as far as its numbers need them."""
+        """The measurements of one group, without GPU spans and warm-ups, which its numbers do not need."""
         return _Measurements(
             requests=_in_group(self.requests, name),
             spans=_in_group(self.spans, name),
@@ -124,7 +124,7 @@ class _Measurements:
         )
 
     def power_used(self, meter: PowerMeter | None) -> Power:
-        """The energy and the power of the answers; ``meter`` is what the result says of the meter."""
+        """The energy and power used while requests were answered; ``meter`` describes the power meter."""
         return power_of([part["span"] for part in self.power], meter, _output_tokens(self.requests))
 
 
@@ -136,23 +136,23 @@ def assemble(
     key: str | None = None,
     engine: EngineSeen | None = None,
     log: str | None = None,
-    more: ArmExtras | None = None,
+    extra_keys: ArmExtras | None = None,
 ) -> ArmResult:
-    """The result of ``arm`` from its steps, in the order they were measured.
+    """The result of ``arm`` from its steps, which are in the order of measurement.
 
-    ``engine`` is what is known of the engine ({id, version, ...}), ``log`` the text of its log while it
-    was measured: the last source for acceptance, where neither counters nor answers tell it. ``more`` is kept with it.
-    Raises ValueError when no step measured this arm.
+    ``engine`` describes the engine. ``log`` is the engine's log during the measurement, from which acceptance is read
+    if neither counters nor answers have it. ``extra_keys`` are further keys of the result.
+    Raises ValueError if no step measured this arm.
     """
-    parts = [step for step in steps if arm in step["arms"]]
-    if not parts:
+    arm_steps = [step for step in steps if arm in step["arms"]]
+    if not arm_steps:
         raise ValueError(f"no step measured the arm {arm!r}")
-    first, last, begun = parts[0], parts[-1], begun_s(parts)
+    first, last, begun = arm_steps[0], arm_steps[-1], begun_s(arm_steps)
     measured = _Measurements()
     machine: list[GroupMachine] = []
     suites: dict[str, None] = {}
     notes: list[str] = []
-    for step in parts:
+    for step in arm_steps:
         measured.add(step["arms"][arm], begun(step) - begun(first))
         machine += step["machine"]["groups"]
         suites |= dict.fromkeys(step["suites"])
@@ -172,7 +172,7 @@ def assemble(
         "engine": engine or {},
         "settings": first["settings"],
         "suites": list(suites),
-        "incomplete": any(step.get("incomplete") for step in parts),
+        "incomplete": any(step.get("incomplete") for step in arm_steps),
         "notes": notes,
         "warmup": measured.warmups,
         "tokenizer": last["arms"][arm].get("tokenizer"),
@@ -182,12 +182,12 @@ def assemble(
         "machine": {"before": first["machine"]["before"], "after": last["machine"]["after"], "groups": machine},
         "gpus": measured.gpus,
         "requests": measured.requests,
-        **(more or {}),
+        **(extra_keys or {}),
     }
 
 
 def _head(step: StepResult, arm: str) -> Head:
-    """What `vllm bench serve` writes at the head of its results, of an arm whose first step this is."""
+    """The keys that `vllm bench serve` writes before its numbers; ``step`` is the arm's first one."""
     return {
         "date": datetime.fromtimestamp(step["started_unix_s"], timezone.utc).strftime("%Y%m%d-%H%M%S"),
         "backend": "openai-chat",
@@ -198,11 +198,11 @@ def _head(step: StepResult, arm: str) -> Head:
 
 
 def _groups(measured: _Measurements, head: Head, meter: PowerMeter | None) -> dict[str, Numbers]:
-    """The numbers of each group, by its name."""
+    """The numbers of each group, by the group's name."""
     groups: dict[str, Numbers] = {}
     for name in dict.fromkeys(str(span["group"]) for span in measured.spans):
-        of_group = measured.of_group(name)
-        groups[name] = {**head, **_numbers(of_group, None), "power": of_group.power_used(meter)}
+        group_measured = measured.group_measured(name)
+        groups[name] = {**head, **_numbers(group_measured, None), "power": group_measured.power_used(meter)}
     return groups
 
 
@@ -211,33 +211,33 @@ def _in_group(measured: Sequence[_OfGroup], name: str) -> list[_OfGroup]:
 
 
 def _numbers(measured: _Measurements, log: str | None) -> Measured:
-    """The counts, speeds and acceptance of some requests."""
+    """The counts, speeds, latencies and acceptance of the measured requests."""
     requests = measured.requests
-    ended = Counter(request["status"] for request in requests)
-    good = _whole_answers(requests)
+    by_status = Counter(request["status"] for request in requests)
+    complete = _whole_answers(requests)
     duration = math.fsum(span["duration_s"] for span in measured.spans)
     tokens_in = cached = without_tpot = throttled = 0
-    for request in good:
+    for request in complete:
         tokens_in += request["input_tokens"] or 0
         cached += request["cached_tokens"] or 0
-        # One that was asked for as a whole came in no pieces at all.
+        # An answer that was not streamed has 0 chunks, and no TPOT by design.
         without_tpot += measured_tpot(request) is None and request["chunks"] != 0
     for request in requests:
         throttled += bool(request.get("throttled"))
     tokens_out = _output_tokens(requests)
     request_throughput = output_throughput = total_throughput = None
     if duration:
-        request_throughput = len(good) / duration
+        request_throughput = len(complete) / duration
         output_throughput = tokens_out / duration
         total_throughput = (tokens_in + tokens_out) / duration
     return {
         "num_prompts": len(requests),
         "duration": duration,
-        "completed": len(good),
-        "failed": ended[FAILED],
-        "cut_off": ended[CUT_OFF],
-        "empty": ended[EMPTY],
-        "no_usage": ended[NO_USAGE],
+        "completed": len(complete),
+        "failed": by_status[FAILED],
+        "cut_off": by_status[CUT_OFF],
+        "empty": by_status[EMPTY],
+        "no_usage": by_status[NO_USAGE],
         "without_tpot": without_tpot,
         "throttled": throttled,
         "total_input_tokens": tokens_in,
@@ -246,7 +246,7 @@ def _numbers(measured: _Measurements, log: str | None) -> Measured:
         "request_throughput": request_throughput,
         "output_throughput": output_throughput,
         "total_token_throughput": total_throughput,
-        **_latencies(good),
+        **_latencies(complete),
         **acceptance_of(requests, measured.counters, log),
     }
 
@@ -256,72 +256,72 @@ def _whole_answers(requests: Iterable[Request]) -> list[Request]:
 
 
 def _output_tokens(requests: Iterable[Request]) -> int:
-    """The output tokens of the whole answers."""
+    """The sum of the output tokens of all complete answers."""
     return sum(request["output_tokens"] or 0 for request in _whole_answers(requests))
 
 
-def _latencies(good: Sequence[Request]) -> Latencies:
-    found: dict[str, float | None] = {}
+def _latencies(complete: Sequence[Request]) -> Latencies:
+    latencies: dict[str, float | None] = {}
     for name, field_name in _NAMES.items():
         values = []
-        for request in good:
+        for request in complete:
             value = measured_tpot(request) if name == "tpot" else request[field_name]
             if value is not None:
                 values.append(value)
-        found |= spread(values, name)
+        latencies |= spread(values, name)
     gaps: list[float] = []
-    for request in good:
+    for request in complete:
         gaps += request["itls_ms"]
-    found |= spread(gaps, "itl")
-    return cast("Latencies", found)
+    latencies |= spread(gaps, "itl")
+    return cast("Latencies", latencies)
 
 
 def _reasoning(requests: Sequence[Request]) -> Reasoning:
-    """How many of the whole answers began with reasoning: a model that thinks is another task."""
-    good = _whole_answers(requests)
-    return {"answers": sum(bool(request.get("reasoning_text")) for request in good), "of": len(good)}
+    """The number of complete answers with reasoning. Arms that differ in it are not comparable."""
+    complete = _whole_answers(requests)
+    return {"answers": sum(bool(request.get("reasoning_text")) for request in complete), "of": len(complete)}
 
 
 def acceptance_of(requests: Sequence[Request], counters: Sequence[CounterPair], log: str | None) -> Acceptance:
-    """Acceptance from the first source that tells it for all of the requests."""
-    known: list[Counts] = []
+    """Acceptance from the first source that covers all requests: counters (or a gauge), answers, the log."""
+    increases: list[Counts] = []
     gauges: list[float] = []
     for reading in counters:
-        moved = difference(reading["before"], reading["after"])
-        if moved is not None:
-            known.append(moved)
+        increase = difference(reading["before"], reading["after"])
+        if increase is not None:
+            increases.append(increase)
         if length := reading["after"].get("length"):
             gauges.append(length)
-    if not known or len(known) < len(counters):
+    if not increases or len(increases) < len(counters):
         unknown: Counts = {"num_drafts": None, "draft_tokens": None, "accepted_tokens": None, "per_position": []}
         return acceptance_from_requests(requests) or acceptance_from_log(log or "") or acceptance(None, unknown)
-    counted = acceptance("metrics", total(known))
+    counted = acceptance("metrics", total(increases))
     drafted = counted["spec_decode_draft_tokens"] or counted["spec_decode_num_drafts"]
-    if drafted and (of_answers := acceptance_from_requests(requests)):
-        # Counters without the number of drafts (TensorRT-LLM's per iteration) or of drafted tokens (SGLang's): the
-        # answers may know the length or the rate.
-        counted |= {key: value for key, value in of_answers.items() if counted.get(key) is None}  # type: ignore[typeddict-item]
+    if drafted and (from_answers := acceptance_from_requests(requests)):
+        # TensorRT-LLM's counters per iteration have no number of drafts, SGLang's no drafted tokens: fields that are
+        # None are taken from the answers.
+        counted |= {key: value for key, value in from_answers.items() if counted.get(key) is None}  # type: ignore[typeddict-item]
     if drafted is None and counted["spec_decode_acceptance_length"] is None and gauges:
         return {**counted, "spec_decode_acceptance_length": fmean(gauges), "spec_decode_source": "gauge"}
     return counted
 
 
-def not_well(result: ArmResult) -> int:
-    """How many requests of a result did not end well."""
-    return sum(result[status] for status in _NOT_WELL)
+def not_ok_count(result: ArmResult) -> int:
+    """The number of requests of a result whose status is not "ok"."""
+    return sum(result[status] for status in _NOT_OK)
 
 
 def summary_lines(result: ArmResult) -> list[str]:
-    """The result as lines for a terminal: what went wrong first, then a row a group."""
-    lines = _disturbed_lines(result) + _trouble_lines(result)
+    """The result as lines for a terminal: problems first, then a table with one row per group."""
+    lines = _warning_lines(result) + _failure_lines(result)
     lines += [
         f"{result['model_id']}: {count(result['completed'], 'request')} measured, "
         f"{result['max_concurrency']} at a time, {result['duration']:.1f} s",
         "",
     ]
-    rows = [_row(name, group) for name, group in result["groups"].items()]
+    rows = [_table_row(name, group) for name, group in result["groups"].items()]
     if len(rows) != 1:
-        rows.append(_row("all", result))
+        rows.append(_table_row("all", result))
     head = (
         "kind",
         "requests",
@@ -345,7 +345,7 @@ def summary_lines(result: ArmResult) -> list[str]:
     by_arm = {result["arm"]: result}
     lines += map("Throttled: {}.".format, throttled(by_arm))
     lines += [*_power_lines(result), *gpu_lines(result)]
-    lines += map("Throttled: {}.".format, gpu_trouble(by_arm))
+    lines += map("Throttled: {}.".format, gpu_warnings(by_arm))
     if cached := result["total_cached_tokens"]:
         share = 100 * cached / result["total_input_tokens"]
         lines.append(f"{share:.0f} % of the input tokens came from the engine's prefix cache, which shortens TTFT.")
@@ -353,70 +353,70 @@ def summary_lines(result: ArmResult) -> list[str]:
 
 
 def _power_lines(result: ArmResult) -> list[str]:
-    """What was used of power, where it could be read."""
+    """A line about the power used; empty if it could not be read."""
     power = result.get("power")
     if not power or (joules := power.get("j_per_output_token")) is None:
         return []
     idle = ""
     if power["idle_w"] is not None:
-        idle = f", {_show(power['idle_w'])} W idle"
-    each = f"{_show(joules)} J for each output token"
-    return [f"Power: {_show(power['mean_w'])} W while answering{idle}; {each} ({power['source']})."]
+        idle = f", {_formatted(power['idle_w'])} W idle"
+    per_token = f"{_formatted(joules)} J for each output token"
+    return [f"Power: {_formatted(power['mean_w'])} W while answering{idle}; {per_token} ({power['source']})."]
 
 
 def _without_tpot_lines(result: ArmResult) -> list[str]:
-    """How many whole answers have no time per token, and are in none of its figures."""
-    number = result.get("without_tpot")
-    if not number:
+    """A line about complete answers without a TPOT, which its statistics leave out; empty if there are none."""
+    answers = result.get("without_tpot")
+    if not answers:
         return []
     return [
-        f"{number} of {count(result['completed'], 'answer')} had no TPOT: one token, or fewer than "
+        f"{answers} of {count(result['completed'], 'answer')} had no TPOT: one token, or fewer than "
         f"{LEAST_PIECES} chunks (a proxy that buffers the stream?)."
     ]
 
 
-def _disturbed_lines(result: ArmResult) -> list[str]:
-    """What a person must know before any number: it is not all there, or not the server's alone."""
+def _warning_lines(result: ArmResult) -> list[str]:
+    """The warnings that come before all numbers: an incomplete run, other clients' traffic, wrong token counts."""
     lines = []
     if result.get("incomplete"):
         lines.append("Incomplete: the run was stopped early.")
-    for group, number, sentence in disturbances(result):
-        lines.append(f"Polluted: {group}, round {number}: {sentence}.")
-    # Not averaged away: tokens are what every speed below is made of.
-    lines += map("Miscounted: {}.".format, of_result(result))
+    for group, round_number, sentence in disturbances(result):
+        lines.append(f"Polluted: {group}, round {round_number}: {sentence}.")
+    # All speeds below are computed from the token counts.
+    lines += map("Miscounted: {}.".format, arm_contradictions(result))
     if lines:
         lines.append("")
     return lines
 
 
-def _trouble_lines(result: ArmResult) -> list[str]:
-    if not not_well(result):
+def _failure_lines(result: ArmResult) -> list[str]:
+    if not not_ok_count(result):
         return []
-    counts = [f"{result[status]} {words}" for status, words in _NOT_WELL.items() if result[status]]
-    lines = [f"{not_well(result)} of {result['num_prompts']} requests did not succeed: {', '.join(counts)}."]
-    first: dict[NotWell, str] = {}
+    counts = [f"{result[status]} {meaning}" for status, meaning in _NOT_OK.items() if result[status]]
+    lines = [f"{not_ok_count(result)} of {result['num_prompts']} requests did not succeed: {', '.join(counts)}."]
+    first: dict[NotOk, str] = {}
     for request in result["requests"]:
         if request["status"] != OK:
             first.setdefault(request["status"], f"{request['prompt_id']}: {request['error']}")
     for status, text in first.items():
-        lines.append(f"  first {_NOT_WELL[status]}: {text}")
+        lines.append(f"  first {_NOT_OK[status]}: {text}")
     return [*lines, "They are not included in the numbers below.", ""]
 
 
-def _row(name: str, numbers: Numbers) -> tuple[str, ...]:
+def _table_row(name: str, numbers: Numbers) -> tuple[str, ...]:
     rate, length = numbers["spec_decode_acceptance_rate"], numbers["spec_decode_acceptance_length"]
     return (
         name,
         f"{numbers['completed']}/{numbers['num_prompts']}",
-        _show(numbers["output_throughput"]),
-        _show(numbers["median_ttft_ms"]),
-        _show(numbers["p99_ttft_ms"]),
-        _show(numbers["median_tpot_ms"]),
-        _show(numbers["p99_tpot_ms"]),
-        _show(numbers["median_itl_ms"]),
-        _show(numbers["median_e2el_ms"]),
+        _formatted(numbers["output_throughput"]),
+        _formatted(numbers["median_ttft_ms"]),
+        _formatted(numbers["p99_ttft_ms"]),
+        _formatted(numbers["median_tpot_ms"]),
+        _formatted(numbers["p99_tpot_ms"]),
+        _formatted(numbers["median_itl_ms"]),
+        _formatted(numbers["median_e2el_ms"]),
         f"{rate:.1f} %" if rate is not None else "-",
-        _show(length),
+        _formatted(length),
     )
 
 
@@ -432,7 +432,7 @@ def _source_line(result: ArmResult) -> str:
     return f"Speculation: accepted = share of the draft tokens, length = tokens per step; from {source}."
 
 
-def _show(value: float | None) -> str:
+def _formatted(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.2f}" if value < 100 else f"{value:.1f}"

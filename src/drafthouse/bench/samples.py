@@ -1,4 +1,4 @@
-"""What one arm measured, as its result holds it: requests, rounds, and the time per token of each prompt."""
+"""Access to an arm's result: its requests, their TPOT, and what disturbed them. An arm is baseline or speculative."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ if TYPE_CHECKING:
 Prompt = tuple[str, str]
 """The group and the id of a prompt."""
 
-#: What a server answers to a request whose form it does not take (RFC 9110): no tools here, no such schema.
+#: HTTP statuses (RFC 9110) by which a server refuses a feature that it lacks, such as tools or a JSON schema.
 REFUSALS = (400, 404, 422, 501)
-#: Chunks this near to each other came together, in ms: what one step of an engine accepted, or what a proxy held back.
+#: Chunks at most this many ms apart count as one piece: one engine step produced them, or a proxy held them back.
 TOGETHER_MS = 0.5
-#: In fewer pieces no time per token can be read off an answer.
+#: An answer that came in fewer pieces has no TPOT (see `time_per_token`).
 LEAST_PIECES = 3
 
 
 def requests_of(result: ArmResult) -> list[Request]:
-    """The raw requests of a result."""
+    """The requests of a result; empty if the file has none."""
     return list(result.get("requests") or [])
 
 
 def whole_answers(result: ArmResult) -> list[Request]:
-    """The requests of a result that were answered as a whole."""
+    """The requests of a result whose answers are complete (status "ok")."""
     return [request for request in requests_of(result) if request.get("status") == OK]
 
 
 def rounds_of(requests: Iterable[Request]) -> list[int]:
-    """The numbers of the rounds, in order."""
-    return sorted({r.get("round") for r in requests}, key=lambda value: (value is None, value))
+    """The distinct round numbers in ascending order; None, from files without rounds, comes last."""
+    return sorted({r.get("round") for r in requests}, key=lambda number: (number is None, number))
 
 
 def pieces_of(gaps_ms: Iterable[float]) -> int:
-    """The number of pieces in which an answer came: its chunks, those taken for one that came together."""
+    """The number of pieces of an answer: its chunks, where chunks within `TOGETHER_MS` of each other count as one."""
     return 1 + sum(gap > TOGETHER_MS for gap in gaps_ms)
 
 
 def time_per_token(
     ttft_ms: float | None, e2el_ms: float | None, output_tokens: int | None, gaps_ms: Sequence[float]
 ) -> float | None:
-    """(end - first token) / (tokens - 1) in ms, or None where that means nothing.
+    """TPOT: (end - first token) / (tokens - 1) in ms, or None where it cannot be measured.
 
-    ``gaps_ms`` are the times between the chunks that carried tokens. The first piece of an answer holds several tokens,
-    and the formula takes all but one of them for tokens that were waited for: an error of up to one part in as many
-    as there are pieces. Below `LEAST_PIECES` (or a piece for each token, in a shorter answer) it is no measurement:
-    of an answer in one piece it would be 0.
+    ``gaps_ms`` are the times between consecutive chunks that carried tokens. The first piece may hold several tokens
+    that arrive together, but the formula counts all but one of them as waited for. With n pieces the error is up to
+    1/n; with one piece the TPOT would be 0. It is therefore None for fewer than `LEAST_PIECES` pieces, or for fewer
+    pieces than tokens where the answer is shorter than that.
     """
     if ttft_ms is None or e2el_ms is None or not output_tokens or output_tokens < 2:
         return None
@@ -63,9 +63,9 @@ def time_per_token(
 
 
 def measured_tpot(request: Request) -> float | None:
-    """The TPOT of a whole answer in ms, or None where it has none (see `time_per_token`).
+    """The TPOT of a complete answer in ms, or None where it has none.
 
-    It is asked of results of earlier versions too, which gave a TPOT to any answer.
+    The rule of `time_per_token` is applied again, because results of earlier versions have a TPOT for every answer.
     """
     value = request.get("tpot_ms")
     if request.get("status") != "ok" or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
@@ -78,52 +78,52 @@ def measured_tpot(request: Request) -> float | None:
 
 
 def disturbances(result: ArmResult) -> list[tuple[str, int, str]]:
-    """What disturbed an arm while it was measured: the group, the round, and a sentence.
+    """Disturbances of an arm's measurement: tuples of the group, the round and a sentence.
 
-    That is somebody else's traffic on its server, and a machine that was suspended (`foreign_traffic.py`). A result of
-    an older version, and an engine that counts nothing, tell nothing of it.
+    A disturbance is another client's traffic on the server, or a suspended machine (`foreign_traffic.py`). Results of
+    older versions and engines without counters show none.
     """
-    found: list[tuple[CounterReading | GroupMachine, Disturbance]] = []
+    pairs: list[tuple[CounterReading | GroupMachine, Disturbance]] = []
     for reading in result.get("counters") or []:
         traffic = reading.get("foreign")
-        # Where its own counts contradict each other, that is no stranger's doing (`usage_check.py` says it).
+        # Contradictory token counts are not another client's traffic; `usage_check.py` reports them.
         if traffic and not traffic.get("miscounted"):
-            found.append((reading, traffic))
+            pairs.append((reading, traffic))
     machine = result.get("machine")
     for group in (machine and machine.get("groups")) or []:
         jump = group.get("clock")
         if jump:
-            found.append((group, jump))
-    return [(str(part.get("group")), part.get("round"), str(bad["said"])) for part, bad in found if bad["polluted"]]
+            pairs.append((group, jump))
+    return [(str(part.get("group")), part.get("round"), str(mark["said"])) for part, mark in pairs if mark["polluted"]]
 
 
 def throttled(result_by_arm: Mapping[str, ArmResult]) -> list[str]:
-    """A sentence for each arm that was told to come back later (HTTP 429): its clocks begin at the last try."""
-    found = []
+    """A sentence for each arm whose server answered HTTP 429; the times of such a request are those of its last try."""
+    sentences = []
     for arm, result in result_by_arm.items():
         requests = requests_of(result)
         waited = [request for request in requests if request.get("throttled")]
         if waited:
             times = sum(request["throttled"] for request in waited)
             seconds = math.fsum(request["throttled_s"] for request in waited)
-            found.append(
+            sentences.append(
                 f"{arm}: {len(waited)} of {count(len(requests), 'request')} were answered HTTP 429 first, "
                 f"{count(times, 'time')} in all, and retried after the wait it asked for ({seconds:.1f} s)"
             )
-    return found
+    return sentences
 
 
 def gave_nothing(request: Request) -> bool:
-    """Whether a server refused what a gate tries (tools, a schema), or answered it with nothing at all.
+    """True if a gate's request was refused or its answer is empty.
 
-    Then the gate judges it: it is an answer, a wrong one, and no breakdown of the server. A gate that only compares
-    answers with each other judges none.
+    A gate checks that speculation did not change the answers, here by a text, a schema or tool calls. It counts such
+    a request as a wrong answer, not as a server failure. A gate that only compares answers cannot judge it: False.
     """
     refused = request.get("status") == "failed" and request.get("http_status") in REFUSALS
-    looked_at = (request.get("gate") or {}).keys() & {"contains", "schema", "tools"}
-    return bool(looked_at) and (refused or request.get("status") == "empty")
+    judged_by = (request.get("gate") or {}).keys() & {"contains", "schema", "tools"}
+    return bool(judged_by) and (refused or request.get("status") == "empty")
 
 
 def whole_prompt(prompt_id: object) -> str:
-    """The prompt that an id is about: `vacation#3` is the third time that `vacation` is asked."""
+    """The prompt id without its repeat number: `vacation#3`, the third request of the prompt, gives `vacation`."""
     return str(prompt_id).partition("#")[0]

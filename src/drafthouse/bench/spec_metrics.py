@@ -1,8 +1,8 @@
-"""How much was drafted and accepted: from the engine's counters, its answers, or its log.
+"""Compute acceptance of draft tokens from the engine's counters, from its answers, or from its log.
 
-Names of the fields and formulas are vLLM's (`vllm/v1/spec_decode/metrics.py`, `vllm/benchmarks/serve.py`):
+Field names and formulas are vLLM's (`vllm/v1/spec_decode/metrics.py`, `vllm/benchmarks/serve.py`):
 rate = accepted / drafted tokens (percent), mean acceptance length = 1 + accepted / drafts,
-acceptance at position i = accepted at i / drafts (a fraction). Whose counters are called what: `engines`.
+acceptance at position i = accepted at i / drafts (a fraction). `engines` has each engine's counter names.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ if TYPE_CHECKING:
     from drafthouse.bench.client import Endpoint
     from drafthouse.bench.result_types import Acceptance, Counts, Request, Snapshot
 
-#: How long the engine may take to show its counters, in seconds. A busy one answers late.
+#: Timeout of a request for the engine's counters, in seconds. A busy engine answers late.
 READ_TIMEOUT_S = 6.0
-_COUNTS_DRAFTS = re.compile("spec|draft|accept")
+_SPECULATION_NAME = re.compile("spec|draft|accept")
 _COUNTED: tuple[Literal["num_drafts", "draft_tokens", "accepted_tokens"], ...]
 _COUNTED = ("num_drafts", "draft_tokens", "accepted_tokens")
 
 
 def parse_counters(text: str) -> Snapshot:
-    """The speculation counters in a Prometheus text, summed over all labels but the position.
+    """The speculation counters in a Prometheus text, summed over all labels except the draft position.
 
-    ``dialect`` is None when the text is from no engine that is known. ``present`` is False when the engine shows no
-    such counters. A count that the engine does not keep is None.
+    ``dialect`` is the engine's name, None if the text is from no supported engine. ``present`` is False if the engine
+    shows no such counters. A counter that the engine does not have is None.
     """
-    snapshot = _nothing_seen(0, None)
-    own: list[Sample] = []
+    snapshot = _empty_snapshot(0, None)
+    engine_samples: list[Sample] = []
     engine = None
     for sample in samples(text):
-        if found := dialect_of(sample.name):
-            if found is not engine:
-                engine, own = found, []
-            own.append(sample)
+        if dialect := dialect_of(sample.name):
+            if dialect is not engine:
+                engine, engine_samples = dialect, []
+            engine_samples.append(sample)
     if engine is None:
         return snapshot
-    if any(not sample.finite and _COUNTS_DRAFTS.search(sample.name) for sample in own):
+    if any(not sample.finite and _SPECULATION_NAME.search(sample.name) for sample in engine_samples):
         return unreadable("a counter of drafting that is no number")
     snapshot["dialect"] = engine.name
-    drafted = engine.drafted(own)
+    drafted = engine.drafted(engine_samples)
     if drafted is None:
         return snapshot
     snapshot |= {
@@ -71,16 +71,17 @@ def parse_counters(text: str) -> Snapshot:
 
 
 def unreadable(error: str) -> Snapshot:
-    """The snapshot of a server whose counters cannot be read."""
-    return _nothing_seen(None, error)
+    """A snapshot without counts, for a server whose counters cannot be read because of ``error``."""
+    return _empty_snapshot(None, error)
 
 
 def is_late(snapshot: Snapshot) -> bool:
-    """Whether the server did not answer in time."""
+    """True if the counters could not be read because the server did not answer in time."""
     return "TimeoutError: " in (snapshot["error"] or "")
 
 
-def _nothing_seen(value: int | None, error: str | None) -> Snapshot:
+def _empty_snapshot(value: int | None, error: str | None) -> Snapshot:
+    """A snapshot of no supported engine; all counts are ``value``."""
     return {
         "dialect": None,
         "present": False,
@@ -93,12 +94,12 @@ def _nothing_seen(value: int | None, error: str | None) -> Snapshot:
 
 
 async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> Snapshot:
-    """Read the counters over HTTP; never raises. What the engine says of its work stands under ``traffic``.
+    """Read the counters over HTTP; ``traffic`` holds requests and tokens (`foreign_traffic.py`). Never raises.
 
-    vLLM and TensorRT-LLM show them to anybody, llama.cpp behind its key: asked without the key first, so that a key is
-    never given to a server that does not want it.
+    vLLM and TensorRT-LLM show counters without authentication, llama.cpp requires its key. The first request carries
+    no key, so that the key is never sent to a server that does not require it.
     """
-    import aiohttp  # noqa: PLC0415 (slow to import, and who judges counters reads none)
+    import aiohttp  # noqa: PLC0415 (slow to import, and code that only evaluates counters does not need it)
 
     url = endpoint.counters_url
     timeout = aiohttp.ClientTimeout(total=READ_TIMEOUT_S)
@@ -125,9 +126,9 @@ async def read_counters(session: aiohttp.ClientSession, endpoint: Endpoint) -> S
 
 
 async def count_tokens(session: aiohttp.ClientSession, endpoint: Endpoint, text: str) -> tuple[int | None, str | None]:
-    """How many tokens the engine's tokenizer makes of ``text``, or None and why it cannot be asked.
+    """The number of tokens of ``text`` by the engine's /tokenize, and an error: one of the two is None.
 
-    It stands at /tokenize, and each engine reads its own fields. Never raises.
+    The body has the fields of all engines, each of which ignores the others'. Never raises.
     """
     import aiohttp  # noqa: PLC0415
 
@@ -152,52 +153,52 @@ async def count_tokens(session: aiohttp.ClientSession, endpoint: Endpoint, text:
 
 
 async def bounded_body(response: aiohttp.ClientResponse) -> bytes:
-    """All of an answer that is no stream of tokens. Raises TooMuch."""
-    pieces = list[bytes]()
+    """The body of a response that is no token stream. Raises TooMuch if it exceeds ENGINE_ANSWER_BYTES."""
+    chunks = list[bytes]()
     size = 0
-    async for piece in response.content.iter_any():
-        pieces.append(piece)
-        size += len(piece)
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
         if size > ENGINE_ANSWER_BYTES:
             response.close()
             raise TooMuch(f"an answer of more than {ENGINE_ANSWER_BYTES / MIB:.0f} MiB")
-    return b"".join(pieces)
+    return b"".join(chunks)
 
 
 class _NoClock:
-    """Takes the session's clock signal where nothing is timed."""
+    """A dummy for the session's tracing callback, which sets ``sent_s`` at each request."""
 
     sent_s = 0.0
 
 
 def difference(before: Snapshot, after: Snapshot) -> Counts | None:
-    """What was counted between two snapshots, or None where that cannot be known.
+    """The increase of the counters between two snapshots, or None where it is unknown.
 
-    Unknown: one of them was unreadable, no engine's, smaller than before (a restarted server), or impossible (more was
-    accepted than drafted).
+    It is unknown if a snapshot was unreadable or of no supported engine, if a counter decreased (a restarted server),
+    or if more tokens were accepted than drafted.
     """
     if not _comparable(before, after):
         return None
-    moved = _nothing()
+    increase = _empty_counts()
     for name in _COUNTED:
         value = after[name]
-        moved[name] = None if value is None else value - (before[name] or 0)
+        increase[name] = None if value is None else value - (before[name] or 0)
     new = after["per_position"]
     old = [*before["per_position"], *[0] * len(new)]
-    moved["per_position"] = [count - earlier for count, earlier in zip(new, old, strict=False)]
-    if min([*(moved[name] or 0 for name in _COUNTED), *moved["per_position"]]) < 0:
+    increase["per_position"] = [count - earlier for count, earlier in zip(new, old, strict=False)]
+    if min([*(increase[name] or 0 for name in _COUNTED), *increase["per_position"]]) < 0:
         return None
-    drafted, accepted = moved["draft_tokens"], moved["accepted_tokens"]
+    drafted, accepted = increase["draft_tokens"], increase["accepted_tokens"]
     if drafted is not None and accepted is not None and accepted > drafted:
         return None
-    return moved
+    return increase
 
 
 def _comparable(before: Snapshot, after: Snapshot) -> bool:
-    """Whether the counters of two snapshots can be subtracted.
+    """True if the counters of two snapshots can be subtracted.
 
-    An engine that `shows_zeros` and has no counters of speculation has drafted nothing: zeros. One that does not has
-    no such line, or none at all, until it drafts for the first time.
+    An engine with `shows_zeros` shows its speculation counters from the start. Without them it drafts nothing, and the
+    counts are 0. Other engines show the counters, or any counter at all, only after their first draft.
     """
     engine = DIALECTS.get(after["dialect"] or "")
     if engine is None:
@@ -210,19 +211,18 @@ def _comparable(before: Snapshot, after: Snapshot) -> bool:
 
 
 def total(deltas: Iterable[Counts]) -> Counts:
-    """The sum of what `difference` returned."""
-    result = _nothing()
+    """The sum of the results of `difference`; a count that is None in one of them is None in the sum."""
+    result = _empty_counts()
     for delta in deltas:
         for name in _COUNTED:
-            # What one of them does not know, the sum does not.
-            known, more = result[name], delta[name]
-            result[name] = None if known is None or more is None else known + more
+            subtotal, added = result[name], delta[name]
+            result[name] = None if subtotal is None or added is None else subtotal + added
         result["per_position"] = _added(result["per_position"], delta["per_position"])
     return result
 
 
 def acceptance(source: str | None, counts: Counts) -> Acceptance:
-    """The acceptance fields of a result from counts; None where the counts do not say it."""
+    """The acceptance fields of a result, computed from counts; a field whose counts are missing is None."""
     drafts, drafted, accepted = counts["num_drafts"], counts["draft_tokens"], counts["accepted_tokens"]
     positions = counts["per_position"]
     rate = length = by_position = None
@@ -244,23 +244,22 @@ def acceptance(source: str | None, counts: Counts) -> Acceptance:
 
 
 def acceptance_from_requests(requests: Sequence[Request]) -> Acceptance | None:
-    """The acceptance that the answers themselves tell, or None when they tell nothing.
+    """The acceptance that the answers report, or None if they report none.
 
-    Three engines, three ways: vLLM's `metrics.speculative_decoding` (all fields; acceptance at position i
-    is the share of drafts that kept more than i tokens), llama.cpp's `timings.draft_n` and
-    `draft_n_accepted` (no number of drafts, so no length; absent when nothing was drafted, then zero),
-    TensorRT-LLM's `avg_decoded_tokens_per_iter` (the length alone: tokens / steps over all requests). It stands in
-    every choice, of every chunk of a stream, and the last one is of the whole answer
-    (`tensorrt_llm/serve/postprocess_handlers.py`); gpt-oss's own chat format has a writer of its own, which leaves
-    it out (`harmony_adapter.py`), unless the server runs with `DISABLE_HARMONY_ADAPTER=1`.
+    - vLLM: `metrics.speculative_decoding` has all fields. Position i counts the drafts that kept more than i tokens.
+    - llama.cpp: `timings.draft_n` and `draft_n_accepted`, absent if nothing was drafted. The number of drafts is
+      missing, so there is no acceptance length.
+    - TensorRT-LLM: `avg_decoded_tokens_per_iter` in the last chunk, of the whole answer. It gives only the length,
+      tokens / steps over all requests (`tensorrt_llm/serve/postprocess_handlers.py`). Answers of gpt-oss lack it
+      (`harmony_adapter.py`) unless the server runs with `DISABLE_HARMONY_ADAPTER=1`.
     """
     metrics, timings = [], []
     steps = tokens = 0.0
     for request in requests:
         if request["status"] != OK:
             continue
-        if of_answer := request.get("spec_metrics"):
-            metrics.append(of_answer)
+        if answer_metrics := request.get("spec_metrics"):
+            metrics.append(answer_metrics)
         if timing := request.get("timings"):
             timings.append(timing)
         average = request.get("avg_decoded_tokens_per_iter")
@@ -270,32 +269,33 @@ def acceptance_from_requests(requests: Sequence[Request]) -> Acceptance | None:
     if metrics:
         return _from_spec_metrics(metrics)
     if timings:
-        counts = _nothing(None)
+        counts = _empty_counts(None)
         counts["draft_tokens"] = sum(int(timing.get("draft_n") or 0) for timing in timings)
         counts["accepted_tokens"] = sum(int(timing.get("draft_n_accepted") or 0) for timing in timings)
         return acceptance("response", counts)
     if steps:
-        return acceptance("response", _nothing(None)) | {"spec_decode_acceptance_length": tokens / steps}
+        return acceptance("response", _empty_counts(None)) | {"spec_decode_acceptance_length": tokens / steps}
     return None
 
 
 def _from_spec_metrics(metrics: Sequence[Mapping[str, Any]]) -> Acceptance:
+    """Acceptance from vLLM's statistics in answers; the histogram counts drafts by their accepted tokens."""
     counts: list[Counts] = []
-    for of_answer in metrics:
-        histogram = list(map(int, of_answer.get("acceptance_histogram") or []))
+    for answer_metrics in metrics:
+        histogram = list(map(int, answer_metrics.get("acceptance_histogram") or []))
         counts.append(
             {
-                "num_drafts": int(of_answer.get("num_spec_steps") or 0),
-                "draft_tokens": int(of_answer.get("num_draft_tokens") or 0),
-                "accepted_tokens": int(of_answer.get("num_accepted_draft_tokens") or 0),
-                "per_position": [sum(histogram[at:]) for at in range(1, len(histogram))],
+                "num_drafts": int(answer_metrics.get("num_spec_steps") or 0),
+                "draft_tokens": int(answer_metrics.get("num_draft_tokens") or 0),
+                "accepted_tokens": int(answer_metrics.get("num_accepted_draft_tokens") or 0),
+                "per_position": [sum(histogram[position:]) for position in range(1, len(histogram))],
             }
         )
     return acceptance("response", total(counts))
 
 
 def acceptance_from_log(text: str) -> Acceptance | None:
-    """The acceptance that an engine's log tells, or None where it tells none."""
+    """The acceptance that the lines of an engine's log report, or None if no line reports one."""
     lines, lengths, drafts = 0, list[float](), list[float]()
     drafted = accepted = 0
     per_position: list[float] = []
@@ -312,7 +312,7 @@ def acceptance_from_log(text: str) -> Acceptance | None:
     if not lines:
         return None
     if len(lengths) == lines:
-        return acceptance("log", _nothing(None)) | {"spec_decode_acceptance_length": math.fsum(lengths) / lines}
+        return acceptance("log", _empty_counts(None)) | {"spec_decode_acceptance_length": math.fsum(lengths) / lines}
     counts: Counts = {
         "num_drafts": round(sum(drafts)) if len(drafts) == lines else None,
         "draft_tokens": drafted,
@@ -322,9 +322,9 @@ def acceptance_from_log(text: str) -> Acceptance | None:
     return acceptance("log", counts)
 
 
-def _nothing(value: int | None = 0) -> Counts:
+def _empty_counts(value: int | None = 0) -> Counts:
     return {"num_drafts": value, "draft_tokens": value, "accepted_tokens": value, "per_position": []}
 
 
-def _added(one: Sequence[float], other: Sequence[float]) -> list[float]:
-    return [sum(pair) for pair in itertools.zip_longest(one, other, fillvalue=0)]
+def _added(counts: Sequence[float], more_counts: Sequence[float]) -> list[float]:
+    return [sum(pair) for pair in itertools.zip_longest(counts, more_counts, fillvalue=0)]

@@ -1,7 +1,7 @@
-"""Server-sent events with the time each one arrived, and what an OpenAI-compatible server says in them.
+"""Parse the server-sent events of an OpenAI-compatible server into an answer with arrival times.
 
-Pure: the client records raw bytes and arrival times while a stream runs, and this reads them after it
-has ended, so that parsing one stream never delays the clock of another.
+Pure. The client only records raw bytes and arrival times while a stream runs. They are parsed after the
+stream has ended, so that parsing one stream never delays the timing of another.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 # The three line ends of the standard (WHATWG HTML, "server-sent events").
 _LINE_END = re.compile(rb"\r\n|\n|\r")
-# A byte order mark at the beginning of a stream belongs to its encoding, not to its first line (the same standard).
+# The same standard ignores a byte order mark at the beginning of a stream.
 _MARK = b"\xef\xbb\xbf"
 _DONE_LINE = re.compile(rb"(?:\A|[\r\n])(?:\xef\xbb\xbf)?data: ?\[DONE\]")
-#: The longest that can be in front of `[DONE]` on its line, with the end of the line before it, in bytes.
+#: Bytes before the last read that may belong to the `[DONE]` line: a line end, byte order mark, `data: ` and `[DONE`.
 _DONE_BEFORE = 16
-#: SGLang's names for what vLLM tells of drafting in an answer (`srt/entrypoints/openai/protocol.py`).
+#: SGLang's keys of draft statistics in an answer (`srt/entrypoints/openai/protocol.py`), and vLLM's keys for the same.
 _SGLANG_NAMES = {
     "spec_verify_ct": "num_spec_steps",
     "spec_num_proposed_drafts": "num_draft_tokens",
     "spec_num_correct_drafts": "num_accepted_draft_tokens",
     "spec_correct_drafts_histogram": "acceptance_histogram",
 }
-#: Tokens of one request at most: no context is larger.
+#: Token counts above this are ignored as invalid; no context is that large.
 MOST_TOKENS = 10**9
-# vLLM and TensorRT-LLM since 2025 say `reasoning`, older ones and llama.cpp say `reasoning_content`.
+# vLLM and TensorRT-LLM call the field `reasoning` since 2025; older versions and llama.cpp `reasoning_content`.
 _REASONING = ("reasoning", "reasoning_content")
 
 
 @dataclass(frozen=True)
 class Event:
-    """One event: when its last byte arrived (seconds of the client's clock), its name and its data."""
+    """One server-sent event; ``time_s`` is when its last byte arrived, in seconds of the client's clock."""
 
     time_s: float
     name: str
@@ -47,52 +47,52 @@ class Event:
 
 @dataclass
 class Answer:
-    """What one stream said. Times in seconds of the client's clock; None where it never came."""
+    """The content of one stream. Times are seconds of the client's clock; None means that the stream had no value."""
 
     token_times_s: list[float] = field(default_factory=list)
-    """When each chunk that carried tokens arrived. A chunk may carry several tokens."""
+    """The arrival time of each chunk that carried tokens. A chunk may carry several tokens."""
     first_answer_s: float | None = None
-    """When the first token arrived that is not reasoning: content or a tool call."""
+    """The arrival time of the first token that is not reasoning: content or a tool call."""
     text: str = ""
     reasoning_text: str = ""
     text_pieces: list[int] = field(default_factory=list)
-    """How many characters of text each chunk carried, and the same of reasoning."""
+    """The number of characters of text in each chunk that has text; ``reasoning_pieces`` likewise."""
     reasoning_pieces: list[int] = field(default_factory=list)
     tool_calls: list[ToolCall] = field(default_factory=list)
-    """{name, arguments} of each call in order, the arguments as the text that came."""
+    """{name, arguments} of each call in order; the arguments are JSON text as received."""
     finish_reason: str | None = None
     done: bool = False
     error: str | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
-    """Input tokens that the engine had in its prefix cache (`prompt_tokens_details.cached_tokens`)."""
+    """Prompt tokens served from the engine's prefix cache (`prompt_tokens_details.cached_tokens`)."""
     timings: dict[str, Any] | None = None
-    """llama.cpp's own figures for the request."""
+    """llama.cpp's `timings` object: token counts and times of the request."""
     avg_decoded_tokens_per_iter: float | None = None
-    """TensorRT-LLM's mean number of tokens for each step of the engine."""
+    """TensorRT-LLM's mean number of output tokens per engine step."""
     spec_metrics: dict[str, Any] | None = None
-    """vLLM's `metrics.speculative_decoding` (`--per-request-spec-decode-metrics`), and SGLang's under these names."""
+    """vLLM's `metrics.speculative_decoding` (`--per-request-spec-decode-metrics`), or SGLang's under vLLM's keys."""
 
 
-def says_done(body: bytes | bytearray, new: int) -> bool:
-    """Whether `[DONE]` stands on a line of its own in the last ``new`` bytes of a stream, or ends in them.
+def says_done(body: bytes | bytearray, new_bytes: int) -> bool:
+    """True if the last ``new_bytes`` of a stream contain, or complete, a line `data: [DONE]`.
 
-    For the client, after a read that may hold it: text that merely quotes the word stands inside a line of JSON.
+    The client calls it after each read that may hold this line. A text that quotes `[DONE]` is inside a line of JSON.
     """
-    return _DONE_LINE.search(body, max(0, len(body) - new - _DONE_BEFORE)) is not None
+    return _DONE_LINE.search(body, max(0, len(body) - new_bytes - _DONE_BEFORE)) is not None
 
 
 def split_events(body: bytes, times_s: Sequence[float], ends: Sequence[int]) -> list[Event]:
     """The events of a stream, in order.
 
-    ``ends[i]`` is the length of ``body`` after read number i, ``times_s[i]`` (seconds) when that read
-    returned. An event has arrived when the blank line after it has. A last event without its blank line
-    is kept, with the time of the last read: some servers close the stream right after `[DONE]`.
+    ``ends[i]`` is the length of ``body`` after read i, and ``times_s[i]`` the time (seconds) at which that read
+    returned. The time of an event is that of the blank line after it. A last event without its blank line
+    gets the time of the last read, because some servers close the stream right after `[DONE]`.
     """
-    found: list[Event] = []
+    events: list[Event] = []
     name, data = "message", list[str]()
-    start, read = len(_MARK) if body.startswith(_MARK) else 0, 0
+    start, read_index = len(_MARK) if body.startswith(_MARK) else 0, 0
     for end in _LINE_END.finditer(body):
         line = body[start : end.start()]
         start = end.end()
@@ -100,42 +100,42 @@ def split_events(body: bytes, times_s: Sequence[float], ends: Sequence[int]) -> 
             name = _field(line, name, data)
         else:
             if data:
-                while ends[read] < start:
-                    read += 1
-                found.append(Event(times_s[read], name, "\n".join(data)))
+                while ends[read_index] < start:
+                    read_index += 1
+                events.append(Event(times_s[read_index], name, "\n".join(data)))
             name, data = "message", []
     if start < len(body):
         name = _field(body[start:], name, data)
     if data:
-        found.append(Event(times_s[-1], name, "\n".join(data)))
-    return found
+        events.append(Event(times_s[-1], name, "\n".join(data)))
+    return events
 
 
 def _field(line: bytes, name: str, data: list[str]) -> str:
-    """Take one line into the event being read; return the event's name."""
+    """Append the data of one line to ``data``; return the event's name, which the line may set."""
     key, _, value = line.decode("utf-8", "replace").partition(":")
     value = value.removeprefix(" ")
     if key == "data":
         data.append(value)
     elif key == "event":
         return value
-    elif key == "error":  # llama.cpp before 2026 wrote errors as a field of this name
+    elif key == "error":  # llama.cpp before 2026 sent errors in a field of this name
         data.append(value)
         return "error"
-    return name  # comments (an empty key), id and retry carry no tokens
+    return name  # comments (an empty key), `id` and `retry` are ignored: they carry no tokens
 
 
-def one_event(body: bytes, time_s: float) -> list[Event]:
-    """An answer that came as a whole, as the events of a stream that carried all of it at once."""
+def events_of_body(body: bytes, time_s: float) -> list[Event]:
+    """The body of an answer that was not streamed, as two events: the whole answer, then `[DONE]`."""
     return [Event(time_s, "message", body.decode("utf-8", "replace")), Event(time_s, "message", "[DONE]")]
 
 
 def read_answer(events: Sequence[Event]) -> Answer:
-    """What the events say.
+    """The answer that a stream's events contain.
 
-    A role chunk with empty content is no token. Usage may come once, twice or with every chunk: the last
-    one counts. Data that is no JSON object makes the answer's ``error``, whole: whoever keeps it takes the key
-    out of it before it is cut.
+    A role chunk with empty content counts as no token. Usage may come several times; the last one counts.
+    Data that is no JSON object becomes the answer's ``error`` in full length. The caller removes the API
+    key from it before it is shortened, as half a key would not be recognised.
     """
     answer = Answer()
     for event in events:
@@ -162,12 +162,12 @@ def _read_document(document: Mapping[str, Any], event: Event, answer: Answer) ->
         return
     usage = document.get("usage")
     if isinstance(usage, dict):
-        answer.input_tokens = _count(usage.get("prompt_tokens"))
-        answer.output_tokens = _count(usage.get("completion_tokens"))
+        answer.input_tokens = _token_count(usage.get("prompt_tokens"))
+        answer.output_tokens = _token_count(usage.get("completion_tokens"))
         details = usage.get("prompt_tokens_details")
         answer.cached_tokens = None
         if isinstance(details, dict):
-            answer.cached_tokens = _count(details.get("cached_tokens"))
+            answer.cached_tokens = _token_count(details.get("cached_tokens"))
     if isinstance(document.get("timings"), dict):
         answer.timings = document["timings"]
     _read_spec_metrics(document, answer)
@@ -183,7 +183,7 @@ def _read_document(document: Mapping[str, Any], event: Event, answer: Answer) ->
 
 
 def _read_choice(choice: Mapping[str, Any], time_s: float, answer: Answer) -> bool:
-    """Take one choice; return whether it carried tokens."""
+    """Add a choice to the answer; return True if it carried tokens."""
     if choice.get("finish_reason"):
         answer.finish_reason = str(choice["finish_reason"])
     average = choice.get("avg_decoded_tokens_per_iter")
@@ -191,12 +191,12 @@ def _read_choice(choice: Mapping[str, Any], time_s: float, answer: Answer) -> bo
         answer.avg_decoded_tokens_per_iter = average
     elif type(average) is int and 0 <= average <= MOST_TOKENS:
         answer.avg_decoded_tokens_per_iter = float(average)
-    # An answer that was not asked for as a stream has all of it in its message.
+    # An answer that was not streamed has `message` instead of `delta`.
     delta = choice.get("delta", choice.get("message"))
     if not isinstance(delta, dict):
         return False
     content = delta.get("content")
-    # Only one of the two names is read, in case a server sends both with the same text.
+    # The first of the two keys that is set is read, in case a server sends the same text in both.
     reasoning = next((delta[key] for key in _REASONING if delta.get(key)), None)
     answered = bool(content) or bool(delta.get("tool_calls"))
     if isinstance(content, str) and content:
@@ -213,10 +213,10 @@ def _read_choice(choice: Mapping[str, Any], time_s: float, answer: Answer) -> bo
 
 
 def _read_calls(pieces: Sequence[object], calls: list[ToolCall]) -> None:
-    """Put the pieces of tool calls where their index says; one without an index belongs to the last call.
+    """Append the pieces of tool calls to ``calls`` by their index; a piece without one belongs to the last call.
 
-    The name comes once, in the first piece of a call (a server that repeats it says the same again); the
-    arguments come in parts. A server that sends them as an object instead of text is written out as JSON.
+    The name is taken from the first piece of a call that has one. The arguments come in several pieces of
+    text, which are joined; arguments that come as an object are converted to JSON.
     """
     for piece in pieces:
         if not isinstance(piece, dict):
@@ -248,9 +248,9 @@ def _read_spec_metrics(document: Mapping[str, Any], answer: Answer) -> None:
     extension = document.get("sglext")
     details = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
     if isinstance(details, dict):
-        answer.spec_metrics = {ours: details[theirs] for theirs, ours in _SGLANG_NAMES.items() if theirs in details}
+        answer.spec_metrics = {name: details[key] for key, name in _SGLANG_NAMES.items() if key in details}
 
 
-def _count(value: object) -> int | None:
-    """A number of tokens, or None for anything else."""
+def _token_count(value: object) -> int | None:
+    """``value`` if it is a valid token count, otherwise None."""
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else None

@@ -1,7 +1,7 @@
-"""Watch that what a measurement needs goes on while it runs: its engines, this process, and the machine itself.
+"""Detect standstills during a measurement: a stopped engine, a stopped client process, or a suspended machine.
 
-An engine that was stopped (SIGSTOP, a debugger, the freezer of cgroup v1) answers late and no worse; so does one whose
-client stood still, or whose machine was suspended. Such times are no noise: the step is void, and is measured again.
+A stopped engine (SIGSTOP, a debugger, the freezer of cgroup v1) answers correctly when it continues, only later. The
+same is true if the client or the machine stood still. Such times are not noise: the step is invalid and repeated.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from pathlib import Path
 from ..core.errors import DrafthouseError, Problem
 from ..core.procfs import command_of, state_of
 
-#: How often it is looked, in seconds.
+#: Polling interval, in seconds.
 LOOK_S = 0.5
-#: A look that comes so much later than it was due (seconds), without our own work as a reason, means a standstill.
+#: A poll that comes more than this many seconds late, although this process did not work, means a standstill.
 LATE_S = 3.0
-# proc(5): stopped by a signal, stopped by a debugger.
+# States of a stopped process in /proc/PID/stat (proc(5)).
 _STOPPED = {"T": "stopped by a signal", "t": "stopped by a debugger"}
 
 
 class StoodStill(DrafthouseError):
-    """What is measured stood still meanwhile, so the measurement says nothing."""
+    """The engine, the client or the machine stood still during a measurement, which is therefore invalid."""
 
 
 @dataclass(frozen=True)
 class _Moment:
-    """Seconds of three clocks: monotonic, the one that runs on while the machine is suspended, and our own work.
+    """Seconds of three clocks: the monotonic one, one that also runs while the machine is suspended, and our work.
 
-    Work is the time on a CPU and in the queue for one: who only waits for its turn on a busy machine does not stand.
+    Work is this thread's time on a CPU or in the queue for one: waiting for a busy CPU is not a standstill.
     """
 
     ran_s: float
@@ -46,20 +46,20 @@ def _now() -> _Moment:
 
 
 def _worked_s() -> float:
-    """Seconds of the current thread on a CPU and in the queue for one (Documentation/scheduler/sched-stats.rst)."""
+    """Seconds of this thread on a CPU or in the queue for one (Linux: Documentation/scheduler/sched-stats.rst)."""
     try:
         on_cpu, queued, _ = Path("/proc/thread-self/schedstat").read_text("ascii").split()
-    except (OSError, ValueError):  # a kernel without it
+    except (OSError, ValueError):  # the kernel has no schedstat
         return time.process_time()
     return (int(on_cpu) + int(queued)) / 1e9
 
 
-async def until_something_stands(
+async def wait_for_standstill(
     engines: Callable[[], Collection[int]], look_s: float = LOOK_S, late_s: float = LATE_S
 ) -> str:
-    """Look until an engine, this process or the machine stood still; return which, and for how long where it is over.
+    """Poll until an engine, this process or the machine stood still; return a phrase that says which, and how long.
 
-    ``engines`` gives the pids of the engines on this machine; it is asked once, now.
+    ``engines`` returns the pids of the engines on this machine; it is called once, at the beginning.
     """
     pids = await asyncio.to_thread(engines)
     before = _now()
@@ -70,9 +70,9 @@ async def until_something_stands(
                 return f"the engine was {why} (pid {pid}: {command})"
         await asyncio.sleep(look_s)
         now = _now()
-        ran_s = now.ran_s - before.ran_s
-        slept_s = now.boot_s - before.boot_s - ran_s
-        stood_s = ran_s - look_s - (now.worked_s - before.worked_s)
+        elapsed_s = now.elapsed_s - before.elapsed_s
+        slept_s = now.boot_s - before.boot_s - elapsed_s
+        stood_s = elapsed_s - look_s - (now.worked_s - before.worked_s)
         if slept_s > late_s:
             return f"the machine was suspended for {slept_s:,.0f} s"
         if stood_s > late_s:
@@ -80,8 +80,8 @@ async def until_something_stands(
         before = now
 
 
-def stood_still(why: str, under_way: str) -> StoodStill:
-    """The error for a measurement that was given up; ``under_way`` says which requests waited."""
+def standstill_error(why: str, under_way: str) -> StoodStill:
+    """The error of a measurement that stood still; ``under_way`` names the requests that waited for an answer."""
     return StoodStill(
         Problem(
             "measurement-stalled",

@@ -1,7 +1,7 @@
-"""Medians, paired ratios and intervals: pure functions over plain numbers.
+"""Compute medians, paired ratios, confidence intervals and quantiles of Student's t. Pure.
 
-numpy, because ten thousand resamples of each of some hundred medians take seconds in a Python loop
-and milliseconds in one array.
+numpy is used because 10,000 resamples for each of some hundred medians take seconds in a Python loop
+and milliseconds as one array.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Floats = npt.NDArray[np.float64]
 Key = TypeVar("Key", bound=Hashable)
 
 CONFIDENCE = 0.95
-# More resamples move the bounds by less than the third digit that a report prints.
+# More resamples change the bounds by less than the third digit, the last that a report prints.
 RESAMPLES = 10_000
-# One fixed seed: the same results give the same report, to the byte.
+# A fixed seed makes the report of the same results identical, byte by byte.
 SEED = 20261121
-# What is added to the confidence of an interpolated interval, so that it covers what it says on skewed laws too.
+# Added to the confidence of an interpolated interval, so that its coverage is reached on skewed distributions too.
 EXTRA = 0.008
 
 
 class Bounds(TypedDict):
-    """An interval over ``n`` values, in their unit."""
+    """The lower and upper bound of an interval computed from ``n`` values, in their unit."""
 
     low: float
     high: float
@@ -64,8 +64,8 @@ class Gain(Bounds):
 class Estimate:
     """A median with its interval.
 
-    ``n`` is the number of values, ``reach`` the confidence the interval can claim: ``confidence``, or less
-    where there are too few values for it (see :func:`reachable_confidence`). Units are those of the values.
+    ``n`` is the number of values. ``reach`` is the confidence that the interval really has: ``confidence``, or less if
+    there are too few values for it (see :func:`reachable_confidence`). Units are those of the values.
     """
 
     median: float
@@ -81,9 +81,9 @@ class Estimate:
 
 
 def median(values: Sequence[float]) -> float:
-    """The median; the mean of the middle two where the count is even.
+    """The median; for an even number of values the mean of the middle two.
 
-    Raises ValueError for no values.
+    Raises ValueError if ``values`` is empty.
     """
     if not values:
         raise ValueError("the median of no values")
@@ -91,83 +91,84 @@ def median(values: Sequence[float]) -> float:
 
 
 def reachable_confidence(n: int) -> float:
-    """The most that an interval between the extremes of ``n`` values can claim for their median.
+    """The highest confidence of an interval for the median of ``n`` values: that between their extremes.
 
-    The median of the population lies outside only when all values fell on one side of it: 2 / 2^n
-    (David and Nagaraja, Order Statistics, 3rd edition 2003, section 7.1). No resampling gets past that.
+    The population's median is outside only if all values are on one side of it, with the probability 2 / 2^n
+    (David and Nagaraja, Order Statistics, 3rd edition 2003, section 7.1). Resampling cannot exceed that.
     """
     return 0.0 if n < 1 else 1.0 - 2.0 ** (1 - n)
 
 
 def values_needed(confidence: float = CONFIDENCE) -> int:
-    """The fewest values whose median can have an interval of that confidence (6 at 95 %)."""
+    """The fewest values for which an interval of the median can reach ``confidence`` (6 for 95 %)."""
     return max(1, math.ceil(1.0 - math.log2(1.0 - confidence)))
 
 
 def median_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Estimate:
     """The median of ``values`` with an interval between order statistics, both ends inclusive.
 
-    The k-th smallest and the k-th largest of n values hold the population's median with the probability
-    1 - 2 P(Binomial(n, 1/2) < k), whatever the law (David and Nagaraja, section 7.1). Between the two k on either
-    side of ``confidence`` the ends are interpolated as Hettmansperger and Sheather do (Confidence intervals based on
-    interpolated order statistics, Statistics and Probability Letters 4, 1986, 75-79), at a confidence that is
-    `EXTRA` higher, because on skewed laws of some n the interpolation comes out that much short. Too few values (see
-    :func:`values_needed`) give their extremes: hence ``reach``.
-    Raises ValueError for no values or values that are not finite.
+    The population's median is between the k-th smallest and the k-th largest of n values with the probability
+    1 - 2 P(Binomial(n, 1/2) < k), for any distribution (David and Nagaraja, section 7.1). ``confidence`` is usually
+    between the values of two neighbouring k, so the ends are interpolated (Hettmansperger and Sheather, Confidence
+    intervals based on interpolated order statistics, Statistics and Probability Letters 4, 1986, 75-79). They are
+    interpolated at a confidence that is `EXTRA` higher, because on skewed distributions the coverage is that much too
+    low for some n. Fewer values than :func:`values_needed` give their extremes and a lower ``reach``.
+    Raises ValueError if ``values`` is empty or has a value that is not finite.
     """
     sample = np.sort(_finite(values, "interval"))
     low, high = interval_ends(sample, confidence)
     return _estimate(sample, float(low), float(high), confidence)
 
 
-def _finite(values: Sequence[float], what: str) -> Floats:
-    """The values as an array. Raises ValueError for none of them, or one that is not finite."""
+def _finite(values: Sequence[float], statistic: str) -> Floats:
+    """The values as an array. Raises ValueError for an empty sequence or a value that is not finite."""
     sample = np.asarray(values, dtype=np.float64)
     if sample.size == 0:
-        raise ValueError(f"the {what} of no values")
+        raise ValueError(f"the {statistic} of no values")
     if not np.isfinite(sample).all():
-        raise ValueError(f"the {what} of values that are not finite")
+        raise ValueError(f"the {statistic} of values that are not finite")
     return sample
 
 
 def _estimate(sample: Floats, low: float, high: float, confidence: float) -> Estimate:
+    """The estimate with these bounds, and the ``reach`` that its number of values allows."""
     n = int(sample.size)
     reach = min(confidence, reachable_confidence(n))
     return Estimate(float(np.median(sample)), low, high, n, confidence, reach)
 
 
 def interval_ends(ordered: Floats, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:
-    """Both ends of :func:`median_interval` of values in ascending order along the last axis."""
+    """Both ends of :func:`median_interval` for arrays whose last axis is in ascending order."""
     n = ordered.shape[-1]
-    place, share = _order_statistics(n, min(confidence + EXTRA, (1.0 + confidence) / 2.0))
-    after = min(place + 1, n - 1)
-    low = np.asarray((1.0 - share) * ordered[..., place] + share * ordered[..., after])
-    high = np.asarray((1.0 - share) * ordered[..., n - 1 - place] + share * ordered[..., n - 1 - after])
+    index, share = _order_statistics(n, min(confidence + EXTRA, (1.0 + confidence) / 2.0))
+    next_index = min(index + 1, n - 1)
+    low = np.asarray((1.0 - share) * ordered[..., index] + share * ordered[..., next_index])
+    high = np.asarray((1.0 - share) * ordered[..., n - 1 - index] + share * ordered[..., n - 1 - next_index])
     return low, high
 
 
 @cache
 def _order_statistics(n: int, confidence: float) -> tuple[int, float]:
-    """The place of the lower end among n ordered values, and the share of the way to the next one.
+    """The index of the interval's lower end among n ordered values, and the fraction of the way to the next value.
 
-    With g(k) the confidence of the k-th from either end, g(k) >= confidence > g(k+1) and
-    i = (g(k) - confidence) / (g(k) - g(k+1)), the share is (n - k) i / (k + (n - 2k) i).
+    Let g(k) be the confidence of the interval between the k-th values from both ends, g(k) >= confidence > g(k+1), and
+    i = (g(k) - confidence) / (g(k) - g(k+1)). The fraction is (n - k) i / (k + (n - 2k) i).
     """
-    below = np.cumsum([math.comb(n, k) for k in range(n // 2 + 1)]) / 2.0**n
+    tails = np.cumsum([math.comb(n, k) for k in range(n // 2 + 1)]) / 2.0**n
     # claimed[k - 1]: between the k-th value from below and the k-th from above.
-    claimed = [1.0 - 2.0 * float(tail) for tail in below]
+    claimed = [1.0 - 2.0 * float(tail) for tail in tails]
     k = sum(value >= confidence for value in claimed[: (n + 1) // 2])
     if k == 0:
         return 0, 0.0
-    short = (claimed[k - 1] - confidence) / (claimed[k - 1] - claimed[k])
-    return k - 1, (n - k) * short / (k + (n - 2 * k) * short)
+    excess = (claimed[k - 1] - confidence) / (claimed[k - 1] - claimed[k])
+    return k - 1, (n - k) * excess / (k + (n - 2 * k) * excess)
 
 
 def t_quantile(tail: float, freedom: float) -> float:
     """The value that Student's t with ``freedom`` degrees of freedom exceeds with the probability ``tail``.
 
-    Newton's method from the normal quantile, which lies below it; the tail is convex there, so every step stays below
-    the solution. Raises ValueError for a tail outside (0, 0.5] or no degree of freedom.
+    Newton's method starts at the normal quantile, which is lower. The tail is convex there, so no step overshoots the
+    solution. Raises ValueError if the tail is outside (0, 0.5] or ``freedom`` is not positive.
     """
     if not 0.0 < tail <= 0.5 or freedom <= 0:
         raise ValueError(f"no quantile of t for the tail {tail} and {freedom} degrees of freedom")
@@ -183,15 +184,15 @@ def t_quantile(tail: float, freedom: float) -> float:
 
 
 def t_tail(value: float, freedom: float) -> float:
-    """The probability that Student's t exceeds ``value``, which is not below 0.
+    """The probability that Student's t exceeds ``value``, which must be at least 0.
 
-    Half of the regularised incomplete beta function (Abramowitz and Stegun, 26.7.1 and 26.5.1).
+    It is half of the regularised incomplete beta function (Abramowitz and Stegun, 26.7.1 and 26.5.1).
     """
     return incomplete_beta(freedom / (freedom + value * value), freedom / 2.0, 0.5) / 2.0
 
 
 def incomplete_beta(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b), by its continued fraction (26.5.8, Lentz's method)."""
+    """The regularised incomplete beta function I_x(a, b), as a continued fraction (26.5.8) by Lentz's method."""
     if x <= 0.0 or x >= 1.0:
         return float(x >= 1.0)
     if x > (a + 1.0) / (a + b + 2.0):
@@ -221,12 +222,11 @@ def bootstrap_median(
 ) -> Estimate:
     """The median of ``values`` with its percentile bootstrap interval, both ends inclusive.
 
-    Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13: draw as many values with
-    replacement, take their median, repeat; the interval lies between the two (1 - confidence)/2 tail
-    quantiles of those medians, each rounded outwards to a median that was drawn. On log-normal values
-    the 95 % interval covers the true median in 92 to 95 % of the runs for 6 to 30 values
-    (tests/unit/bench/test_stats.py), and in far fewer below 6: hence ``reach``.
-    Raises ValueError for no values or values that are not finite.
+    Each resample draws n values with replacement and takes their median (Efron and Tibshirani, An Introduction
+    to the Bootstrap, 1993, chapter 13). The ends are the (1 - confidence)/2 tail quantiles of these medians,
+    rounded outwards to a median that was drawn. On log-normal samples of 6 to 30 values the 95 % interval
+    covers the true median in 92 to 95 % of the runs (tests/unit/bench/test_stats.py). Below 6 values it covers
+    far fewer, which ``reach`` shows. Raises ValueError if ``values`` is empty or has a value that is not finite.
     """
     sample = _finite(values, "bootstrap")
     draws = np.random.default_rng(seed).integers(0, sample.size, size=(resamples, sample.size))
@@ -240,23 +240,23 @@ def bootstrap_median(
 def paired_ratios(
     numerator: Mapping[Key, Sequence[float]], denominator: Mapping[Key, Sequence[float]]
 ) -> dict[Key, float]:
-    """Numerator over denominator for every key that both have; no unit.
+    """The ratio of the medians of numerator and denominator for each key that both have.
 
-    Several values of a key (the rounds of a prompt) are first reduced to their median, so that a prompt
-    counts once however often it was sent. Keys without values, or whose denominator is not above 0, are
-    left out: the caller says that they are missing. The order is that of ``numerator``.
+    The values of a key (a prompt's rounds) are reduced to their median first, so that a prompt counts once
+    however often it was sent. Keys without values or with a denominator of 0 or less are left out; the caller
+    reports them as missing. The order is that of ``numerator``.
     """
     ratios: dict[Key, float] = {}
     for key, values in numerator.items():
-        others = denominator.get(key)
-        if not values or not others:
+        denominators = denominator.get(key)
+        if not values or not denominators:
             continue
-        below = median(others)
-        if below > 0:
-            ratios[key] = median(values) / below
+        divisor = median(denominators)
+        if divisor > 0:
+            ratios[key] = median(values) / divisor
     return ratios
 
 
 def estimate(values: Sequence[float]) -> Estimate | None:
-    """The median with its 95 % interval, or None for no values: for tables, where a gap is a gap."""
+    """The median with its 95 % interval, or None if there are no values, for an empty cell of a table."""
     return median_interval(values) if values else None

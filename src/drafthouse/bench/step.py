@@ -1,9 +1,9 @@
-"""Measure one step: one server alone, or the arms of an experiment in turns, under equal conditions.
+"""Measure one step: a single server, or the arms of an experiment (baseline, speculative) in turns.
 
-The conditions (DESIGN.md, "Honest numbers"): warm-up first with prompts of its own; the same prompts,
-settings and output lengths for every arm; the arms in turns, so that a drift of the machine meets both;
-counters, the machine's state and its clocks before and after every group of requests. What the counters moved
-further than our own requests explain was somebody else's traffic (`foreign_traffic.py`), and is kept beside them.
+All arms are measured under equal conditions: a warm-up with separate prompts; the same prompts, settings and output
+lengths; the arms in turns, so that a slow drift of the machine affects both. The engine's counters, the machine's state
+and its clocks are read before and after every group of requests (one prompt kind at one temperature). Work of the
+server beyond our requests is other clients' traffic (`foreign_traffic.py`), and is recorded with the counters.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ..core.plain_text import without_passwords
 from ..core.step_clock import read_step_clock
 from ..engines.registry import DIALECTS
 from .client import FAILED, Ask, Endpoint, Recording, closed_loop, open_session, raw_request, send
-from .foreign_traffic import clock_jump, counted, foreign, read_clocks, settled
+from .foreign_traffic import clock_jump, foreign_work, read_clocks, settled, token_sums
 from .groups import Group, StepOptions, plan_groups
 from .instruments import Instruments, instruments
 from .machine_state import MachineState, between, read_machine
 from .output_scoring import token_ids_of
-from .own_processes import engines_here, own_pids
+from .own_processes import local_engine_pids, own_pids
 from .power import Tally
 from .spec_metrics import count_tokens, is_late, read_counters, unreadable
-from .standstill import stood_still, until_something_stands
+from .standstill import standstill_error, wait_for_standstill
 from .usage_check import TOKENIZED, may_be_tokenized
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from drafthouse.core.progress import Tell
     from drafthouse.prompts.suite_types import Suite
 
-#: The least time between two signs of life, in seconds.
+#: The longest time between two progress events, in seconds.
 HEARTBEAT_S = 5.0
 _TOKENIZERS = [engine.name for engine in DIALECTS.values() if engine.tokenizes]
 #: Output tokens of a warm-up request: enough for the engine to draft.
 WARMUP_TOKENS = 32
-#: How often in a row the counters of a server may be late before they are asked for no more.
-_LATE = 2
+#: After this many timeouts in a row a server's counters are not read any more.
+_MOST_TIMEOUTS = 2
 
 Stopped = Callable[["StepResult"], None]
 
@@ -55,25 +55,25 @@ Stopped = Callable[["StepResult"], None]
 async def warm_up(
     session: aiohttp.ClientSession,
     endpoint: Endpoint,
-    number: int,
+    requests: int,
     *,
     concurrency: int,
     seed: int | None,
     ignore_eos: bool,
 ) -> WarmUp:
-    """Send ``number`` prompts that no suite holds, so that nothing the engine remembers of them helps later."""
+    """Send ``requests`` prompts that no suite has, so that the engine's caches do not help any measured request."""
     asks = [
         Ask(
             suite="warm-up",
             kind="warm-up",
             group="warm-up",
-            prompt_id=f"warm-up-{place}",
-            messages=[{"role": "user", "content": f"Count upwards from {100 * place + 7}, one number a line."}],
+            prompt_id=f"warm-up-{index}",
+            messages=[{"role": "user", "content": f"Count upwards from {100 * index + 7}, one number a line."}],
             output_tokens=WARMUP_TOKENS,
             seed=seed,
             ignore_eos=ignore_eos,
         )
-        for place in range(1, number + 1)
+        for index in range(1, requests + 1)
     ]
     records = await closed_loop(session, endpoint, asks, concurrency)
     answers = [raw_request(record, endpoint, 0.0) for record in records]
@@ -89,7 +89,7 @@ def run_step(
     on_stopped: Stopped = lambda step: None,
     gpus: Sequence[str] = (),
 ) -> StepResult:
-    """Measure a step and return it as plain data; see `measure_step`."""
+    """Run `measure_step` and return its result."""
     return asyncio.run(measure_step(endpoints, suites, options, on_progress, on_stopped, gpus))
 
 
@@ -103,32 +103,31 @@ async def measure_step(
 ) -> StepResult:
     """Measure a step and return it as plain data.
 
-    Several endpoints are measured in turns: at concurrency 1 prompt by prompt, the order swapped at every
-    prompt and every round; above it group by group, the order swapped likewise.
+    Two endpoints are measured in turns: at concurrency 1 prompt by prompt, with the order swapped at every prompt and
+    every round; above it group by group, with the order swapped at every group and round.
 
-    ``on_progress`` gets {done, total, phase, text, eta_s} as requests end and at least every 5 seconds. Raises
-    DrafthouseError when the plan is wrong, or when an arm answers no warm-up request at all, and StoodStill when an
-    engine, this process or the machine stood still meanwhile. Requests that fail while measuring are counted in the
-    step and raise nothing. When it is interrupted or stood still, ``on_stopped`` gets the step with the requests that
-    had ended, and ``incomplete`` in it. ``gpus`` are read meanwhile, see `nvml.open_nvml`.
+    ``on_progress`` gets {done, total, phase, text, eta_s} after each request and at least every 5 seconds. ``gpus``
+    selects the GPUs to sample (`nvml.open_nvml`). Raises DrafthouseError if the plan is wrong or an arm answers no
+    warm-up request, and StoodStill if an engine, this process or the machine stood still. Failed requests are recorded
+    in the step. On an interrupt or a standstill, ``on_stopped`` gets the finished requests, marked ``incomplete``.
     """
     groups = plan_groups(suites, options)
     warmups = options.concurrency if options.warmups is None else options.warmups
     names = [str(suite["name"]) for suite in suites]
-    with instruments(endpoints, gpus) as held:
-        step = _Step(endpoints, options, groups, warmups, on_progress, names, held)
+    with instruments(endpoints, gpus) as opened:
+        step = _Step(endpoints, options, groups, warmups, on_progress, names, opened)
         async with open_session(options.timeout_s, endpoints[0].ca_pem) as session:
             beat = asyncio.create_task(step.heartbeat())
-            watching = asyncio.create_task(until_something_stands(lambda: engines_here(endpoints)))
+            watching = asyncio.create_task(wait_for_standstill(lambda: local_engine_pids(endpoints)))
             measuring = asyncio.create_task(step.measure(session))
             try:
                 await asyncio.wait({measuring, watching}, return_when=asyncio.FIRST_COMPLETED)
                 if not watching.done():
                     return await measuring
-                on_stopped(step.so_far())
-                raise stood_still(watching.result(), step.under_way())
+                on_stopped(step.partial_result())
+                raise standstill_error(watching.result(), step.pending_requests())
             except asyncio.CancelledError:
-                on_stopped(step.so_far())
+                on_stopped(step.partial_result())
                 raise
             finally:
                 for task in (beat, watching, measuring):
@@ -137,16 +136,16 @@ async def measure_step(
 
 
 @dataclass(frozen=True)
-class _Going:
-    """A group under way: the counters before it, and of each arm the requests that have ended."""
+class _CurrentGroup:
+    """The group that is being measured: by arm, the counters before it and the recordings of ended requests."""
 
     group: Group
-    counted: Mapping[str, Snapshot]
+    before: Mapping[str, Snapshot]
     records: dict[str, list[Recording]]
 
 
 class _Step:
-    """A step while it is being measured."""
+    """The state of a step while it is being measured; `measure` runs it."""
 
     def __init__(
         self,
@@ -156,7 +155,7 @@ class _Step:
         warmups: int,
         on_progress: Tell,
         suites: list[str],
-        held: Instruments,
+        opened: Instruments,
     ) -> None:
         self.endpoints = list(endpoints)
         self.suites = suites
@@ -164,15 +163,15 @@ class _Step:
         self.groups = groups
         self.warmups = warmups
         self.on_progress = on_progress
-        self.nvml, self.meter, self.sampler = held.nvml, held.meter, held.sampler
-        self.zero_s = time.perf_counter()
+        self.nvml, self.meter, self.sampler = opened.nvml, opened.meter, opened.sampler
+        self.start_s = time.perf_counter()
         self.started = datetime.now(timezone.utc)
         self.clock = read_step_clock()
-        self.before: MachineFacts = {}
-        self.machine: list[GroupMachine] = []
-        self.going: _Going | None = None
+        self.machine_before: MachineFacts = {}
+        self.group_machines: list[GroupMachine] = []
+        self.current: _CurrentGroup | None = None
         self.counters: dict[str, Snapshot] = {}
-        self.late = dict.fromkeys((endpoint.arm for endpoint in endpoints), 0)
+        self.timeouts = dict.fromkeys((endpoint.arm for endpoint in endpoints), 0)
         self.done = 0
         self.total = sum(len(group.asks) for group in groups) * len(self.endpoints)
         self.measuring_since_s: float | None = None
@@ -196,21 +195,21 @@ class _Step:
     async def measure(self, session: aiohttp.ClientSession) -> StepResult:
         self.started = datetime.now(timezone.utc)
         self.clock = read_step_clock()
-        self.zero_s = time.perf_counter()
-        self.before = (await self.read_machine()).facts
+        self.start_s = time.perf_counter()
+        self.machine_before = (await self.read_machine()).facts
         await asyncio.to_thread(self.meter.measure_idle)
         for endpoint in self.endpoints:
             await self.warm_up(session, endpoint)
         self.measuring_since_s = time.perf_counter()
         for group in self.groups:
-            self.machine.append(await self.measure_group(session, group))
+            self.group_machines.append(await self.measure_group(session, group))
         return self.as_data((await self.read_machine()).facts)
 
     async def read_machine(self) -> MachineState:
         return await asyncio.to_thread(read_machine, nvml=self.nvml)
 
     def as_data(self, after: MachineFacts) -> StepResult:
-        """What was measured; ``after`` is the state of the machine at the end."""
+        """The step as plain data; ``after`` is the state of the machine at its end."""
         settings = asdict(self.options)
         settings |= {"warmups": self.warmups, "interleaved": len(self.endpoints) > 1}
         return {
@@ -218,36 +217,36 @@ class _Step:
             "started": self.started.isoformat(timespec="seconds"),
             "started_unix_s": self.started.timestamp(),
             "clock": self.clock,
-            "duration_s": time.perf_counter() - self.zero_s,
+            "duration_s": time.perf_counter() - self.start_s,
             "settings": cast("StepSettings", settings),
             "suites": self.suites,
             "arms": self.arms,
             "power_meter": self.meter.facts(),
-            "machine": {"before": self.before, "after": after, "groups": self.machine},
+            "machine": {"before": self.machine_before, "after": after, "groups": self.group_machines},
         }
 
-    def so_far(self) -> StepResult:
-        """The step as it stands when it is stopped: of the group under way, the requests that had ended."""
-        if self.going is not None:
-            nothing = unreadable("stopped before the end of the group")
+    def partial_result(self) -> StepResult:
+        """The step when it is stopped, with the ended requests of the current group, marked ``incomplete``."""
+        if self.current is not None:
+            unread = unreadable("stopped before the end of the group")
             for endpoint in self.endpoints:
-                if records := self.going.records[endpoint.arm]:
-                    self.keep(endpoint, self.going.group, records, self.going.counted[endpoint.arm], nothing)
+                if records := self.current.records[endpoint.arm]:
+                    self.store_group(endpoint, self.current.group, records, self.current.before[endpoint.arm], unread)
                     power = self.arms[endpoint.arm]["power"]
-                    power.append({"round": self.going.group.round, "group": self.going.group.key, "span": None})
-        # The machine is not read again: whoever pressed Ctrl-C wants to see the numbers now.
-        return self.as_data(self.before) | {"incomplete": True}
+                    power.append({"round": self.current.group.round, "group": self.current.group.key, "span": None})
+        # The machine's state is not read again, because a user who pressed Ctrl-C wants the numbers at once.
+        return self.as_data(self.machine_before) | {"incomplete": True}
 
-    def under_way(self) -> str:
-        """Which requests wait for an answer now, for people."""
-        if self.going is None:
+    def pending_requests(self) -> str:
+        """A phrase that names the requests without an answer so far."""
+        if self.current is None:
             return f"in phase: {self.phase}"
-        group, waiting = self.going.group, []
+        group, pending = self.current.group, []
         for endpoint in self.endpoints:
-            ended = {record.ask.prompt_id for record in self.going.records[endpoint.arm]}
-            left = [f"{endpoint.arm}: {ask.prompt_id}" for ask in group.asks if ask.prompt_id not in ended]
-            waiting += left[: group.concurrency]
-        return f"{group.key} was asked in round {group.round} (waiting or next: {listing(waiting[:6])})"
+            ended = {record.ask.prompt_id for record in self.current.records[endpoint.arm]}
+            unanswered = [f"{endpoint.arm}: {ask.prompt_id}" for ask in group.asks if ask.prompt_id not in ended]
+            pending += unanswered[: group.concurrency]
+        return f"{group.key} was asked in round {group.round} (waiting or next: {listing(pending[:6])})"
 
     async def warm_up(self, session: aiohttp.ClientSession, endpoint: Endpoint) -> None:
         if not self.warmups:
@@ -275,69 +274,69 @@ class _Step:
         state = await self.read_machine()
         before = await self.read_counters(session)
         clocks = read_clocks()
-        # Every second group begins with the other arm, and every second round too.
-        endpoints = self.in_turn(group.place + group.round)
+        # The arm that begins alternates with every group and every round.
+        endpoints = self.in_turn(group.index + group.round)
         records: dict[str, list[Recording]] = {}
         ended: dict[str, list[Recording]] = {}
-        used: dict[str, Tally] = {}
+        energy: dict[str, Tally] = {}
         for endpoint in endpoints:
-            records[endpoint.arm], ended[endpoint.arm], used[endpoint.arm] = [], [], Tally(self.meter)
-        self.going = _Going(group, before, ended)
+            records[endpoint.arm], ended[endpoint.arm], energy[endpoint.arm] = [], [], Tally(self.meter)
+        self.current = _CurrentGroup(group, before, ended)
         self.text = f"{group.key}, round {group.round}"
         self.sampler.forget()
         if group.concurrency == 1 and len(endpoints) > 1:
-            for place, ask in enumerate(group.asks):
-                for endpoint in self.in_turn(place + group.round):
-                    with used[endpoint.arm]:
+            for index, ask in enumerate(group.asks):
+                for endpoint in self.in_turn(index + group.round):
+                    with energy[endpoint.arm]:
                         record = await send(session, endpoint, ask)
                     records[endpoint.arm].append(record)
-                    self.count(endpoint, record)
+                    self.note_ended(endpoint, record)
         else:
             for endpoint in endpoints:
-                with used[endpoint.arm]:
+                with energy[endpoint.arm]:
                     records[endpoint.arm] = await closed_loop(
-                        session, endpoint, group.asks, group.concurrency, partial(self.count, endpoint)
+                        session, endpoint, group.asks, group.concurrency, partial(self.note_ended, endpoint)
                     )
         jump = clock_jump(clocks, read_clocks())
         after = await self.read_counters(session)
         state_after = await self.read_machine()
-        self.going = None
+        self.current = None
         for endpoint in self.endpoints:
-            self.keep(endpoint, group, records[endpoint.arm], before[endpoint.arm], after[endpoint.arm])
-            arm, turns = self.arms[endpoint.arm], used[endpoint.arm]
-            arm["power"].append({"round": group.round, "group": group.key, "span": turns.total()})
-            if seen := self.sampler.measured(turns.turns):
-                arm["gpus"].append({"round": group.round, "group": group.key, "gpus": seen})
-        self.look_for_others(group, before, after)
+            self.store_group(endpoint, group, records[endpoint.arm], before[endpoint.arm], after[endpoint.arm])
+            arm, tally = self.arms[endpoint.arm], energy[endpoint.arm]
+            arm["power"].append({"round": group.round, "group": group.key, "span": tally.total()})
+            if summaries := self.sampler.summaries(tally.turns):
+                arm["gpus"].append({"round": group.round, "group": group.key, "gpus": summaries})
+        self.note_foreign_work(group, before, after)
         await self.tokenize(session)
-        own = own_pids(self.endpoints, state) | own_pids(self.endpoints, state_after)
+        pids = own_pids(self.endpoints, state) | own_pids(self.endpoints, state_after)
         return {
             "round": group.round,
             "group": group.key,
             "before": state.facts,
             "after": state_after.facts,
-            "between": between(state, state_after, own),
+            "between": between(state, state_after, pids),
             "clock": jump,
         }
 
-    def look_for_others(self, group: Group, before: Mapping[str, Snapshot], after: Mapping[str, Snapshot]) -> None:
-        """Note beside an arm's counters what its server did meanwhile for somebody else, and for us."""
-        most = max((ask.output_tokens for ask in group.asks), default=0)
+    def note_foreign_work(self, group: Group, before: Mapping[str, Snapshot], after: Mapping[str, Snapshot]) -> None:
+        """Add to each arm's last counters the server's work for other clients, and its tokens by counter and usage."""
+        most_tokens = max((ask.output_tokens for ask in group.asks), default=0)
         sent: dict[str, list[Request]] = {}
         for endpoint in self.endpoints:
-            # Two arms may be asked at one address (a server against itself): then both arms' requests are ours.
+            # Two arms may share an address (a server compared with itself); its counters then hold both arms' requests.
             sent.setdefault(endpoint.counters_url, []).extend(self.arms[endpoint.arm]["requests"][-len(group.asks) :])
         for endpoint in self.endpoints:
-            found = foreign(before[endpoint.arm], after[endpoint.arm], sent[endpoint.counters_url], most)
+            foreign = foreign_work(before[endpoint.arm], after[endpoint.arm], sent[endpoint.counters_url], most_tokens)
             self.arms[endpoint.arm]["counters"][-1] |= {
-                "foreign": found,
-                "counted": counted(before[endpoint.arm], after[endpoint.arm], sent[endpoint.counters_url]),
+                "foreign": foreign,
+                "counted": token_sums(before[endpoint.arm], after[endpoint.arm], sent[endpoint.counters_url]),
             }
 
     async def tokenize(self, session: aiohttp.ClientSession) -> None:
-        """Have the engine's own tokenizer count a few of the answers that a group just gave; once it has none, no more.
+        """Let the engine's tokenizer count a few answers of the last group; after an error it is not called any more.
 
-        The streams are over then, so that nothing that is measured waits for it.
+        This happens after the group's streams have ended, so it delays no measured request.
         """
         for endpoint in self.endpoints:
             arm = self.arms[endpoint.arm]
@@ -347,33 +346,33 @@ class _Step:
                 continue
             answers = []
             for request in arm["requests"]:
-                of_group = (request["group"], request["round"]) == (last["group"], last["round"])
-                if of_group and may_be_tokenized(request):
+                in_group = (request["group"], request["round"]) == (last["group"], last["round"])
+                if in_group and may_be_tokenized(request):
                     answers.append(request)
             for request in answers[:TOKENIZED]:
                 if arm["tokenizer"]["error"] is None:
-                    number, error = await count_tokens(session, endpoint, request["text"])
-                    request["tokenized"], arm["tokenizer"]["error"] = number, error
+                    tokens, error = await count_tokens(session, endpoint, request["text"])
+                    request["tokenized"], arm["tokenizer"]["error"] = tokens, error
 
     def in_turn(self, number: int) -> list[Endpoint]:
-        """The endpoints, in reverse every second time."""
+        """The endpoints, in reverse order if ``number`` is even."""
         return self.endpoints if number % 2 else self.endpoints[::-1]
 
     async def read_counters(self, session: aiohttp.ClientSession) -> dict[str, Snapshot]:
-        """The counters of every arm, each once its server has nothing to do.
+        """The counters of every arm, read when its server has no running request.
 
-        A server that was late twice in a row is asked no more: every group would wait for it twice.
+        After two timeouts in a row a server is not read any more, because every group would wait for it twice.
         """
         for endpoint in self.endpoints:
             arm = endpoint.arm
-            if self.late[arm] < _LATE:
+            if self.timeouts[arm] < _MOST_TIMEOUTS:
                 self.counters[arm] = await settled(partial(read_counters, session, endpoint))
-                self.late[arm] += 1
+                self.timeouts[arm] += 1
                 if not is_late(self.counters[arm]):
-                    self.late[arm] = 0
+                    self.timeouts[arm] = 0
         return dict(self.counters)
 
-    def keep(
+    def store_group(
         self,
         endpoint: Endpoint,
         group: Group,
@@ -381,10 +380,11 @@ class _Step:
         before: Snapshot,
         after: Snapshot,
     ) -> None:
+        """Append a group's requests, duration and counters to the arm's measurements."""
         arm = self.arms[endpoint.arm]
         starts, ends, seconds = [], [], []
         for record in records:
-            arm["requests"].append(raw_request(record, endpoint, self.zero_s))
+            arm["requests"].append(raw_request(record, endpoint, self.start_s))
             ids = token_ids_of(record)
             if ids:
                 arm["token_ids"].append(ids)
@@ -392,17 +392,17 @@ class _Step:
             starts.append(start_s)
             ends.append(record.ended_s)
             seconds.append(record.ended_s - start_s)
-        # One after the other: between them the other arm may have had its turn.
+        # At concurrency 1 the requests' times are summed, because the other arm's turns lie between them.
         duration = sum(seconds)
         if group.concurrency > 1:
             duration = max(ends) - min(starts)
         arm["spans"].append({"round": group.round, "group": group.key, "duration_s": duration})
         arm["counters"].append({"round": group.round, "group": group.key, "before": before, "after": after})
 
-    def count(self, endpoint: Endpoint, record: Recording) -> None:
+    def note_ended(self, endpoint: Endpoint, record: Recording) -> None:
         self.done += 1
-        if self.going is not None:
-            self.going.records[endpoint.arm].append(record)
+        if self.current is not None:
+            self.current.records[endpoint.arm].append(record)
         self.show("measure", self.text)
 
     def show(self, phase: str, text: str) -> None:

@@ -31,10 +31,10 @@ from ..analysis.legacy_metrics import old_lines, old_table
 from ..bench.client import Endpoint
 from ..bench.groups import StepOptions
 from ..bench.result_types import ArmResult, StepResult
-from ..bench.results import assemble, not_well, summary_lines
+from ..bench.results import assemble, not_ok_count, summary_lines
 from ..bench.standstill import StoodStill
 from ..bench.step import run_step
-from ..bench.usage_check import of_result
+from ..bench.usage_check import arm_contradictions
 from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.exit_codes import DONE, FAILED, INTERRUPTED, WARNED
 from ..core.kept_file import write_whole
@@ -48,14 +48,14 @@ from ..prompts.suites import only_kinds, pick, with_output_tokens
 from . import bench_ladder
 from .parser import Parser, parser_of, positive
 
-#: Seconds between two lines of progress where the output is no terminal.
+#: Seconds between two lines of progress where standard error is no terminal.
 QUIET_S = 5.0
-#: The name of the measured server in results, where an experiment has its arms.
+#: The server's name in results. An experiment has two arms here: "baseline" and "speculative".
 ARM = "single"
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse bench`."""
     parser = parser_of(__doc__, "bench")
     server = parser.add_argument_group("server")
     server.add_argument("--base-url", required=True, help="server URL, with or without /v1")
@@ -105,7 +105,7 @@ def options() -> Parser:
 
 
 def count(text: str) -> int:
-    """A whole number, 0 or more."""
+    """A whole number of 0 or more, as an argument's type."""
     number = int(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"{text} is not 0 or more")
@@ -113,7 +113,7 @@ def count(text: str) -> int:
 
 
 def read_key(path: Path | None) -> str | None:
-    """The key from its file or the environment. Raises DrafthouseError when the file cannot be read."""
+    """The API key from a file, else from OPENAI_API_KEY; None for an empty one. Raises DrafthouseError."""
     if path is None:
         return os.environ.get("OPENAI_API_KEY") or None
     try:
@@ -129,7 +129,7 @@ def read_key(path: Path | None) -> str | None:
 
 
 def read_ca(path: Path | None) -> str | None:
-    """The certificates of a PEM file, as text. Raises DrafthouseError (certificate-unreadable)."""
+    """The text of a PEM file of certificates; None without a file. Raises DrafthouseError (certificate-unreadable)."""
     if path is None:
         return None
     try:
@@ -146,18 +146,18 @@ def read_ca(path: Path | None) -> str | None:
     return text
 
 
-def check_before(given: argparse.Namespace) -> None:
-    """Raise DrafthouseError with all that would only fail after the measurement, or fail unclearly."""
+def check_before(args: argparse.Namespace) -> None:
+    """Raise DrafthouseError for options that would fail only after the measurement, or with an unclear error."""
     problems = []
-    if not given.base_url.startswith(("http://", "https://")):
-        found = without_passwords(f"://{given.base_url}").removeprefix("://")
+    if not args.base_url.startswith(("http://", "https://")):
+        found = without_passwords(f"://{args.base_url}").removeprefix("://")
         do = "write it like http://127.0.0.1:8000"
         problems.append(Problem("invalid-option", found, "an address", do, "--base-url"))
-    if given.result and not given.result.parent.is_dir():
+    if args.result and not args.result.parent.is_dir():
         problems.append(
-            Problem("no-such-file", f"no folder {given.result.parent}", "a folder to write to", "create it", "--result")
+            Problem("no-such-file", f"no folder {args.result.parent}", "a folder to write to", "create it", "--result")
         )
-    if bench_ladder.wanted(given) and given.old_columns:
+    if bench_ladder.is_ladder(args) and args.old_columns:
         problems.append(
             Problem(
                 "conflicting-options",
@@ -172,14 +172,14 @@ def check_before(given: argparse.Namespace) -> None:
 
 
 class Progress:
-    """Shows how far it is: one changing line on a terminal, else a line now and then."""
+    """Progress on standard error: one line that is overwritten on a terminal, else a line every `QUIET_S`."""
 
     def __init__(self) -> None:
         self.terminal = sys.stderr.isatty()
         self.next_s = 0.0
 
     def __call__(self, event: Event) -> None:
-        """Show one event of `measure_step`."""
+        """Show one event of `run_step`; the last event is always shown."""
         now = time.monotonic()
         last = event["done"] == event["total"]
         if not (self.terminal or last or now >= self.next_s):
@@ -194,59 +194,59 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """End the changing line."""
+        """Move to the next line of a terminal."""
         if self.terminal:
             print(file=sys.stderr)
 
 
-def what_is_sent(given: argparse.Namespace) -> tuple[Endpoint, Suite]:
-    """The server and the prompts. Raises DrafthouseError."""
-    check_before(given)
+def what_is_sent(args: argparse.Namespace) -> tuple[Endpoint, Suite]:
+    """The server, and the suite of prompts to send to it. Raises DrafthouseError for invalid options."""
+    check_before(args)
     endpoint = Endpoint(
         ARM,
-        given.base_url,
-        given.model,
-        read_key(given.api_key_file),
-        metrics_url=given.metrics_url,
-        ca_pem=read_ca(given.ca),
+        args.base_url,
+        args.model,
+        read_key(args.api_key_file),
+        metrics_url=args.metrics_url,
+        ca_pem=read_ca(args.ca),
     )
-    # Without a number a few of each kind are enough; an experiment asks many.
-    folder, wants_many = ROOT / "benchmarks", given.num_prompts is not None
-    whole = load_suite(given.suite, folder, form=given.dataset_format, with_files=wants_many)
-    suite = only_kinds(whole, given.kind)
-    if given.output_tokens:
-        suite = with_output_tokens(suite, given.output_tokens)
-    if given.num_prompts:
-        suite = pick(suite, given.num_prompts, given.seed)
+    # Without --num-prompts only the prompts of the suite's own file are sent, not those of the files it names.
+    folder, with_files = ROOT / "benchmarks", args.num_prompts is not None
+    full_suite = load_suite(args.suite, folder, form=args.dataset_format, with_files=with_files)
+    suite = only_kinds(full_suite, args.kind)
+    if args.output_tokens:
+        suite = with_output_tokens(suite, args.output_tokens)
+    if args.num_prompts:
+        suite = pick(suite, args.num_prompts, args.seed)
     return endpoint, suite
 
 
-def step_from(given: argparse.Namespace) -> StepOptions:
-    """How the one step is measured."""
+def step_from(args: argparse.Namespace) -> StepOptions:
+    """The measurement options of the single step."""
     return StepOptions(
-        concurrency=given.max_concurrency,
-        rounds=given.rounds,
-        temperatures=(given.temperature,),
-        seed=given.seed,
-        timeout_s=given.timeout,
-        warmups=given.num_warmups,
-        ignore_eos=given.ignore_eos,
+        concurrency=args.max_concurrency,
+        rounds=args.rounds,
+        temperatures=(args.temperature,),
+        seed=args.seed,
+        timeout_s=args.timeout,
+        warmups=args.num_warmups,
+        ignore_eos=args.ignore_eos,
     )
 
 
-def measure(given: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> tuple[ArmResult, int]:
-    """Measure, and return the result and DONE; of what had ended, marked as incomplete, and why it is not all.
+def measure(args: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> tuple[ArmResult, int]:
+    """The result and DONE; for a stopped measurement the result so far, marked incomplete, and the exit status.
 
-    That is INTERRUPTED after Ctrl-C, FAILED where something stood still.
+    That status is INTERRUPTED after Ctrl-C, FAILED where the server or this program was suspended.
     """
     progress = Progress()
     stopped: list[StepResult] = []
-    notes, ended = list(suite.get("notes", [])), DONE
+    notes, status = list(suite.get("notes", [])), DONE
     try:
         step = run_step(
             [endpoint],
             [suite],
-            step_from(given),
+            step_from(args),
             progress,
             stopped.append,
         )
@@ -254,49 +254,49 @@ def measure(given: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> tupl
         if not stopped or not stopped[0]["arms"][endpoint.arm]["requests"]:
             raise
         step = stopped[0]
-        ended = INTERRUPTED
+        status = INTERRUPTED
         if isinstance(error, StoodStill):
-            ended = FAILED
+            status = FAILED
             notes.append(error.problems[0].found)
     finally:
         progress.close()
     result = assemble([step], endpoint.arm)
-    return result | {"notes": [*result["notes"], *notes]}, ended
+    return result | {"notes": [*result["notes"], *notes]}, status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, show and write the result; return the exit code."""
-    given = options().parse_args(argv)
-    shown = sys.stderr if given.json else sys.stdout
+    """Measure, then print and save the result; return the exit status."""
+    args = options().parse_args(argv)
+    table_stream = sys.stderr if args.json else sys.stdout
     try:
-        endpoint, suite = what_is_sent(given)
-        if bench_ladder.wanted(given):
-            return bench_ladder.run(given, endpoint, suite)
-        result, ended = measure(given, endpoint, suite)
+        endpoint, suite = what_is_sent(args)
+        if bench_ladder.is_ladder(args):
+            return bench_ladder.run(args, endpoint, suite)
+        result, stop_status = measure(args, endpoint, suite)
     except KeyboardInterrupt:
         print("stopped before the first request had ended; nothing was written", file=sys.stderr)
         return INTERRUPTED
-    print("\n".join(summary_lines(result)), file=shown)
+    print("\n".join(summary_lines(result)), file=table_stream)
     for note in result["notes"]:
-        print(f"Note: {note}.", file=shown)
+        print(f"Note: {note}.", file=table_stream)
     document: dict[str, object] = {**result}
-    if given.old_columns:
+    if args.old_columns:
         document["old_columns"] = old_table(result)
-        print("\n".join(["", *old_lines(result)]), file=shown)
+        print("\n".join(["", *old_lines(result)]), file=table_stream)
     if result["incomplete"]:
-        code = ended
+        status = stop_status
     elif not result["completed"]:
-        code = FAILED
-    elif not_well(result) or of_result(result):
-        code = WARNED
+        status = FAILED
+    elif not_ok_count(result) or arm_contradictions(result):
+        status = WARNED
     else:
-        code = DONE
+        status = DONE
     text = json.dumps(document, indent=1)
-    if given.json:
+    if args.json:
         print(text)
-    if given.result:
-        write_whole(given.result, f"{text}\n")
-        print(f"\nresult: {given.result}", file=shown)
+    if args.result:
+        write_whole(args.result, f"{text}\n")
+        print(f"\nresult: {args.result}", file=table_stream)
     if result["incomplete"]:
         print("stopped; what had ended by then is above, marked as incomplete", file=sys.stderr)
-    return code
+    return status

@@ -1,4 +1,4 @@
-"""Measure one server under rising load: the options of bench.py, the live table, and the run."""
+"""The load sweep ("ladder") of `drafthouse bench`: its options, live table and run, for one server at rising load."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..bench.client import Endpoint
-from ..bench.instruments import beside_ladder
+from ..bench.instruments import ladder_readers
 from ..bench.sweep.ladder_types import LadderStep
 from ..bench.sweep.plan import LadderPlan, heading
 from ..bench.sweep.recovery import ServerWatch
@@ -28,22 +28,22 @@ from ..core.progress import Event
 from ..prompts.load_levels import CLOSED, NARROW, OPEN, SECONDS, read_levels, read_rates
 from ..prompts.suite_types import Suite
 
-#: Seconds between two lines of progress where the output is no terminal.
+#: Seconds between two lines of progress where standard error is no terminal.
 QUIET_S = 10.0
 
-Read = TypeVar("Read")
+Parsed = TypeVar("Parsed")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of load to bench.py's."""
+    """Add the options of the load sweep to the parser of `drafthouse bench`."""
     load = parser.add_argument_group("load", "any of these runs a load sweep; --result is then the sweep's file")
     levels = load.add_mutually_exclusive_group()
     levels.add_argument(
-        "--ladder", type=_reader(read_levels), metavar="LEVELS", help="concurrency levels: 1,2,4,8 or to:16"
+        "--ladder", type=_argument_type(read_levels), metavar="LEVELS", help="concurrency levels: 1,2,4,8 or to:16"
     )
     levels.add_argument(
         "--rate",
-        type=_reader(read_rates),
+        type=_argument_type(read_rates),
         metavar="RATES",
         help="request rates per second at random arrival times (open loop): 0.5,1,2",
     )
@@ -67,16 +67,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _reader(read: Callable[[str], Read]) -> Callable[[str], Read]:
-    """``read`` with its errors in the form that argparse shows."""
+def _argument_type(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
+    """``parse`` as the type of an argument: a ValueError is raised in the form whose text argparse shows."""
 
-    def reader(text: str) -> Read:
+    def parse_argument(text: str) -> Parsed:
         try:
-            return read(text)
+            return parse(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
 
-    return reader
+    return parse_argument
 
 
 def _above_0(text: str) -> float:
@@ -86,16 +86,16 @@ def _above_0(text: str) -> float:
     return number
 
 
-def wanted(options: argparse.Namespace) -> bool:
-    """Whether a ladder is asked for."""
+def is_ladder(options: argparse.Namespace) -> bool:
+    """True if an option of the load sweep is given, which makes this run a ladder."""
     names = ("ladder", "rate", "time", "narrow", "limit_ttft", "limit_tpot")
     return any(getattr(options, name) is not None for name in names)
 
 
 def plan_from(options: argparse.Namespace, kinds: tuple[str, ...]) -> LadderPlan:
-    """The plan.
+    """The plan of the ladder. Without --ladder and --rate its one level is --max-concurrency.
 
-    Without --ladder and --rate it has the one level of --max-concurrency. Raises DrafthouseError.
+    Raises DrafthouseError where the levels are given twice.
     """
     if (options.ladder or options.rate) and options.max_concurrency != 1:
         raise one_problem(
@@ -123,63 +123,63 @@ def plan_from(options: argparse.Namespace, kinds: tuple[str, ...]) -> LadderPlan
 
 
 def key_of(endpoint: Endpoint, suite: Suite, plan: LadderPlan) -> str:
-    """The hash of all that makes two ladders one: server, model, prompts, settings. The API key is not in it."""
-    parts = [endpoint.root, endpoint.model, suite, sorted(vars(plan).items())]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    """A hash of server, model, prompts and settings, without the API key; only a ladder with this key is resumed."""
+    inputs = [endpoint.root, endpoint.model, suite, sorted(vars(plan).items())]
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-class Live:
-    """The table while it grows: drawn over itself in a terminal, else a line for each step and a sign of life."""
+class LiveTable:
+    """The growing table on standard error: redrawn in place on a terminal, else a line for each finished step."""
 
     def __init__(self, file: LadderFile, load: str) -> None:
         self.file, self.load = file, load
         self.terminal = sys.stderr.isatty()
-        self.lines = 0
+        self.drawn_lines = 0
         self.next_s = time.monotonic() + QUIET_S
 
     def progress(self, event: Event) -> None:
-        """Show that it goes on, and the time left."""
+        """Show the running step and the time left; without a terminal only every `QUIET_S` seconds."""
         if self.terminal:
             size = shutil.get_terminal_size()
             lines = live_lines(self.file.data, event, size.columns, size.lines)
             self.clear()
             print("\n".join(lines), file=sys.stderr, flush=True)
-            self.lines = len(lines)
+            self.drawn_lines = len(lines)
         elif time.monotonic() >= self.next_s:
             self.next_s = time.monotonic() + QUIET_S
             print("; ".join(live_lines(self.file.data | {"steps": []}, event, 400, 24)), file=sys.stderr, flush=True)
 
     def step(self, step: LadderStep) -> None:
-        """Show a step that is done; the table of a terminal has it the next time it is drawn."""
+        """Print a finished step; on a terminal the next redraw shows it in the table."""
         if not self.terminal:
             print(step_line(step, self.load), file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        """Take the table away."""
-        if self.lines:
-            print(f"\x1b[{self.lines}F\x1b[J", end="", file=sys.stderr, flush=True)
-            self.lines = 0
+        """Erase the drawn table from the terminal."""
+        if self.drawn_lines:
+            print(f"\x1b[{self.drawn_lines}F\x1b[J", end="", file=sys.stderr, flush=True)
+            self.drawn_lines = 0
 
 
 def run(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> int:
-    """Measure, keep and show the ladder; return the exit status: FAILED where no step was measured."""
+    """Measure, save and print the ladder; return the exit status, FAILED where no step was measured."""
     plan = plan_from(options, tuple(suite["kinds"]))
     with ExitStack() as stack:
         path = options.result or Path(stack.enter_context(tempfile.TemporaryDirectory()), "ladder.json")
         file = LadderFile(path, heading(plan, None, key_of(endpoint, suite, plan)), BAD if options.again else ())
         for note in suite.get("notes", []):
             file.note(note)
-        live = Live(file, plan.load)
+        live = LiveTable(file, plan.load)
         stopped = False
         try:
-            beside = stack.enter_context(beside_ladder([endpoint]))
+            readers = stack.enter_context(ladder_readers([endpoint]))
             run_ladder(
                 [endpoint],
                 [suite],
                 plan,
                 file,
                 watch=ServerWatch([endpoint]),
-                beside=beside,
+                readers=readers,
                 on_progress=live.progress,
                 on_step=live.step,
             )
@@ -187,16 +187,16 @@ def run(options: argparse.Namespace, endpoint: Endpoint, suite: Suite) -> int:
             stopped = True
         finally:
             live.clear()
-        shown = sys.stderr if options.json else sys.stdout
-        print("\n".join(ladder_lines(file.data)), file=shown)
+        table_stream = sys.stderr if options.json else sys.stdout
+        print("\n".join(ladder_lines(file.data)), file=table_stream)
         if options.json:
             print(json.dumps(file.data, indent=1))
-        again = ""
+        advice = ""
         if options.result and path.exists():
-            print(f"\nresult: {options.result}", file=shown)
-            again = "; the same command measures what is missing"
+            print(f"\nresult: {options.result}", file=table_stream)
+            advice = "; the same command measures what is missing"
         if stopped:
-            print(f"stopped; what was measured is above{again}", file=sys.stderr)
+            print(f"stopped; what was measured is above{advice}", file=sys.stderr)
             return INTERRUPTED
         if any(step["status"] == OK for step in file.data["steps"]):
             return DONE

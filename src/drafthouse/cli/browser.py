@@ -1,4 +1,4 @@
-"""Show a page: open it in the browser of whoever sits here, and else say where it lies."""
+"""Show an HTML page: print its address, and open it in a browser where the user has a screen."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from .say import say
 
-#: What SSH sets for a session: a browser started there would show up on another person's screen, or on none.
-_FAR = ("SSH_CONNECTION", "SSH_TTY", "SSH_CLIENT")
+#: Variables of an SSH session: a browser started in one would open on the remote machine's screen, or on none.
+_SSH_VARIABLES = ("SSH_CONNECTION", "SSH_TTY", "SSH_CLIENT")
 
 
 def show(page: Path, what: str = "report") -> None:
-    """Print the page's address, and open it where there is a screen."""
+    """Print the page's file:// address, and open it where there is a screen."""
     address = page.resolve().as_uri()
     say(f"{what}: {address}")
     if has_screen(os.environ, sys.platform) and not webbrowser.open(address):
@@ -23,12 +23,12 @@ def show(page: Path, what: str = "report") -> None:
 
 
 def has_screen(environ: Mapping[str, str], platform: str) -> bool:
-    """Whether a browser would be seen: a display, and nobody who came over SSH without one of theirs."""
-    is_remote = any(map(environ.get, _FAR))
+    """True if the user would see a browser: on a local display, or on an X display forwarded over SSH."""
+    is_remote = any(map(environ.get, _SSH_VARIABLES))
     if platform in ("darwin", "win32"):
         return not is_remote
     display = environ.get("WAYLAND_DISPLAY") or environ.get("DISPLAY")
-    # A forwarded X display is the visitor's own screen; Wayland's is that of the machine.
+    # SSH forwards an X display as localhost:10.0; one that begins with ":" is the remote machine's own screen.
     if is_remote:
         return bool(environ.get("DISPLAY")) and not environ["DISPLAY"].startswith(":")
     return bool(display)

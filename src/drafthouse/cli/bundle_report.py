@@ -18,7 +18,7 @@ from .playbooks import inventory_for, on_inventory, play
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse bundle-report`."""
     parser = on_inventory(__doc__, "bundle-report")
     parser.set_defaults(inventory=None)
     parser.add_argument("--profile", help="profile that should be served (default: the inventory's)")
@@ -26,6 +26,6 @@ def options() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Play; return the exit status."""
-    given = options().parse_args(argv)
-    return play(["playbooks/bundle_report.yml"], inventory_for(given), {"profile": given.profile}, given.words)
+    """Run the playbook and return its exit status."""
+    args = options().parse_args(argv)
+    return play(["playbooks/bundle_report.yml"], inventory_for(args), {"profile": args.profile}, args.words)

@@ -31,7 +31,7 @@ from .parser import Parser, parser_of, reports_option
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse compare`."""
     parser = parser_of(__doc__, "compare")
     parser.add_argument("a", metavar="A", help="the report to compare with")
     parser.add_argument("b", metavar="B", help="the report to judge")
@@ -48,14 +48,14 @@ def options() -> Parser:
 
 
 def regression_option(parser: Parser, what: str) -> None:
-    """Add how much worse a new report may be than the old one; ``what`` says that for the help."""
+    """Add --regression, by how much a new report may be worse than the old one; ``what`` is its help text."""
     parser.add_argument(
         "--regression", type=per_cent, default=THRESHOLD, metavar="PERCENT", help=f"{what} (default: 5)"
     )
 
 
 def per_cent(text: str) -> float:
-    """A percentage as a fraction: ``5`` and ``5%`` are 0.05."""
+    """The fraction of a percentage, as an argument's type: ``5`` and ``5%`` are 0.05."""
     try:
         value = float(text.strip().removesuffix("%"))
     except ValueError:
@@ -65,34 +65,34 @@ def per_cent(text: str) -> float:
     return value / 100
 
 
-def shown(found: Comparison, form: str) -> str:
-    """A comparison in the form that was asked for."""
+def shown(comparison: Comparison, form: str) -> str:
+    """A comparison as text, JSON or Markdown (``form`` is the value of --format)."""
     if form == "json":
-        return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(comparison, indent=2, ensure_ascii=False) + "\n"
     if form == "markdown":
-        return compared_markdown(found)
-    return compared_text(found, terminal_columns(80, 140))
+        return compared_markdown(comparison)
+    return compared_text(comparison, terminal_columns(80, 140))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare, print, and return the exit status."""
+    """Compare two reports and print the comparison; return the exit status."""
     args = options().parse_args(argv)
-    first = read_kept(find(args.reports, args.a, "A"))
-    second = read_kept(find(args.reports, args.b, "B"))
-    found = compare(first, second, args.regression)
-    if found["against"] and not args.anyway:
+    report_a = read_kept(find(args.reports, args.a, "A"))
+    report_b = read_kept(find(args.reports, args.b, "B"))
+    comparison = compare(report_a, report_b, args.regression)
+    if comparison["against"] and not args.anyway:
         needed = "the same prompts, asked in the same way, in two valid reports"
         do = "measure again under the same conditions, or compare with --anyway, which marks what differs"
         print(
-            describe([Problem("not-comparable", reason, needed, do, "A, B") for reason in found["against"]]),
+            describe([Problem("not-comparable", reason, needed, do, "A, B") for reason in comparison["against"]]),
             file=sys.stderr,
         )
         return NOT_HERE
-    print(shown(found, args.format), end="")
-    if found["regressions"]:
+    print(shown(comparison, args.format), end="")
+    if comparison["regressions"]:
         return FAILED
-    unjudged = found["unjudged"]
-    if args.regression is not None and not found["judged"]:
+    unjudged = comparison["unjudged"]
+    if args.regression is not None and not comparison["judged"]:
         unjudged = unjudged or ["no kind of the verdict with enough prompts in both reports"]
     if unjudged:
         needed = "in B all that A shows, with 6 or more prompts per kind"

@@ -23,36 +23,36 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse completion`."""
     parser = parser_of(__doc__, "completion")
     parser.add_argument("shell", choices=SHELLS, help="the shell")
     return parser
 
 
 def every_option() -> argparse.ArgumentParser:
-    """One parser that has all verbs' options, with the names that each may take."""
-    from .main import VERBS, module_of  # noqa: PLC0415 (it finds the verbs, this one among them)
+    """One parser with all verbs and their options, and with the catalogue's names as choices, for shtab."""
+    from .main import VERBS, module_of  # noqa: PLC0415 (main loads this module)
 
-    house = house_for()
+    house = house_for()  # the catalogue and the profiles
     models = sorted(house.models)
     names = {"profile": sorted(house.profiles), "gpu": sorted(house.hardware), "target": models, "draft": models}
-    whole = argparse.ArgumentParser(prog="drafthouse")
-    whole.add_argument("--version", action="store_true", help="show the version")
-    verbs = whole.add_subparsers()
+    parser = argparse.ArgumentParser(prog="drafthouse")
+    parser.add_argument("--version", action="store_true", help="show the version")
+    verbs = parser.add_subparsers()
     for name, verb in VERBS.items():
-        of_verb = module_of(name).options()
-        for action in of_verb._actions:
+        verb_parser = module_of(name).options()
+        for action in verb_parser._actions:
             if action.dest in names:
                 action.choices = names[action.dest]
             elif action.dest == "inventory":
-                vars(action)["complete"] = shtab.DIRECTORY  # shtab's own way to say it
+                vars(action)["complete"] = shtab.DIRECTORY  # shtab reads this attribute
             elif action.dest == "model" and name in ("fits", "drafts"):
                 action.choices = models
-        verbs.add_parser(name, help=verb.says, parents=[of_verb], add_help=False)
-    return whole
+        verbs.add_parser(name, help=verb.help, parents=[verb_parser], add_help=False)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the script."""
+    """Print the completion script of a shell."""
     print(shtab.complete(every_option(), options().parse_args(argv).shell))
     return DONE

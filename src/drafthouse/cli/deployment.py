@@ -1,4 +1,4 @@
-"""The folder in which an installed wheel plays: links to what it carries, and what it cannot hold itself."""
+"""The folder in which an installed wheel runs its playbooks: symbolic links to its data, as a wheel has no links."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..core.places import CODE, INSTALLED, PLAYS, ROOT, STATE
 
 
 def need_ansible(verb: str) -> None:
-    """Raise NotHere where a wheel was installed without what its verbs that play need."""
+    """Raise NotHere where a wheel was installed without its extra `deploy`, which brings Ansible."""
     if INSTALLED and find_spec("ansible") is None:
         needed, do = "Ansible: the extra 'deploy' of the package", "pip install 'drafthouse[deploy]'"
         raise NotHere(Problem("ansible-missing", f"drafthouse {verb} without Ansible", needed, do))
 
 
 def ansible_config() -> Path:
-    """The ansible.cfg for our playbooks: the clone's own, or one beside links to all that a wheel carries."""
+    """The path of ansible.cfg: the clone's, or for a wheel one in `PLAYS`, where links to its data are made too."""
     if not INSTALLED:
         return ROOT / "ansible.cfg"
     core, shipped = PLAYS / "collections" / "ansible_collections" / "drafthouse" / "core", ROOT / "collection"
@@ -33,9 +33,9 @@ def ansible_config() -> Path:
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.exists():
             link.unlink(missing_ok=True)
-            with contextlib.suppress(FileExistsError):  # another command was quicker
+            with contextlib.suppress(FileExistsError):  # another command has just made it
                 link.symlink_to(target)
-    # Ansible takes this one path from where it is started; the others from the file's folder.
+    # Ansible resolves this path against the working directory, the others against the folder of ansible.cfg.
     text = (ROOT / "ansible.cfg").read_text("utf-8").replace(".drafthouse/cp", str(STATE / "cp"))
     replace_file(PLAYS / "ansible.cfg", text, 0o644)
     return PLAYS / "ansible.cfg"

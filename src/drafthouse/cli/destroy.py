@@ -33,11 +33,11 @@ from ..core.errors import DrafthouseError
 from ..core.exit_codes import DONE, INTERRUPTED, WARNED
 from ..core.table import WHOLE, table
 from .parser import Parser, parser_of, print_json, records
-from .say import said_yes, say
+from .say import confirmed, say
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse destroy`."""
     parser = parser_of(__doc__, "destroy")
     parser.add_argument("names", nargs="*", metavar="WHICH", help="instance number, id or label (default: all of ours)")
     parser.add_argument("--list", action="store_true", help="show what is billing, and destroy nothing")
@@ -52,8 +52,8 @@ def options() -> Parser:
     return parser
 
 
-def unseen(rentals: Iterable[Rental]) -> str:
-    """What the ledger alone says may bill, where vast.ai cannot be asked."""
+def billing_by_ledger(rentals: Iterable[Rental]) -> str:
+    """The rentals that may bill according to the ledger alone, as text, for when vast.ai's list cannot be read."""
     lines = []
     for rental in rentals:
         if rental.is_open:
@@ -65,7 +65,7 @@ def unseen(rentals: Iterable[Rental]) -> str:
 
 
 def nothing_rented(ledger: Path, *, as_json: bool) -> int:
-    """Say that this clone has rented nothing, which needs no key; return the exit status."""
+    """Print that this clone has rented nothing; an empty ledger proves it without a key. Return the exit status."""
     notes = [
         f"nothing was rented from here: {ledger} has no entry",
         f"vast.ai was not asked, as there is no key; {CONSOLE} shows what bills in your account",
@@ -78,7 +78,7 @@ def nothing_rented(ledger: Path, *, as_json: bool) -> int:
 
 
 def show(client: VastClient, ledger: Path, as_json: bool) -> int:
-    """Print what bills, and return the exit status."""
+    """Print the instances that bill, with price and cost; return WARNED where one is not in the ledger."""
     rows, notes, is_unexpected = listed(client, ledger)
     status = WARNED if is_unexpected else DONE
     if as_json:
@@ -94,54 +94,54 @@ def show(client: VastClient, ledger: Path, as_json: bool) -> int:
 
 
 def act(
-    given: argparse.Namespace,
+    args: argparse.Namespace,
     client: VastClient,
     ledger: Path,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """End what is ours, and return the exit status. Raises DrafthouseError with what may still bill."""
+    """Destroy this clone's instances; return the exit status. Raises DrafthouseError with those that may still bill."""
 
     def ask(question: str, sure: bool) -> bool | None:
-        if given.yes and sure:
+        if args.yes and sure:
             return True
-        return said_yes(question)
+        return confirmed(question)
 
     try:
         ended = end(
             client,
             ledger,
-            only=given.names or None,
+            only=args.names or None,
             tell=say,
             clock=clock,
             sleep=sleep,
-            settle_s=given.settle_s,
+            settle_s=args.settle_s,
             ask=ask,
         )
     except (DrafthouseError, KeyboardInterrupt) as error:
-        say(unseen(read(ledger).rentals.values()))
+        say(billing_by_ledger(read(ledger).rentals.values()))
         if isinstance(error, KeyboardInterrupt):
             return INTERRUPTED
         raise
     if ended.damage:
         raise DrafthouseError(ended.damage)
     if not ended.destroyed:
-        say("nothing of that bills" if given.names else "nothing of ours bills")
+        say("nothing of that bills" if args.names else "nothing of ours bills")
     return DONE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """End what is ours, or list what bills."""
-    given = options().parse_args(argv)
+    """Destroy this clone's instances, or list those that bill."""
+    args = options().parse_args(argv)
     ledger = state_folder() / FILE
     try:
         client = VastClient(key_of_environment(os.environ, Path.home()), os.environ.get("VAST_URL") or DEFAULT_URL)
     except DrafthouseError as error:
         book = read(ledger)
-        if error.problems[0].code == NO_KEY and not (book.rentals or book.damage or given.names):
-            return nothing_rented(ledger, as_json=given.list and given.json)
-        say(unseen(book.rentals.values()))
+        if error.problems[0].code == NO_KEY and not (book.rentals or book.damage or args.names):
+            return nothing_rented(ledger, as_json=args.list and args.json)
+        say(billing_by_ledger(book.rentals.values()))
         raise
-    if given.list:
-        return show(client, ledger, given.json)
-    return act(given, client, ledger)
+    if args.list:
+        return show(client, ledger, args.json)
+    return act(args, client, ledger)

@@ -38,11 +38,11 @@ from .parser import Parser, parser_of, print_json
 from .playbooks import Variables, command, inventory_for
 
 HostCheck = dict[str, Any]
-"""A `Finding` as JSON has it, with the ``host`` it is about."""
+"""A `Finding` as JSON, with the name of its box under ``host``."""
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse doctor`."""
     parser = parser_of(__doc__, "doctor", takes_words=True)
     parser.add_argument("--inventory", help="inventory name, or a path (default: the profile's, or local)")
     parser.add_argument("--profile", help="profile that should be served (default: the inventory's)")
@@ -51,19 +51,19 @@ def options() -> Parser:
     return parser
 
 
-def look(given: argparse.Namespace) -> list[HostCheck]:
-    """All checks of all boxes, and of the account that they are rented from.
+def run_checks(args: argparse.Namespace) -> list[HostCheck]:
+    """The results of all checks, of every box and of the vast.ai account.
 
-    Raises DrafthouseError where none is.
+    Raises DrafthouseError where nothing was checked.
     """
-    account = account_checks(inventory_path(given.inventory))
-    # The lines say what fails, and the exit status is ours to make.
-    variables: Variables = {"profile": given.profile, "doctor_from": given.outside, "doctor_stops": False}
-    line = command(phases("doctor"), given.inventory, variables, given.words)
+    account = account_checks(inventory_path(args.inventory))
+    # A failed check must not fail the playbook: the exit status is computed here, from the checks.
+    variables: Variables = {"profile": args.profile, "doctor_from": args.outside, "doctor_stops": False}
+    command_line = command(phases("doctor"), args.inventory, variables, args.words)
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         file = Path(folder) / "checks.json"
-        done = subprocess.run(
-            line,
+        completed = subprocess.run(
+            command_line,
             cwd=WORK,
             env={**os.environ, FILE: str(file)},
             stdin=subprocess.DEVNULL,
@@ -77,49 +77,49 @@ def look(given: argparse.Namespace) -> list[HostCheck]:
             checks = []
     if checks or any(check["status"] == FAIL for check in account):
         return [*checks, *account]
-    printed = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+    printed = [line for line in (completed.stderr + completed.stdout).splitlines() if line.strip()]
     last = "no host"
-    if printed and done.returncode:
+    if printed and completed.returncode:
         last = printable(printed[-1])
     raise one_problem(
         "no-such-host",
         f"nothing was checked: {last}",
         "a host in the inventory",
         "add one to its hosts.yml, or name another inventory; ansible-playbook site.yml --tags doctor shows more",
-        given.inventory,
+        args.inventory,
     )
 
 
 def account_checks(inventory: Path) -> list[HostCheck]:
-    """What is wrong between ledger and account, where the inventory asks vast.ai."""
+    """Checks of the rental ledger against the vast.ai account; empty for an inventory without vast.ai's plugin."""
     if not any(inventory.glob("*vastai.y*ml")) and not inventory.name.endswith(("vastai.yml", "vastai.yaml")):
         return []
-    found = doctor_rentals.checks(state_folder() / LEDGER, os.environ, Path.home())
-    return [{"host": doctor_rentals.HOST, **check.as_dict()} for check in found]
+    checks = doctor_rentals.checks(state_folder() / LEDGER, os.environ, Path.home())
+    return [{"host": doctor_rentals.HOST, **check.as_dict()} for check in checks]
 
 
-def lines(checks: Sequence[HostCheck]) -> list[str]:
-    """The checks of every box as people read them."""
-    found: list[str] = []
-    for host, of_host in groupby(checks, key=lambda check: str(check["host"])):
-        own = []
-        for check in of_host:
-            facts = dict(check)
-            del facts["host"]
-            own.append(Finding(**facts))
-        if found:
-            found.append("")
-        found += report(host, own)
-    return found
+def report_lines(checks: Sequence[HostCheck]) -> list[str]:
+    """The checks as lines of text, box by box, with an empty line between two boxes."""
+    lines: list[str] = []
+    for host, host_checks in groupby(checks, key=lambda check: str(check["host"])):
+        findings = []
+        for check in host_checks:
+            fields = dict(check)
+            del fields["host"]
+            findings.append(Finding(**fields))
+        if lines:
+            lines.append("")
+        lines += report(host, findings)
+    return lines
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Look, print, and return the exit status."""
-    given = options().parse_args(argv)
-    given.inventory = inventory_for(given)
-    checks = look(given)
-    if given.json:
+    """Run the checks and print them; the exit status is that of the worst one."""
+    args = options().parse_args(argv)
+    args.inventory = inventory_for(args)
+    checks = run_checks(args)
+    if args.json:
         print_json("doctor", {"checks": checks})
     else:
-        print("\n".join(map(printable, lines(checks))))
+        print("\n".join(map(printable, report_lines(checks))))
     return exit_code(checks)

@@ -29,7 +29,7 @@ _COLUMNS = ("kind", "draft", "why")
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse drafts`."""
     parser = parser_of(__doc__, "drafts")
     parser.add_argument("model", metavar="MODEL", help="an entry of the catalogue, or its repository")
     parser.add_argument(
@@ -40,18 +40,18 @@ def options() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table."""
-    given = options().parse_args(argv)
-    house = house_for()
-    key = model_named(given.model, house, "MODEL")
+    """Print the drafts of the model as a table or as JSON."""
+    args = options().parse_args(argv)
+    house = house_for()  # the catalogue and the profiles
+    key = model_named(args.model, house, "MODEL")
     if house.models[key]["kind"] == "head":
         found, do = f"'{key}', which is a head", f"drafthouse drafts {house.models[key].get('head_for', 'MODEL')}"
         raise one_problem("target-is-a-draft", found, "a model", do, "MODEL")
     rows = drafts_for(house, key)
-    if given.gpu:
-        gains = _gains(house, key, hardware_of_catalogue(given.gpu, house))
+    if args.gpu:
+        gains = _gains(house, key, hardware_of_catalogue(args.gpu, house))
         rows = [(kind, draft, f"{why}{gains.get(draft, '')}") for kind, draft, why in rows]
-    if given.json:
+    if args.json:
         print_json("drafts", {"target": key, "drafts": records(_COLUMNS, rows)})
     elif rows:
         print(table(_COLUMNS, rows))
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _gains(house: House, target: str, card: str) -> dict[str, str]:
-    """What each draft is expected to gain on a card, behind why it may draft; those whose acceptance is known."""
+    """The expected speed-up on a card by draft, as text to append; only drafts with a published acceptance rate."""
     hardware: Hardware = {"id": card, **house.hardware[card]}
     gains: dict[str, str] = {}
     for profile in published(house, target):

@@ -41,7 +41,7 @@ from .parser import Parser, parser_of, reports_option
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse evidence`."""
     parser = parser_of(__doc__, "evidence")
     parser.add_argument("action", choices=("check", "add", "make"), help="check a folder, add it, or make one")
     parser.add_argument("folder", type=Path, help="the folder of evidence; for make a kept report, as for compare")
@@ -51,23 +51,23 @@ def options() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Check, add or make."""
-    given = options().parse_args(argv)
-    house = house_for()
-    if given.action == "make":
-        proven = of_report(find(given.reports, str(given.folder), "REPORT"), given.to, house)
+    """Check an evidence folder, add it to its profile, or make one from a report."""
+    args = options().parse_args(argv)
+    house = house_for()  # the catalogue and the profiles
+    if args.action == "make":
+        proven = of_report(find(args.reports, str(args.folder), "REPORT"), args.to, house)
         print(f"wrote {proven.folder}; next: drafthouse evidence add {proven.folder}")
         return DONE
-    proven = read(given.folder.resolve())
+    proven = read(args.folder.resolve())
     _check(proven, house)
-    print(f"{proven.folder.name}: {_said(proven)}")
-    if given.action == "add":
+    print(f"{proven.folder.name}: {_summary(proven)}")
+    if args.action == "add":
         _add(proven, ROOT / house.file(proven.facts["profile"]))
     return DONE
 
 
 def of_report(report: Path, to: Path, house: House) -> Proven:
-    """Write the evidence of a kept report below ``to``. Raises DrafthouseError where it would be refused."""
+    """Write an evidence folder for a kept report below ``to``. Raises DrafthouseError where `check` would refuse it."""
     kept = read_kept(report)
     name = kept.report["profile"]
     gpus = []
@@ -102,7 +102,7 @@ def folder_name(day: str, gpu: str, profile: str) -> str:
 
 
 def _check(proven: Proven, house: House) -> None:
-    """Raise DrafthouseError where a folder is not of a profile as it is today."""
+    """Raise DrafthouseError where the profile was changed since it was measured, or does not exist."""
     name = proven.facts["profile"]
     if name == LANE:
         return
@@ -113,7 +113,7 @@ def _check(proven: Proven, house: House) -> None:
     check_profile(proven, house.profiles[name], resolved["engine"]["version"])
 
 
-def _said(proven: Proven) -> str:
+def _summary(proven: Proven) -> str:
     facts = proven.facts
     if facts["profile"] == LANE:
         return f"levels {', '.join(map(str, facts['levels']))} on {proven.where}, no profile"
@@ -121,7 +121,7 @@ def _said(proven: Proven) -> str:
 
 
 def _add(proven: Proven, path: Path) -> None:
-    """Write ``verified`` of the profile at ``path``; docs/proof.md reads the folder itself."""
+    """Write the GPU and the day into ``verified`` of the profile at ``path``; docs/proof.md reads the folder."""
     if proven.folder.parent != ROOT / "evidence":
         needed, do = f"a folder in {ROOT / 'evidence'}", "move it there"
         raise one_problem("evidence-refused", str(proven.folder), needed, do)

@@ -28,7 +28,7 @@ from .profile_arguments import have_entries, overrides, set_option
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse export`."""
     parser = parser_of(__doc__, "export")
     parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
     parser.add_argument("--to", required=True, choices=sorted(TARGETS), help="the tool that reads the file")
@@ -43,23 +43,23 @@ def options() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Export, and name what was written, its proof and where the image's name comes from."""
-    given = options().parse_args(argv)
-    target = TARGETS[given.to]
-    have_entries(given.profile, given.set)
+    """Write the files; print their paths, the report that proves the arm, and the source of the image's name."""
+    args = options().parse_args(argv)
+    target = TARGETS[args.to]
+    have_entries(args.profile, args.set)
     site = {**site_of(target), "profiles_dir": every_own_folder()}
-    profile = resolved_profile(given.profile, site, overrides(given.set))
-    evidence = evidence_of(given.reports, profile, given.report)
-    replicas = replicas_of(given.replicas, target)
+    profile = resolved_profile(args.profile, site, overrides(args.set))
+    evidence = evidence_of(args.reports, profile, args.report)
+    replicas = replicas_of(args.replicas, target)
     winner, proof = None, "no kept report has these commands: measure them first"
     if evidence:
         winner, proof = evidence.winner, f"{printable(evidence.word)}, by {evidence.name}"
-    chosen = given.arm or winner or "both"
-    arms = ARMS if chosen == "both" else (chosen,)
-    folder = given.output or WORK / "build" / profile["profile"] / "export"
+    arm_choice = args.arm or winner or "both"
+    arms = ARMS if arm_choice == "both" else (arm_choice,)
+    folder = args.output or WORK / "build" / profile["profile"] / "export"
     files = {}
     for arm in arms:
-        order = order_of(profile, arm, keyed=target.keyed, evidence=evidence, replicas=replicas, image=given.image)
+        order = order_of(profile, arm, keyed=target.keyed, evidence=evidence, replicas=replicas, image=args.image)
         files[folder / f"{target.name}-{arm}.{target.suffix}"] = exported(target, order)
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():

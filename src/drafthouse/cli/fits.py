@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse fits`."""
     parser = parser_of(__doc__, "fits")
     parser.add_argument("model", metavar="MODEL", help="an entry of the catalogue, org/name, or org/name:file.gguf")
     parser.add_argument(
@@ -65,7 +65,7 @@ def options() -> Parser:
 
 
 def context(text: str) -> int:
-    """A number of tokens, as 32k or 40960."""
+    """The number of tokens in an argument such as 32k or 40960; argparse shows the error."""
     tokens = counted(text)
     if not tokens:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of tokens, such as 32k")
@@ -73,39 +73,39 @@ def context(text: str) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table."""
-    given = options().parse_args(argv)
-    house = house_for()
-    model = model_of(given.model, house)
-    engine = engine_for(house, model, given.engine)
-    if given.context > model["context"]:
+    """Print how the model fits on each card, as a table or as JSON."""
+    args = options().parse_args(argv)
+    house = house_for()  # the catalogue and the profiles
+    model = model_of(args.model, house)
+    engine = engine_for(house, model, args.engine)
+    if args.context > model["context"]:
         raise one_problem(
             "context-too-long",
-            f"{given.context} tokens",
+            f"{args.context} tokens",
             f"at most {model['context']}, the model's context length",
             "choose a shorter context",
             "--context",
         )
-    cards = chosen(given.gpu, house)
-    rows = [fitting(model, engine, key, one, given.context) for key, one in cards.items()]
-    if given.json:
-        about_model = {"model": model["name"], "engine": engine["name"], "context": given.context}
+    cards = cards_for(args.gpu, house)
+    rows = [fitting(model, engine, key, card, args.context) for key, card in cards.items()]
+    if args.json:
+        about_model = {"model": model["name"], "engine": engine["name"], "context": args.context}
         print_json("fits", {**about_model, "rows": list(map(asdict, rows))})
         return DONE
     bound = "at most " if "bound" in model else ""
     about = (
         f"{model['name']}: {model['weight_bytes'] / GB:.1f} GB of weights,"
-        f" {bound}{kv_gb(model, engine, given.context):.2f} GB of KV cache for {given.context:,} tokens"
+        f" {bound}{kv_gb(model, engine, args.context):.2f} GB of KV cache for {args.context:,} tokens"
         f" ({engine['name']})"
     )
     print(textwrap.fill(about, terminal_columns()) + "\n")
     head = ["hardware", "memory", "fits", "longest context", "at most"]
     best = None
     if any(card["bandwidth_gb_s"] for card in cards.values()):
-        best = _best_known(model, house)
+        best = _best_measured(model, house)
     if best:
         head.append("speculating")
-    print(table(head, [_cells(row, given.context) + _gain(best, row, cards[row.hardware], house) for row in rows]))
+    print(table(head, [_cells(row, args.context) + _gain_cell(best, row, cards[row.hardware], house) for row in rows]))
     if best:
         speculation, expect = best["speculation"], best["expect"]
         draft = f" with {speculation['draft']}" if "draft" in speculation else ""
@@ -117,17 +117,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return DONE
 
 
-def _best_known(model: ModelEntry, house: House) -> Profile | None:
-    """The profile with the highest acceptance that somebody published for a model of the catalogue."""
-    known: list[Profile] = []
+def _best_measured(model: ModelEntry, house: House) -> Profile | None:
+    """The model's profile with the highest published acceptance rate; None where none is published."""
+    profiles: list[Profile] = []
     for key, entry in house.models.items():
         if entry is model:
-            known += published(house, key)
-    return max(known, key=lambda profile: profile["expect"]["acceptance"], default=None)
+            profiles += published(house, key)
+    return max(profiles, key=lambda profile: profile["expect"]["acceptance"], default=None)
 
 
-def _gain(best: Profile | None, row: Fitting, card: HardwareEntry, house: House) -> list[str]:
-    if best is None:
+def _gain_cell(best: Profile | None, row: Fitting, card: HardwareEntry, house: House) -> list[str]:
+    if best is None:  # the table then has no column "speculating"
         return []
     if not row.longest or not card["bandwidth_gb_s"]:
         return ["-"]
@@ -135,9 +135,9 @@ def _gain(best: Profile | None, row: Fitting, card: HardwareEntry, house: House)
     return [f"{expected['low']:.1f} to {expected['high']:.1f}x"]
 
 
-def _cells(row: Fitting, wanted: int) -> list[str]:
+def _cells(row: Fitting, context_tokens: int) -> list[str]:
     fits = "no"
-    if row.longest >= wanted:
+    if row.longest >= context_tokens:
         fits = "yes"
     elif row.smaller:
         fits = f"no; {' or '.join(row.smaller)} would"
@@ -150,15 +150,15 @@ def _cells(row: Fitting, wanted: int) -> list[str]:
 
 
 def model_of(word: str, house: House) -> ModelEntry:
-    """The catalogue's entry of a model, or the one that its repository gives now."""
+    """The catalogue entry named ``word``; for a Hub repository without an entry, one made from its files."""
     if find_model(word, house.models) is None and "/" in word:
         return read_entry(word, house).entry
     return house.models[model_named(word, house, "MODEL")]
 
 
-def chosen(gpu: str | None, house: House) -> dict[str, HardwareEntry]:
-    """The hardware that is asked for: of the catalogue, or cards of so much memory and unknown speed."""
-    gpus = {key: one for key, one in house.hardware.items() if one["kind"] == "gpu"}
+def cards_for(gpu: str | None, house: House) -> dict[str, HardwareEntry]:
+    """The hardware that --gpu names, by name (default: every GPU of the catalogue); bandwidth 0 means unknown."""
+    gpus = {key: card for key, card in house.hardware.items() if card["kind"] == "gpu"}
     if gpu is None:
         return gpus
     if (named := hardware_named(gpu, gpus)) in gpus:

@@ -26,13 +26,13 @@ from .parser import Parser
 from .playbooks import Variables, command, on_inventory, play
 from .stoppable import run_stoppable
 
-_OF_A_HOST = {"drain": "out", "undrain": "in"}
+_TRAFFIC = {"drain": "out", "undrain": "in"}  # actions on one box, with the playbook's variable ``traffic``
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse fleet`."""
     parser = on_inventory(__doc__, "fleet", default="fleet")
-    parser.add_argument("action", choices=("up", "status", *_OF_A_HOST, "upgrade"), help="what to do")
+    parser.add_argument("action", choices=("up", "status", *_TRAFFIC, "upgrade"), help="what to do")
     parser.add_argument("host", nargs="?", default="", help="the box, for drain and undrain")
     parser.add_argument(
         "--timeout", type=float, metavar="SECONDS", help="how long a drain waits (default: the inventory's, else 600)"
@@ -42,29 +42,29 @@ def options() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Play; the exit status."""
-    given = options().parse_args(argv)
-    if given.action in _OF_A_HOST:
-        return _move(given.host, given.action, given.timeout, given.inventory, given.words)
-    if given.host:
+    """Run the playbook of the action and return its exit status."""
+    args = options().parse_args(argv)
+    if args.action in _TRAFFIC:
+        return _move(args.host, args.action, args.timeout, args.inventory, args.words)
+    if args.host:
         raise one_problem(
             "unknown-option",
-            f"'{given.host}'",
-            f"no host: drafthouse fleet {given.action} covers all of them",
-            f"leave it out; to choose some: -- --limit {given.host}",
+            f"'{args.host}'",
+            f"no host: drafthouse fleet {args.action} covers all of them",
+            f"leave it out; to choose some: -- --limit {args.host}",
         )
-    if given.action == "status":
-        return play(["playbooks/fleet_status.yml"], given.inventory, {}, given.words)
-    variables: Variables = {"engine_version": given.engine_version or ""}
-    if given.action == "upgrade":
+    if args.action == "status":
+        return play(["playbooks/fleet_status.yml"], args.inventory, {}, args.words)
+    variables: Variables = {"engine_version": args.engine_version or ""}
+    if args.action == "upgrade":
         variables["fleet_serial"] = 1
-    line = command(["site.yml"], given.inventory, variables, given.words)
+    command_line = command(["site.yml"], args.inventory, variables, args.words)
     os.chdir(WORK)
-    return run_stoppable(line)
+    return run_stoppable(command_line)
 
 
 def _move(host: str, action: str, timeout: float | None, inventory: str, words: Sequence[str]) -> int:
-    """Take a box out of traffic, or put it back."""
+    """Take a box out of traffic or put it back; ``timeout`` in seconds, None for the inventory's value."""
     if not host:
         raise one_problem(
             "missing-option",
@@ -72,7 +72,7 @@ def _move(host: str, action: str, timeout: float | None, inventory: str, words: 
             "the box, as drafthouse fleet status names it",
             f"drafthouse fleet {action} HOST",
         )
-    variables: Variables = {"replica": host, "traffic": _OF_A_HOST[action]}
+    variables: Variables = {"replica": host, "traffic": _TRAFFIC[action]}
     if timeout is not None:
         variables["drain_s"] = timeout
     return play(["playbooks/fleet_drain.yml"], inventory, variables, words)

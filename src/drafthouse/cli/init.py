@@ -36,7 +36,7 @@ _ADDRESS = re.compile(
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse init`."""
     parser = parser_of(__doc__, "init")
     parser.add_argument("folder", type=Path, help="folder to write, which is then the inventory's name")
     parser.add_argument(
@@ -47,32 +47,32 @@ def options() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write both files."""
-    given = options().parse_args(argv)
-    folder: Path = given.folder.expanduser()
+    """Write hosts.yml and group_vars/all.yml of the inventory."""
+    args = options().parse_args(argv)
+    folder: Path = args.folder.expanduser()
     if os.path.lexists(folder) and not (folder.is_dir() and not any(folder.iterdir())):
         needed, do = "a name that is free, or an empty folder", "choose another name, or edit what is there"
         raise one_problem("file-exists", "something of this name", needed, do, str(folder))
-    address = _address(given.ssh)
-    inventory_of(given.profile)  # a wrong profile is told here
+    address = _address(args.ssh)
+    inventory_of(args.profile)  # raises DrafthouseError for an unknown or broken profile
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(ROOT / "templates" / "init"),
         trim_blocks=True, keep_trailing_newline=True, autoescape=False,  # noqa: S701 (YAML; the values are quoted there)
     )  # fmt: skip
     for path in (folder / "hosts.yml", folder / "group_vars" / "all.yml"):
-        replace_file(path, templates.get_template(f"{path.name}.j2").render(address, profile=given.profile), 0o644)
+        replace_file(path, templates.get_template(f"{path.name}.j2").render(address, profile=args.profile), 0o644)
         print(path)
-    named = shell_words([str(given.folder)])
-    print(f"next: drafthouse run {given.profile} --inventory {named}")
+    named = shell_words([str(args.folder)])
+    print(f"next: drafthouse run {args.profile} --inventory {named}")
     return DONE
 
 
 def _address(text: str | None) -> dict[str, str | None]:
-    """User, host and port of the box; nothing for this machine. Raises DrafthouseError."""
+    """The groups of `_ADDRESS` in --ssh; empty for this machine (None). Raises DrafthouseError."""
     if text is None:
         return {}
-    found = _ADDRESS.fullmatch(text)
-    if found is None or not 0 < int(found["port"] or 22) < 65536:
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not 0 < int(match["port"] or 22) < 65536:
         needed = "USER@HOST, HOST or USER@HOST:PORT"
         raise one_problem("invalid-option", f"'{printable(text)}'", needed, "correct it", "--ssh")
-    return {**found.groupdict(), "host": found["host"].strip("[]")}
+    return {**match.groupdict(), "host": match["host"].strip("[]")}

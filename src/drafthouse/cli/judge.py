@@ -32,7 +32,7 @@ from .parser import Parser, coloured, parser_of
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse judge`."""
     parser = parser_of(__doc__, "judge")
     parser.add_argument("baseline", metavar="BASELINE", help="results without speculation")
     parser.add_argument("speculative", metavar="SPECULATIVE", help="results with speculation")
@@ -46,26 +46,26 @@ def options() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print or write the report; return the exit status."""
-    given = options().parse_args(argv)
-    kinds = [kind.strip() for kind in given.kinds.split(",") if kind.strip()]
-    report = judge_files(given.baseline, given.speculative, kinds)
-    if given.json:
+    """Judge the two files, and print or write the report; return the exit status."""
+    args = options().parse_args(argv)
+    kinds = [kind.strip() for kind in args.kinds.split(",") if kind.strip()]
+    report = judge_files(args.baseline, args.speculative, kinds)
+    if args.json:
         print(json.dumps(report, indent=1, ensure_ascii=False))
         return exit_code_of(report)
-    if given.markdown or given.html:
+    if args.markdown or args.html:
         from ..report.writer import render_html, render_markdown  # noqa: PLC0415 (jinja2, for these forms alone)
 
-        if given.markdown:
+        if args.markdown:
             print(render_markdown(report, ROOT / "templates"), end="")
             return exit_code_of(report)
         try:
-            replace_file(given.html, render_html(report, ROOT / "templates").encode("utf-8", "replace"), 0o644)
+            replace_file(args.html, render_html(report, ROOT / "templates").encode("utf-8", "replace"), 0o644)
         except OSError as error:
             found, needed = error.strerror or str(error), "a writable folder"
-            raise one_problem("file-unwritable", found, needed, "choose another --html", str(given.html)) from error
+            raise one_problem("file-unwritable", found, needed, "choose another --html", str(args.html)) from error
     width = terminal_columns(NARROWEST, WIDEST)
     print(verdict_table(report, width=width, colour=coloured(sys.stdout)), end="")
-    if given.html:
-        print(f"report: {given.html}")
+    if args.html:
+        print(f"report: {args.html}")
     return exit_code_of(report)

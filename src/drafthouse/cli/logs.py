@@ -28,11 +28,11 @@ from ..operate.tunnel import hosts_of
 from ..profiles.workspace import ROOT, inventory_path, site_from
 from .parser import Parser, parser_of
 
-_END_S = 5.0
+_END_S = 5.0  # how long `Viewer.end` waits for each command to end
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse logs`."""
     parser = parser_of(__doc__, "logs")
     parser.add_argument("--inventory", default="local", help="inventory name, or a path (default: local)")
     parser.add_argument("--host", default="", help="only this host")
@@ -44,18 +44,16 @@ def options() -> Parser:
     return parser
 
 
-def sources(given: argparse.Namespace) -> list[Source]:
-    """Where the logs come from. Raises DrafthouseError."""
-    hosts = hosts_of(inventory_path(given.inventory))
+def sources(args: argparse.Namespace) -> list[Source]:
+    """For each box, the command that prints its logs. Raises DrafthouseError for an unknown host."""
+    hosts = hosts_of(inventory_path(args.inventory))
     if not hosts:
-        raise one_problem("no-host", "no host", "a box with logs", "write one into its hosts.yml", str(given.inventory))
-    if given.host and given.host not in hosts:
-        do = did_you_mean(given.host, hosts)
-        raise one_problem(
-            "no-such-host", f"no host '{given.host}'", "a host of the inventory", do, str(given.inventory)
-        )
-    names = [given.host] if given.host else sorted(hosts)
-    wish = Wish(lines=max(1, given.lines), follow=given.follow, only=given.only)
+        raise one_problem("no-host", "no host", "a box with logs", "write one into its hosts.yml", str(args.inventory))
+    if args.host and args.host not in hosts:
+        do = did_you_mean(args.host, hosts)
+        raise one_problem("no-such-host", f"no host '{args.host}'", "a host of the inventory", do, str(args.inventory))
+    names = [args.host] if args.host else sorted(hosts)
+    wish = Wish(lines=max(1, args.lines), follow=args.follow, only=args.only)
     return [source(name, hosts, _home(name, hosts[name]), wish, state_folder() / "known_hosts") for name in names]
 
 
@@ -64,7 +62,7 @@ def _home(name: str, variables: Mapping[str, Any]) -> str:
     if home and "{{" not in home:
         if variables.get("ansible_connection") == "local":
             return str(Path(home).expanduser())
-        # Over SSH a relative path is one below the user's home.
+        # Over SSH a relative path starts at the user's home.
         return home.removeprefix("~/")
     raise one_problem(
         "invalid-setting",
@@ -75,25 +73,25 @@ def _home(name: str, variables: Mapping[str, Any]) -> str:
     )
 
 
-class Shown:
-    """The commands while they run; their lines come as they come, one at a time."""
+class Viewer:
+    """Runs one command for each box and prints their lines as they arrive, with the box's name in front."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.boxes = len(sources)
         self.lines = 0
         self._lock = threading.Lock()
-        self._running = [(source, _started(source.command)) for source in sources]
+        self._running = [(source, _start(source.command)) for source in sources]
 
     def wait(self) -> int:
-        """Print all lines; return how many of the boxes could not be asked."""
+        """Print all lines until the commands end; return the number of boxes whose command failed."""
         threads = []
-        for pair in self._running:
-            thread = threading.Thread(target=self._print, args=pair, daemon=True)
+        for source_and_process in self._running:
+            thread = threading.Thread(target=self._print, args=source_and_process, daemon=True)
             thread.start()
             threads.append(thread)
         for thread in threads:
             while thread.is_alive():
-                thread.join(0.2)  # so that Ctrl-C is heard
+                thread.join(0.2)  # in short waits, between which Ctrl-C is handled
         return sum(process.wait() != 0 for _, process in self._running)
 
     def _print(self, source: Source, process: subprocess.Popen[str]) -> None:
@@ -104,7 +102,7 @@ class Shown:
                 print(f"{prefix}{printable(line.rstrip())}", flush=True)
 
     def end(self) -> None:
-        """End what still runs."""
+        """Terminate the commands that still run."""
         for _, process in self._running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
@@ -113,40 +111,40 @@ class Shown:
                 process.wait(_END_S)
 
 
-def _started(words: list[str]) -> subprocess.Popen[str]:
-    # A session of its own: Ctrl-C is for us, and we end all that it started.
+def _start(command: list[str]) -> subprocess.Popen[str]:
+    # In a session of its own, so that Ctrl-C reaches only this process, and `end` can signal the whole group.
     return subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, errors="replace", start_new_session=True,
     )  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Show; return WARNED where a box could not be asked, FAILED where none could."""
-    given = options().parse_args(argv)
+    """Show the logs. WARNED where those of a box could not be read, FAILED where those of all boxes could not."""
+    args = options().parse_args(argv)
     with ended_like_ctrl_c():
-        shown = Shown(sources(given))
+        viewer = Viewer(sources(args))
         try:
-            lost = shown.wait()
+            failures = viewer.wait()
         except KeyboardInterrupt:
             return DONE
         finally:
-            shown.end()
-    if not shown.lines and not lost:
-        print(_nothing(given), file=sys.stderr)
-    if not lost:
+            viewer.end()
+    if not viewer.lines and not failures:
+        print(_no_log_text(args), file=sys.stderr)
+    if not failures:
         return DONE
-    return WARNED if lost < shown.boxes else FAILED
+    return WARNED if failures < viewer.boxes else FAILED
 
 
-def _nothing(given: argparse.Namespace) -> str:
-    """What to say where no box has a log."""
+def _no_log_text(args: argparse.Namespace) -> str:
+    """The message for boxes without a log, which lists the other inventories."""
     folders = (ROOT / "inventory").iterdir()
-    others = sorted(path.name for path in folders if path.is_dir() and path.name != given.inventory)
-    where = given.host or f"the boxes of {given.inventory}"
-    if given.only:
-        return f"no log with '{given.only}' in its name on {where}; without --only (with make: ONLY=) all are shown"
+    names = sorted(path.name for path in folders if path.is_dir() and path.name != args.inventory)
+    where = args.host or f"the boxes of {args.inventory}"
+    if args.only:
+        return f"no log with '{args.only}' in its name on {where}; without --only (with make: ONLY=) all are shown"
     text = f"no log on {where}: nothing has been served there"
-    if others:
-        text += f"\nother boxes: drafthouse logs --inventory {others[0]} (one of: {', '.join(others)}, or a path)"
+    if names:
+        text += f"\nother boxes: drafthouse logs --inventory {names[0]} (one of: {', '.join(names)}, or a path)"
     return text

@@ -1,4 +1,4 @@
-"""`drafthouse VERB`: finds the verb's file, and loads no other."""
+"""The command `drafthouse VERB`: find the verb's module and import no other, so that it starts fast."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class Verb(NamedTuple):
-    """A verb's line in the help; ``plays`` where it runs playbooks, and so needs Ansible."""
+    """A verb (subcommand): its line in the help, and whether it runs playbooks and so needs Ansible."""
 
-    says: str
+    help: str
     plays: bool = True
 
 
-GROUPS = {
+GROUPS = {  # heading in the help, then verb
     "Start": {
         "init": Verb("write an inventory of your own: a folder with your box", plays=False),
         "profiles": Verb("list the profiles", plays=False),
@@ -80,7 +80,7 @@ GROUPS = {
     },
 }
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
-_IN_PLAYS = ("history", "rollback", "stop", "teardown", "weights", "verify")
+_IN_PLAYS = ("history", "rollback", "stop", "teardown", "weights", "verify")  # these have no module of their own
 
 _USAGE = """drafthouse VERB [options]: add speculative decoding to an LLM server and measure whether it pays.
 
@@ -89,12 +89,12 @@ drafthouse VERB --help shows the options and examples of one; --version the vers
 
 
 def help_text() -> str:
-    """The help of the command: its verbs, in groups, in the terminal's width."""
+    """The help of `drafthouse`: its verbs in groups, wrapped to the terminal's width."""
     lines = _USAGE.splitlines()
     for group, verbs in GROUPS.items():
         lines += ["", f"{group}:"]
         for name, verb in verbs.items():
-            lines.append(f"  {name:<17} {verb.says}")
+            lines.append(f"  {name:<17} {verb.help}")
     columns = terminal_columns()
     filled = []
     for line in lines:
@@ -104,12 +104,12 @@ def help_text() -> str:
 
 
 def version() -> str:
-    """The version: of the installed wheel, or of the clone."""
+    """The version of the installed wheel, or of the clone."""
     return metadata.version("drafthouse") if INSTALLED else project()["version"]
 
 
 def module_of(verb: str) -> ModuleType | PlayOnInventory | PlayForProfile:
-    """What runs a verb, imported now: its file, or its line in `plays`. It has ``options()`` and ``main(argv)``."""
+    """The verb's module, or its entry in `plays`, imported now; both have ``options()`` and ``main(argv)``."""
     if verb in _IN_PLAYS:
         from .plays import PLAYS  # noqa: PLC0415 (what only these verbs need)
 
@@ -118,34 +118,34 @@ def module_of(verb: str) -> ModuleType | PlayOnInventory | PlayForProfile:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb; return its exit status. Raises DrafthouseError for a word that is none."""
+    """Run a verb and return its exit status. Raises DrafthouseError for a removed or unknown verb."""
     if argv is None:
         argv = sys.argv[1:]
-    word, *words = argv or ["--help"]
-    if word == "help" and words:
-        word, words = words[0], ["--help"]
-    if word in ("-h", "--help", "help"):
+    verb, *arguments = argv or ["--help"]
+    if verb == "help" and arguments:
+        verb, arguments = arguments[0], ["--help"]
+    if verb in ("-h", "--help", "help"):
         print(help_text())
         return DONE
-    if word in ("-V", "--version", "version"):
+    if verb in ("-V", "--version", "version"):
         print(f"drafthouse {version()}")
         return DONE
-    if word not in VERBS:
-        if gone := removed("verb", word):
-            raise DrafthouseError(gone)
+    if verb not in VERBS:
+        if problem := removed("verb", verb):
+            raise DrafthouseError(problem)
         raise one_problem(
-            "no-such-verb", f"no command '{word}'", "a command listed by drafthouse --help", did_you_mean(word, VERBS)
+            "no-such-verb", f"no command '{verb}'", "a command listed by drafthouse --help", did_you_mean(verb, VERBS)
         )
-    if VERBS[word].plays and not {"-h", "--help"} & set(words):
+    if VERBS[verb].plays and not {"-h", "--help"} & set(arguments):
         from .deployment import need_ansible  # noqa: PLC0415 (what only these verbs need)
         from .playbooks import environment  # noqa: PLC0415
 
-        need_ansible(word)
+        need_ansible(verb)
         os.environ.update(environment())
-    status: int = module_of(word).main(words)
+    status: int = module_of(verb).main(arguments)
     return status
 
 
 def door() -> None:
-    """Be the program ``drafthouse``."""
+    """Run the installed program `drafthouse`: its entry point in pyproject.toml."""
     run(main)

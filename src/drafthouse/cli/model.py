@@ -22,9 +22,9 @@ from ..core.errors import one_problem
 from ..core.exit_codes import DONE
 from ..core.forms import NAME
 from ..core.plain_text import printable
-from ..models.entry import Made, made_entry
+from ..models.entry import NewEntry, made_entry
 from ..models.local_entries import shown, write_entry
-from ..models.repository import Name, read_model
+from ..models.repository import ModelName, read_model
 from ..profiles.catalog import House
 from ..profiles.workspace import ROOT, house_for
 from ..weights.hub_habits import usual_token
@@ -32,7 +32,7 @@ from .parser import Parser, parser_of
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse model`."""
     parser = parser_of(__doc__, "model")
     parser.add_argument("action", choices=("add",), help="what to do")
     parser.add_argument("model", metavar="MODEL", help="org/name, org/name@revision, org/name:file.gguf or a folder")
@@ -44,21 +44,21 @@ def options() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Read the model and write its entry."""
-    given = options().parse_args(argv)
-    if given.name is not None and not NAME.fits(given.name):
-        raise one_problem("wrong-format", f"--name {given.name}", NAME.needed, "correct it")
-    house = house_for()
-    made = read_entry(given.model, house, given.head_for)
-    if given.name:
-        made = replace(made, id=given.name)
-    path, changed = write_entry(made, house, ROOT, f"drafthouse model add {given.model}")
-    print("\n".join(shown(made, path, changed)))
+    """Read the model's files and write its catalogue entry."""
+    args = options().parse_args(argv)
+    if args.name is not None and not NAME.fits(args.name):
+        raise one_problem("wrong-format", f"--name {args.name}", NAME.needed, "correct it")
+    house = house_for()  # the catalogue and the profiles
+    entry = read_entry(args.model, house, args.head_for)
+    if args.name:
+        entry = replace(entry, id=args.name)
+    path, changed = write_entry(entry, house, ROOT, f"drafthouse model add {args.model}")
+    print("\n".join(shown(entry, path, changed)))
     return DONE
 
 
-def read_entry(word: str, house: House, head_for: str | None = None) -> Made:
-    """The entry of a model that is read now, telling which header is under way."""
-    name = Name.of(word)
-    found = read_model(name, token=usual_token(), tell=lambda line: print(f"  ... {printable(line)}", file=sys.stderr))
-    return made_entry(found, house.models, head_for=head_for)
+def read_entry(word: str, house: House, head_for: str | None = None) -> NewEntry:
+    """The catalogue entry of a repository or folder, read now; ``head_for`` is the target of a head that names none."""
+    name = ModelName.of(word)
+    model = read_model(name, token=usual_token(), tell=lambda line: print(f"  ... {printable(line)}", file=sys.stderr))
+    return made_entry(model, house.models, head_for=head_for)

@@ -18,17 +18,17 @@ from ..models.fits import drafts_for, engine_for, fitting
 from ..profiles.catalog import House
 from ..profiles.memory_fit import GB
 from ..profiles.workspace import house_for
-from .fits import chosen
+from .fits import cards_for
 from .parser import Parser, parser_of, print_json, records
 
 if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import HardwareEntry
 
-_CONTEXT = 8192
+_CONTEXT = 8192  # tokens: the default of `drafthouse fits`
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse models`."""
     parser = parser_of(__doc__, "models")
     parser.add_argument("--gpu", help="only targets that fit: hardware of the catalogue (rtx6000, 2x3090), or 24GB")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
@@ -36,15 +36,15 @@ def options() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table."""
-    given = options().parse_args(argv)
-    house = house_for()
-    cards = chosen(given.gpu, house) if given.gpu else {}
+    """Print the models as a table or as JSON, without heads: a head is a draft network made for one target."""
+    args = options().parse_args(argv)
+    house = house_for()  # the catalogue and the profiles
+    cards = cards_for(args.gpu, house) if args.gpu else {}
     rows = []
     for name, entry in sorted(house.models.items()):
         if entry["kind"] != "head" and _fits(house, name, cards):
-            rows.append((name, *_facts(house, name)))
-    if given.json:
+            rows.append((name, *_row(house, name)))
+    if args.json:
         print_json("models", {"models": records(("name", "model", "gb", "context", "drafts"), rows)})
         return DONE
     cells = [
@@ -55,17 +55,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return DONE
 
 
-def _facts(house: House, name: str) -> tuple[str, float, int, list[str]]:
-    """Repository or name, weights in GB, context in tokens, and the best drafts of a model."""
+def _row(house: House, name: str) -> tuple[str, float, int, list[str]]:
+    """A model's full name, weights (GB), longest context (tokens), and the two drafts with the best evidence."""
     model = house.models[name]
     drafts = []
-    for kind, draft, _ in drafts_for(house, name)[:2]:
+    for kind, draft, _reason in drafts_for(house, name)[:2]:
         drafts.append("its own head" if kind == "builtin" else draft)
     return model["name"], round(model["weight_bytes"] / GB, 1), model["context"], drafts
 
 
 def _fits(house: House, name: str, cards: dict[str, HardwareEntry]) -> bool:
-    """Whether a model fits one of the cards; all do where none is named."""
+    """True if the model fits one of the cards with `_CONTEXT` tokens, or its own limit; without cards always."""
     if not cards:
         return True
     model = house.models[name]

@@ -30,7 +30,7 @@ _LISTED = {"--target": "drafthouse models lists the models", "--gpu": "drafthous
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse new`."""
     parser = parser_of(__doc__, "new")
     parser.add_argument("--target", metavar="MODEL", help="an entry of the catalogue, or its repository")
     parser.add_argument("--gpu", metavar="HARDWARE", help="hardware of the catalogue, such as rtx6000")
@@ -43,36 +43,36 @@ def options() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Choose, resolve, write."""
-    given = options().parse_args(argv)
-    house = house_for()
-    word = given.target or _asked("--target", "target (drafthouse models lists them, drafthouse model add adds one)")
-    add_entries(word, given.draft, house)
+    """Choose what the arguments leave open, check the new profile by resolving it, and write it."""
+    args = options().parse_args(argv)
+    house = house_for()  # the catalogue and the profiles
+    word = args.target or _answer("--target", "target (drafthouse models lists them, drafthouse model add adds one)")
+    add_entries(word, args.draft, house)
     target = model_named(word, house, "--target")
-    hardware = given.gpu or _asked("--gpu", f"GPU ({', '.join(sorted(house.hardware))})")
+    hardware = args.gpu or _answer("--gpu", f"GPU ({', '.join(sorted(house.hardware))})")
     hardware = hardware_of_catalogue(hardware, house)
-    draft = model_named(given.draft, house, "--draft") if given.draft else None
-    engine = engine_for(house, house.models[target], given.engine)
+    draft = model_named(args.draft, house, "--draft") if args.draft else None
+    engine = engine_for(house, house.models[target], args.engine)
     engine_id = next(key for key, entry in house.engines.items() if entry is engine)
     site = site_of_inventory(house.hardware[hardware]["inventory"])
     kinds = {name: list(suite["kinds"]) for name, suite in load_suites((), ROOT).items()}
-    made = new_profile(Wish(target, hardware, engine_id, given.method, draft, given.name), house, site, kinds)
-    if given.only_print:
-        print(made.text(), end="")
+    profile = new_profile(Wish(target, hardware, engine_id, args.method, draft, args.name), house, site, kinds)
+    if args.only_print:
+        print(profile.text(), end="")
         return DONE
-    if not PROFILE_NAME.fits(made.name):
-        raise one_problem("wrong-format", f"--name {made.name}", PROFILE_NAME.needed, "correct it")
-    path = own_folder(ROOT) / f"{made.name}.yml"
-    if made.name in house.profiles and not (path.is_file() and path.read_text("utf-8") == made.text()):
-        do = f"add --name, or look at it: drafthouse plan {made.name}"
-        raise one_problem("duplicate-name", f"an existing profile '{made.name}'", "an unused name", do, str(path))
-    replace_file(path, made.text(), mode=0o644)
-    print(f"wrote: {path}\nnext: drafthouse plan {made.name}")
+    if not PROFILE_NAME.fits(profile.name):
+        raise one_problem("wrong-format", f"--name {profile.name}", PROFILE_NAME.needed, "correct it")
+    path = own_folder(ROOT) / f"{profile.name}.yml"
+    if profile.name in house.profiles and not (path.is_file() and path.read_text("utf-8") == profile.text()):
+        do = f"add --name, or look at it: drafthouse plan {profile.name}"
+        raise one_problem("duplicate-name", f"an existing profile '{profile.name}'", "an unused name", do, str(path))
+    replace_file(path, profile.text(), mode=0o644)
+    print(f"wrote: {path}\nnext: drafthouse plan {profile.name}")
     return DONE
 
 
-def _asked(option: str, question: str) -> str:
-    """What a person at a terminal answers. Raises DrafthouseError where nobody is there."""
+def _answer(option: str, question: str) -> str:
+    """The user's answer at the terminal. Raises DrafthouseError for an empty one, and where stdin is no terminal."""
     if sys.stdin.isatty() and (answer := input(f"{question}: ").strip()):
         return answer
     raise one_problem("missing-option", f"no {option}", "a name", _LISTED[option])

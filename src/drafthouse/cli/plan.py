@@ -20,17 +20,17 @@ from .profile_arguments import arguments, resolved
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse plan`."""
     parser = arguments(__doc__, "plan")
     parser.add_argument("--json", action="store_true", help="print the resolved profile as JSON")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the plan."""
-    given = options().parse_args(argv)
-    profile = resolved(given)
-    if given.json:
+    """Print the plan as text, or the resolved profile as JSON."""
+    args = options().parse_args(argv)
+    profile = resolved(args)
+    if args.json:
         print_json("plan", {**profile, "experiment": {**profile["experiment"], "minutes": minutes_of(profile)}})
     else:
         print(plan_text(profile, terminal_columns()))

@@ -1,4 +1,4 @@
-"""How a verb runs our playbooks: the inventory, the program, the words of its command line."""
+"""How a verb runs playbooks: choose the inventory, build the command line of ansible-playbook, and run it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .stoppable import run_stoppable
 
 
 class Variables(TypedDict, total=False):
-    """What a verb tells its playbooks; empty values are left to the inventory."""
+    """Ansible variables that a verb sets. Empty values are not passed, so that the inventory's value counts."""
 
     profile: str | None
     overrides: Unchecked
@@ -42,19 +42,19 @@ class Variables(TypedDict, total=False):
     rollback_why: str
 
 
-def inventory_for(given: argparse.Namespace) -> str:
-    """The inventory that was named, else the one that the profile is for, else this machine's."""
-    if given.profile and not given.inventory:
-        return inventory_of(given.profile)
-    return given.inventory or "local"
+def inventory_for(args: argparse.Namespace) -> str:
+    """The inventory of --inventory, else the one of the profile's hardware, else `local` (this machine)."""
+    if args.profile and not args.inventory:
+        return inventory_of(args.profile)
+    return args.inventory or "local"
 
 
 def environment() -> dict[str, str]:
-    """What the Makefile exports: our configuration and programs, and the UTF-8 that Ansible wants.
+    """The environment of ansible-playbook: ansible.cfg, PATH, caches, and the UTF-8 locale that Ansible requires.
 
-    `cli.main` sets it once, before a verb that plays.
+    The Makefile exports the same. `cli.main` sets it once, before a verb that runs playbooks.
     """
-    ours = {
+    settings = {
         "ANSIBLE_CONFIG": str(ansible_config()),
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         "PYTHONDONTWRITEBYTECODE": "",
@@ -63,12 +63,12 @@ def environment() -> dict[str, str]:
     }
     locale = next((os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "C")
     if locale.upper().replace("-", "").endswith("UTF8"):
-        return {**os.environ, **ours}
-    return {**os.environ, **ours, "LC_ALL": "C.UTF-8"}
+        return {**os.environ, **settings}
+    return {**os.environ, **settings, "LC_ALL": "C.UTF-8"}
 
 
 def _uv_cache() -> str:
-    """Uv's own cache, which clones share, or one in the clone where the home may not be written to."""
+    """The folder of uv's cache: the user's, which all clones share; where it is not writable, one of the clone."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.environ.get("HOME") or WORK, ".cache"))
     shared = Path(os.environ.get("UV_CACHE_DIR") or cache / "uv")
     with contextlib.suppress(OSError):
@@ -79,29 +79,29 @@ def _uv_cache() -> str:
 
 
 def command(playbooks: Sequence[str], inventory: str, variables: Variables, words: Sequence[str]) -> list[str]:
-    """The command line that plays ``playbooks``; ``words`` are a person's own, and come last."""
-    given = {name: value for name, value in variables.items() if value not in (None, "", {})}
-    line = ["ansible-playbook", *map(playbook, playbooks), "-i", str(inventory_path(inventory))]
-    if given:
-        line += ["-e", json.dumps(given)]
-    return [*line, *words]
+    """The command line that runs ``playbooks``; ``words``, the user's arguments after `--`, come last."""
+    filled = {name: value for name, value in variables.items() if value not in (None, "", {})}
+    command_line = ["ansible-playbook", *map(playbook, playbooks), "-i", str(inventory_path(inventory))]
+    if filled:
+        command_line += ["-e", json.dumps(filled)]
+    return [*command_line, *words]
 
 
 def play(playbooks: Sequence[str], inventory: str, variables: Variables, words: Sequence[str]) -> int:
-    """Play them, shown as they go; the exit status is Ansible's."""
-    line = command(playbooks, inventory, variables, words)
-    return subprocess.run(line, cwd=WORK, check=False).returncode
+    """Run playbooks with their output shown, and return Ansible's exit status."""
+    command_line = command(playbooks, inventory, variables, words)
+    return subprocess.run(command_line, cwd=WORK, check=False).returncode
 
 
 def on_inventory(doc: str | None, verb: str, default: str = "local") -> Parser:
-    """The parser of a verb that plays on an inventory."""
+    """A parser with --inventory, for a verb that runs playbooks on an inventory."""
     parser = parser_of(doc, verb, takes_words=True)
     parser.add_argument("--inventory", default=default, help="inventory name, or a path (default: %(default)s)")
     return parser
 
 
 def for_profile(doc: str | None, verb: str) -> Parser:
-    """The parser of a verb that plays for a profile, on the boxes that its hardware is for."""
+    """A parser with a profile, --inventory, --set and --destroy, for a verb that runs playbooks for a profile."""
     parser = parser_of(doc, verb, takes_words=True)
     parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
     parser.add_argument("--inventory", help="inventory name, or a path (default: the hardware's)")
@@ -113,18 +113,18 @@ def for_profile(doc: str | None, verb: str) -> Parser:
 
 
 def run_for_profile(
-    given: argparse.Namespace,
+    args: argparse.Namespace,
     playbooks: Sequence[str],
     variables: Variables,
     *,
     stop_after: bool = False,
 ) -> int:
-    """Play for a profile so that Ctrl-C stops what was started, or with ``--destroy`` so that rented boxes end."""
-    have_entries(given.profile, given.set)
-    name = inventory_of(given.profile, given.inventory)  # a wrong profile is told here, and not by Ansible
-    wanted: Variables = {"profile": given.profile, "overrides": overrides(given.set), **variables}
-    line = command(playbooks, name, wanted, given.words)
+    """Run playbooks for a profile. Ctrl-C stops what was started; --destroy ends rented boxes afterwards."""
+    have_entries(args.profile, args.set)
+    inventory = inventory_of(args.profile, args.inventory)  # an unknown profile is an error here, before Ansible
+    all_variables: Variables = {"profile": args.profile, "overrides": overrides(args.set), **variables}
+    command_line = command(playbooks, inventory, all_variables, args.words)
     os.chdir(WORK)
-    if given.destroy:
-        return run_rented(line, given.destroy, name)
-    return run_stoppable(line, stop_after=stop_after)
+    if args.destroy:
+        return run_rented(command_line, args.destroy, inventory)
+    return run_stoppable(command_line, stop_after=stop_after)

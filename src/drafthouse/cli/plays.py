@@ -1,4 +1,4 @@
-"""The verbs that only run playbooks of the clone, as a table."""
+"""The verbs that only run playbooks, as a table of playbook, variables and help text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXIT_FOR_PROFILE = "\n\nExit status: the playbook's; 130 stopped; 2 an error (d
 
 @dataclass(frozen=True)
 class PlayOnInventory:
-    """A verb that plays on an inventory; ``flags`` names the variable of each further option, and says its help."""
+    """A verb that runs one playbook on an inventory; ``flags``: option to (Ansible variable, help text)."""
 
     name: str
     playbook: str
@@ -24,22 +24,22 @@ class PlayOnInventory:
     flags: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def options(self) -> Parser:
-        """The verb's parser."""
+        """The verb's argument parser."""
         parser = on_inventory(self.doc + _EXIT, self.name)
-        for flag, (variable, says) in self.flags.items():
-            parser.add_argument(flag, dest=variable, metavar=variable.upper(), help=says)
+        for flag, (variable, help_text) in self.flags.items():
+            parser.add_argument(flag, dest=variable, metavar=variable.upper(), help=help_text)
         return parser
 
     def main(self, argv: Sequence[str] | None = None) -> int:
-        """Play; the exit status."""
-        given = self.options().parse_args(argv)
-        variables = cast("Variables", {variable: getattr(given, variable) for variable, _ in self.flags.values()})
-        return play([f"playbooks/{self.playbook}"], given.inventory, variables, given.words)
+        """Run the playbook and return its exit status."""
+        args = self.options().parse_args(argv)
+        variables = cast("Variables", {variable: getattr(args, variable) for variable, _ in self.flags.values()})
+        return play([f"playbooks/{self.playbook}"], args.inventory, variables, args.words)
 
 
 @dataclass(frozen=True)
 class PlayForProfile:
-    """A verb that plays for a profile, on the boxes of its inventory."""
+    """A verb that runs playbooks for a profile, on the boxes of the profile's inventory."""
 
     name: str
     playbooks: Sequence[str]
@@ -47,11 +47,11 @@ class PlayForProfile:
     doc: str
 
     def options(self) -> Parser:
-        """The verb's parser."""
+        """The verb's argument parser."""
         return for_profile(self.doc + _EXIT_FOR_PROFILE, self.name)
 
     def main(self, argv: Sequence[str] | None = None) -> int:
-        """Play; the exit status."""
+        """Run the playbooks and return their exit status."""
         return run_for_profile(self.options().parse_args(argv), self.playbooks, self.variables)
 
 

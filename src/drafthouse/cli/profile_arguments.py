@@ -1,4 +1,4 @@
-"""The arguments with which scripts name a resolved profile, and the way to it without Ansible."""
+"""The command-line arguments that name a profile, and how verbs resolve it without Ansible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def arguments(doc: str | None, verb: str) -> Parser:
-    """A parser with the arguments that name a profile, a site and overrides."""
+    """A parser with the arguments that name a profile, its site (inventory, host, runtime) and overrides."""
     parser = parser_of(doc, verb)
     parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
     parser.add_argument(
@@ -37,7 +37,7 @@ def arguments(doc: str | None, verb: str) -> Parser:
 
 
 def set_option(parser: Parser) -> None:
-    """Add the option that `overrides` reads."""
+    """Add --set, whose values `overrides` reads."""
     parser.add_argument(
         "--set",
         action="append",
@@ -47,32 +47,32 @@ def set_option(parser: Parser) -> None:
     )
 
 
-def resolved(given: argparse.Namespace) -> ResolvedProfile:
-    """The resolved profile that the arguments name."""
-    inventory = given.inventory or inventory_of(given.profile)
-    have_entries(given.profile, given.set, inventory)
-    site, of_inventory = site_on(inventory, given.host)
-    if given.runtime:
-        site["runtime"], site["runtime_asked"] = given.runtime, True
-    return resolved_profile(given.profile, site, overrides(given.set) or of_inventory)
+def resolved(args: argparse.Namespace) -> ResolvedProfile:
+    """The resolved profile that the arguments name; --set replaces the overrides of the inventory."""
+    inventory = args.inventory or inventory_of(args.profile)
+    have_entries(args.profile, args.set, inventory)
+    site, inventory_overrides = site_on(inventory, args.host)
+    if args.runtime:
+        site["runtime"], site["runtime_asked"] = args.runtime, True
+    return resolved_profile(args.profile, site, overrides(args.set) or inventory_overrides)
 
 
 def have_entries(profile: str, settings: list[str], inventory: str | None = None) -> None:
-    """Add the entries that a profile's models lack; what is wrong with the profile itself, resolving it says."""
+    """Add a catalogue entry for each model of a profile that has none; errors of the profile are found later."""
     house = house_for(inventory)
     if profile in house.profiles and profile not in house.broken:
-        wanted: Any = changed(house.profiles[profile], overrides(settings))
-        speculation = wanted.get("speculation")
+        overridden: Any = changed(house.profiles[profile], overrides(settings))
+        speculation = overridden.get("speculation")
         draft = None
         if isinstance(speculation, dict):
             draft = speculation.get("draft")
-        add_entries(wanted.get("target"), draft, house)
+        add_entries(overridden.get("target"), draft, house)
 
 
 def add_entries(target: object, draft: object, house: House) -> None:
-    """Add the entries that these two lack, to ``house`` too, and say so on standard error."""
+    """Add missing catalogue entries of target and draft, on disk and in ``house``; report it on standard error."""
     if lacks_entry(target, house) or lacks_entry(draft, house):
-        # What reads repositories takes half a second to import, which every other profile is spared.
+        # Importing the code that reads repositories takes half a second, so only these profiles import it.
         from ..models.first_use import add_missing  # noqa: PLC0415
         from ..weights.hub_habits import usual_token  # noqa: PLC0415
 
@@ -80,10 +80,10 @@ def add_entries(target: object, draft: object, house: House) -> None:
 
 
 def inventory_of(profile: str, named: str | None = None) -> str:
-    """The inventory ``named``, else the one that a profile's hardware is for; 'workstation' where it is not known.
+    """The inventory for a profile: ``named``, else the one of its hardware, else 'workstation'.
 
-    A profile that only the own folders of an inventory have is for that inventory. Raises DrafthouseError for a
-    profile that is broken or not there.
+    An inventory may have profile folders of its own: a profile found only there belongs to that inventory.
+    Raises DrafthouseError for a broken or unknown profile.
     """
     house = house_for(named) if named else load_house(ROOT)
     if profile not in house.profiles and not named:
@@ -103,7 +103,7 @@ def inventory_of(profile: str, named: str | None = None) -> str:
 
 
 def overrides(settings: list[str]) -> dict[str, Any]:
-    """Turn ``a.b=1`` into ``{"a": {"b": 1}}``; values are read as YAML."""
+    """The nested mapping of --set options: ``a.b=1`` becomes ``{"a": {"b": 1}}``. Values are read as YAML."""
     result: dict[str, Any] = {}
     for setting in settings:
         path, equals, value = setting.partition("=")
@@ -111,18 +111,18 @@ def overrides(settings: list[str]) -> dict[str, Any]:
             raise one_problem(
                 "invalid-option", f"--set {setting}", "PATH=VALUE", "write it as speculation.num_speculative_tokens=5"
             )
-        place = result
+        mapping = result
         *parents, last = path.split(".")
         for parent in parents:
-            place = place.setdefault(parent, {})
-            if not isinstance(place, dict):
+            mapping = mapping.setdefault(parent, {})
+            if not isinstance(mapping, dict):
                 found = f"a value for '{parent}', and another inside it"
                 raise one_problem(
                     "conflicting-options", found, "one of the two", "remove one --set", f"--set {short(path)}"
                 )
         try:
             checked_text(path)
-            place[last] = yaml_of(value)
+            mapping[last] = yaml_of(value)
         except BadDocument as error:
             problem = error.problem(f"--set {short(printable(path))}", "a YAML value", "correct it, or quote it")
             raise DrafthouseError(problem) from None

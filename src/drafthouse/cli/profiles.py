@@ -19,12 +19,12 @@ from ..profiles.workspace import house_for
 from .parser import Parser, parser_of, print_json
 from .profile_arguments import inventory_of
 
-#: Columns from which the table has room for drafts.
+#: From this width, in characters, the table has a column for the draft.
 _WIDE = 140
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse profiles`."""
     parser = parser_of(__doc__, "profiles")
     parser.add_argument("--inventory", metavar="PROFILE", help="print only the inventory of this profile")
     parser.add_argument("--json", action="store_true", help="print them as JSON")
@@ -33,14 +33,14 @@ def options() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table of profiles, or one profile's inventory."""
-    given = options().parse_args(argv)
-    if given.inventory:
-        print(inventory_of(given.inventory))
+    args = options().parse_args(argv)
+    if args.inventory:
+        print(inventory_of(args.inventory))
         return DONE
-    house = house_for()
+    house = house_for()  # the catalogue and the profiles
     rows = [_row(house, name) for name in sorted(house.profiles)]
     status = FAILED if house.broken else DONE
-    if given.json:
+    if args.json:
         print_json(
             "profiles",
             {
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _table(house: House, rows: Sequence[_Row]) -> str:
-    """The profiles; what they draft with too where the terminal is wide."""
+    """The table of profiles as text; a wide terminal also gets the column "draft"."""
     wide = terminal_columns() >= _WIDE
     head = ["profile", "hardware", "target"]
     if wide:
@@ -73,13 +73,13 @@ def _table(house: House, rows: Sequence[_Row]) -> str:
         if wide and row["draft"]:
             cell.append(_short(row["draft"]))
         elif wide:
-            cell.append(_without(house, row))
+            cell.append(_draft_source(house, row))
         cells.append([*cell, f"{row['engine']}, {row['method']}, {row['num_speculative_tokens']}"])
     return table([*head, "engine, method, tokens"], cells)
 
 
 def _short(name: str | None) -> str:
-    """The name of a model, without its organisation and what is said of its files."""
+    """A model's name without its organisation, and without the description of its files; "?" for None."""
     return name.rpartition("/")[2].partition(",")[0] if name else "?"
 
 
@@ -90,8 +90,8 @@ def _as_data(broken: Mapping[str, Sequence[Problem]]) -> dict[str, list[dict[str
     return problems_by_name
 
 
-def _without(house: House, row: _Row) -> str:
-    """What a profile drafts with that names no draft."""
+def _draft_source(house: House, row: _Row) -> str:
+    """The source of the draft tokens in a profile without a draft model: a built-in head or a lookup."""
     if engine := house.engines.get(str(row["engine"])):
         method = engine["methods"].get(str(row["method"]))
         if method and method["draft"] == "builtin":
@@ -100,7 +100,7 @@ def _without(house: House, row: _Row) -> str:
 
 
 class _Row(TypedDict):
-    """A profile in the list; None where it is broken there, or has no draft."""
+    """A profile as the list shows it; None for a name that the catalogue lacks, and for no draft."""
 
     profile: str
     hardware: str | None
@@ -112,13 +112,13 @@ class _Row(TypedDict):
 
 
 def _full_name(house: House, model: object) -> str | None:
-    """The name in the catalogue of a model as a profile names it; None for one that is not there."""
+    """The catalogue's full name of the model that a profile names; None for a model without an entry."""
     entry = house.models.get(find_model(str(model), house.models) or "")
     return entry["name"] if entry else None
 
 
 def _row(house: House, name: str) -> _Row:
-    # Of a broken profile anything may stand there.
+    # A broken profile is listed too, and its keys may hold anything.
     profile: Any = house.profiles[name]
     speculation: Any = profile.get("speculation")
     if not isinstance(speculation, dict):

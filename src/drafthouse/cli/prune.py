@@ -24,7 +24,7 @@ from .parser import Parser, parser_of, print_json
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse prune`."""
     parser = parser_of(__doc__, "prune")
     parser.add_argument("--inventory", default="local", help="inventory that defines models_dir (default: %(default)s)")
     parser.add_argument("--models-dir", type=Path, help="models folder (default: the inventory's)")
@@ -35,21 +35,21 @@ def options() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """List, and remove what was asked for."""
-    given = options().parse_args(argv)
-    site = site_on(given.inventory)[0]
-    models_dir = given.models_dir or Path(site["models_dir"])
-    if given.models_dir is None and not models_dir.exists() and not given.json:
+    """List the weights; with --remove, remove those that nothing uses."""
+    args = options().parse_args(argv)
+    site = site_on(args.inventory)[0]
+    models_dir = args.models_dir or Path(site["models_dir"])
+    if args.models_dir is None and not models_dir.exists() and not args.json:
         print(f"no weights yet: {models_dir} does not exist")
         return DONE
-    house = house_for(given.inventory)
-    # What such a profile needs is not known, nor of a broken entry what it names, and it must not be removed.
+    house = house_for(args.inventory)
+    # A broken profile or entry may name weights that are then unknown and must not be removed.
     broken = [*chain.from_iterable(house.broken.values()), *house.broken_entries()]
     if broken:
         raise DrafthouseError(list(dict.fromkeys(broken)))
-    used = used_by_profiles(house.profiles, house.models) | used_by_releases(given.home or site["home"], models_dir)
+    used = used_by_profiles(house.profiles, house.models) | used_by_releases(args.home or site["home"], models_dir)
     entries = look(models_dir, used)
-    if given.json:
+    if args.json:
         rows = [
             {
                 "path": str(entry.path), "state": entry.state, "bytes": entry.size, "last_used_s": entry.last_used,
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     freed = sum(entry.size for entry in unneeded) / 1e9
     if not unneeded:
         print("\nnothing to remove")
-    elif given.remove:
+    elif args.remove:
         for folder in remove(entries):
             print(f"kept, with files that are not ours: {folder}")
         print(f"\nremoved {freed:.2f} GB")

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse render`."""
     return arguments(__doc__, "render")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Render, and name what was written."""
+    """Write the profile's files and print their paths."""
     profile = resolved(options().parse_args(argv))
     folder = WORK / "build" / profile["profile"]
     files: list[File] = []
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         path.write_text(file["content"], "utf-8")
         path.chmod(int(file["mode"], 8))
         print(path.relative_to(WORK))
-    everything = folder / "resolved.json"
-    everything.write_text(json.dumps(profile, indent=1) + "\n", "utf-8")
-    print(everything.relative_to(WORK))
+    profile_file = folder / "resolved.json"
+    profile_file.write_text(json.dumps(profile, indent=1) + "\n", "utf-8")
+    print(profile_file.relative_to(WORK))
     return DONE

@@ -33,7 +33,7 @@ from ..cloud.vast.body import body_of
 from ..cloud.vast.client import DEFAULT_URL, NO_KEY, VastClient, key_of_environment
 from ..cloud.vast.destroy import StillBilling
 from ..cloud.vast.first_contact import ssh_answers
-from ..cloud.vast.fleet import Fleet, caps, summary
+from ..cloud.vast.fleet import Fleet, caps_text, summary
 from ..cloud.vast.instances import ssh_address
 from ..cloud.vast.ledger import FILE, label_of, rentals
 from ..cloud.vast.local_state import state_folder
@@ -49,19 +49,19 @@ from ..profiles.inventory_variables import NEW, site_on
 from ..profiles.workspace import resolved_profile
 from .parser import Parser, parser_of
 from .profile_arguments import have_entries, overrides, set_option
-from .say import put, said_yes, say
+from .say import confirmed, say, write_now
 
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
 PUBLIC_KEYS = ("id_ed25519.pub", "id_ecdsa.pub", "id_rsa.pub")
-# A line of progress where the output is no terminal.
+# Seconds between two lines of progress where standard error is no terminal.
 _QUIET_S = 30.0
-SAME = ("same",)
+SAME = ("same",)  # of --region: all boxes in one country, whichever that is
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse rent`."""
     parser = parser_of(__doc__, "rent")
     parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
     parser.add_argument(
@@ -116,16 +116,16 @@ def options() -> Parser:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The parsed command line."""
+    """The parsed arguments, with a price limit unless nothing is rented."""
     parser = options()
-    given = parser.parse_args(argv)
-    if given.max_price is None and given.max_total is None and not given.dry_run:
+    args = parser.parse_args(argv)
+    if args.max_price is None and args.max_total is None and not args.dry_run:
         parser.error("give --max-price or --max-total (make rent PROFILE=... MAX_PRICE=2.50)")
-    return given
+    return args
 
 
 def positive(text: str) -> float:
-    """A number above 0."""
+    """A number above 0 and below a million, as an argument's type."""
     try:
         value = float(text)
     except ValueError:
@@ -136,12 +136,12 @@ def positive(text: str) -> float:
 
 
 def minutes(text: str) -> float:
-    """A number of minutes, which may be 0."""
+    """A number of minutes, 0 included, as an argument's type."""
     return 0.0 if text == "0" else positive(text)
 
 
 def share(text: str) -> float:
-    """A number from 0 to 1."""
+    """A fraction above 0 and up to 1, as an argument's type."""
     value = positive(text)
     if value > 1:
         raise argparse.ArgumentTypeError(f"{text!r} is more than 1")
@@ -149,14 +149,14 @@ def share(text: str) -> float:
 
 
 def boxes(text: str) -> int:
-    """A number of boxes that one search can find."""
+    """A number of boxes, not more than the offers of one search, as an argument's type."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_OFFERS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MOST_OFFERS}")
     return int(text)
 
 
 def region(text: str) -> tuple[str, ...]:
-    """Countries, or `SAME`."""
+    """Two-letter country codes, or `SAME`, as an argument's type."""
     if text.strip().lower() == SAME[0]:
         return SAME
     codes = tuple(map(str.strip, text.upper().split(",")))
@@ -166,9 +166,9 @@ def region(text: str) -> tuple[str, ...]:
 
 
 def public_key(named: Path | None, home: Path) -> str:
-    """The public key that the box is to let in.
+    """The public SSH key that the box will accept: the text of the file ``named``, else the first in ~/.ssh.
 
-    DrafthouseError where there is none, or a private one is named.
+    Raises DrafthouseError where no file exists, or where the file holds no public key.
     """
     files = [home / ".ssh" / name for name in PUBLIC_KEYS]
     if named:
@@ -188,50 +188,50 @@ def public_key(named: Path | None, home: Path) -> str:
 
 
 class Show:
-    """Prints lines that stay, and on a terminal one that changes."""
+    """Progress on standard error: lines that stay, and on a terminal one status line that is overwritten."""
 
     def __init__(self) -> None:
-        self._terminal, self._next = sys.stderr.isatty(), 0.0
+        self._terminal, self._next_status = sys.stderr.isatty(), 0.0
 
     def line(self, text: str) -> None:
-        """Print what stays."""
+        """Print lines that stay."""
         lines = "\n".join(map(printable, text.splitlines()))
         if self._terminal:
             lines = f"\r\x1b[K{lines}"
-        put(f"{lines}\n", sys.stderr)
+        write_now(f"{lines}\n", sys.stderr)
 
-    def passing(self, text: str) -> None:
-        """Show what the next line replaces; without a terminal a line every half minute."""
+    def status(self, text: str) -> None:
+        """Overwrite the status line of a terminal; elsewhere print a line, but at most one in `_QUIET_S` seconds."""
         if self._terminal:
-            put(f"\r\x1b[K{printable(text)[:110]}", sys.stderr)
-        elif time.monotonic() >= self._next:
-            self._next = time.monotonic() + _QUIET_S
+            write_now(f"\r\x1b[K{printable(text)[:110]}", sys.stderr)
+        elif time.monotonic() >= self._next_status:
+            self._next_status = time.monotonic() + _QUIET_S
             self.line(text)
 
 
 def ask(question: str) -> bool:
-    """Whether a person at a terminal says yes."""
-    said = said_yes(question)
-    if said is None:
+    """True if the user confirms. Raises DrafthouseError where stdin is no terminal, so that nobody can."""
+    answer = confirmed(question)
+    if answer is None:
         raise one_problem(
             "not-confirmed",
             "stdin is not a terminal",
             "a confirmation, because this spends money",
             "make rent ... YES=1",
         )
-    return said
+    return answer
 
 
 def dry_run(world: World, resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> None:
-    """Print the offers and the request for the cheapest; rent nothing."""
+    """Print the offers, and the request that would rent the cheapest; rent nothing."""
     client = world.client
-    pool = offered(world, resolved, limits, fleet)
+    offers = offered(world, resolved, limits, fleet)
     deadline = int(client.clock.now() + limits.hours * 3600)
     body = body_of(resolved, label_of("0" * 10, deadline), deadline, limits.hours, client.url)
-    say(summary(pool, resolved, limits, fleet))
+    say(summary(offers, resolved, limits, fleet))
     print()
-    for one in pool[: fleet.boxes]:
-        print(f"would send: PUT {client.url}/api/v0/asks/{one.number}/")
+    for offer in offers[: fleet.boxes]:
+        print(f"would send: PUT {client.url}/api/v0/asks/{offer.number}/")
     if fleet.boxes > 1:
         print("each with its own label:")
     print(json.dumps({**body, "onstart": "(below)"}, indent=2))
@@ -242,14 +242,14 @@ def dry_run(world: World, resolved: ResolvedProfile, limits: Limits, fleet: Flee
 def dry_run_without_key(
     resolved: ResolvedProfile, limits: Limits, fleet: Fleet, url: str, why: DrafthouseError
 ) -> None:
-    """Print what the search would ask for, and how to give the key without which vast.ai shows no offers."""
+    """Print the search that would be sent, and from ``why`` how to give the key that vast.ai requires for it."""
     rental, (problem,) = resolved["rental"], why.problems
     times = f"{fleet.boxes} boxes of " if fleet.boxes > 1 else ""
     filters = ",\n".join(
         f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in query_of(resolved, limits).items()
     )
     lines = [
-        f"would look for: {times}{rental['devices']} x {' or '.join(rental['vast_names'])}, {caps(limits, fleet)},"
+        f"would look for: {times}{rental['devices']} x {' or '.join(rental['vast_names'])}, {caps_text(limits, fleet)},"
         f" for {limits.hours:g} h",
         f"for {resolved['profile']}: disk {rental['disk_gb']} GB, download {rental['download_gb']:g} GB,"
         f" driver {rental['driver'] or 'any'} or newer, image {rental['image']}",
@@ -262,27 +262,27 @@ def dry_run_without_key(
     say("\n".join(lines))
 
 
-def rented(boxes: Sequence[Rented], profile: str) -> str:
-    """What to do with boxes that run."""
+def rented_text(boxes: Sequence[Rented], profile: str) -> str:
+    """The rented boxes, their cost ($), and the commands to measure on them and to destroy them, as text."""
     hour, total = math.fsum(box.price.hour for box in boxes), math.fsum(box.price.total for box in boxes)
     until = time.strftime("%Y-%m-%d %H:%M", time.localtime(max(box.deadline for box in boxes)))
-    itself, which = "it ends itself (if its own key may only stop it, its disk stays billed)", "this one"
+    end, which = "it ends itself (if its own key may only stop it, its disk stays billed)", "this one"
     if len(boxes) > 1:
-        itself, which = "they end themselves (if their own keys may only stop them, their disks stay billed)", "one"
+        end, which = "they end themselves (if their own keys may only stop them, their disks stay billed)", "one"
     measure = f"ansible-playbook site.yml -i vastai -e profile={profile}"
     if INSTALLED:
         measure = f"drafthouse run {profile}"
     return "\n".join(
         [
-            *map(_runs, boxes),
-            f"costs      ${hour:.3f} an hour with disk and traffic, ${total:.2f} until {until}, when {itself}",
+            *map(_box_lines, boxes),
+            f"costs      ${hour:.3f} an hour with disk and traffic, ${total:.2f} until {until}, when {end}",
             f"measure    {measure}",
             f"end        make destroy   (only {which}: make destroy ARGS={boxes[0].instance})",
         ]
     )
 
 
-def _runs(box: Rented) -> str:
+def _box_lines(box: Rented) -> str:
     host, port = ssh_address(box.row) or ("?", "?")
     return (
         f"instance {box.instance} runs: {box.row.get('num_gpus')} x {box.row.get('gpu_name')},"
@@ -290,49 +290,49 @@ def _runs(box: Rented) -> str:
     )
 
 
-def stopped(asked: Sequence[str]) -> int:
-    """The exit status of a run that was stopped; StillBilling where something of it is open in the ledger."""
+def status_of_stop(announced: Sequence[str]) -> int:
+    """The exit status after Ctrl-C. Raises StillBilling where a rental with one of these ids is still open."""
     ledger = state_folder() / FILE
-    known = rentals(ledger) if asked else {}
-    left = [known[label] for label in asked if label in known and known[label].is_open]
-    if left:
-        raise StillBilling(by_the_ledger(ledger, left))
-    put("stopped; nothing of this run is billing (make destroy ARGS=--list shows what else does)\n", sys.stderr)
+    by_id = rentals(ledger) if announced else {}
+    still_open = [by_id[rental] for rental in announced if rental in by_id and by_id[rental].is_open]
+    if still_open:
+        raise StillBilling(by_the_ledger(ledger, still_open))
+    write_now("stopped; nothing of this run is billing (make destroy ARGS=--list shows what else does)\n", sys.stderr)
     return INTERRUPTED
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Rent, or show what would be rented."""
-    given = arguments(argv)
-    asked: list[str] = []
+    """Rent boxes, or show what would be rented."""
+    args = arguments(argv)
+    announced: list[str] = []
     try:
         with ended_like_ctrl_c():
-            return act(given, asked)
+            return act(args, announced)
     except KeyboardInterrupt:
-        return stopped(asked)
+        return status_of_stop(announced)
 
 
-def act(given: argparse.Namespace, asked: list[str]) -> int:
-    """Do what is asked for; the ids of what was announced at the ledger go to ``asked``."""
-    have_entries(given.profile, given.set, given.inventory)
-    site, of_inventory = site_on(given.inventory, NEW)
-    resolved = resolved_profile(given.profile, site, overrides(given.set) or of_inventory)
-    fleet = Fleet(given.boxes, given.max_total or math.inf, given.region == SAME, given.all_or_nothing)
+def act(args: argparse.Namespace, announced: list[str]) -> int:
+    """Rent, or make a dry run. The ids of the rentals written to the ledger are added to ``announced``."""
+    have_entries(args.profile, args.set, args.inventory)
+    site, inventory_overrides = site_on(args.inventory, NEW)
+    resolved = resolved_profile(args.profile, site, overrides(args.set) or inventory_overrides)
+    fleet = Fleet(args.boxes, args.max_total or math.inf, args.region == SAME, args.all_or_nothing)
     limits = Limits(
-        min(given.max_price or math.inf, fleet.max_total),
-        given.hours,
-        given.download_mbps,
-        given.reliability,
-        verified=not given.unverified,
-        countries=() if fleet.one_country else given.region,
+        min(args.max_price or math.inf, fleet.max_total),
+        args.hours,
+        args.download_mbps,
+        args.reliability,
+        verified=not args.unverified,
+        countries=() if fleet.one_country else args.region,
     )
     show = Show()
-    query_of(resolved, limits)  # what is wrong with the profile is said before a key is asked for
+    query_of(resolved, limits)  # an error of the profile is raised before a key is required
     url = os.environ.get("VAST_URL") or DEFAULT_URL
     try:
         key = key_of_environment(os.environ, Path.home())
     except DrafthouseError as error:
-        if not given.dry_run or error.problems[0].code != NO_KEY:
+        if not args.dry_run or error.problems[0].code != NO_KEY:
             raise
         dry_run_without_key(resolved, limits, fleet, url, error)
         return DONE
@@ -340,20 +340,20 @@ def act(given: argparse.Namespace, asked: list[str]) -> int:
         VastClient(key, url, tell=show.line),
         state_folder() / FILE,
         show.line,
-        show.passing,
-        (lambda question: True) if given.yes else ask,
+        show.status,
+        (lambda question: True) if args.yes else ask,
         ssh_answers=partial(ssh_answers, state_folder() / "known_hosts"),
-        asked=asked,
+        announced=announced,
     )
-    if given.dry_run:
+    if args.dry_run:
         dry_run(world, resolved, limits, fleet)
         return DONE
-    waits = Waits(boot_s=given.wait_min * 60, ssh_s=given.ssh_wait_min * 60, poll_s=given.poll_s, look_s=given.look_s)
-    outcome = rent(world, resolved, limits, public_key(given.ssh_key, Path.home()), waits, fleet)
+    waits = Waits(boot_s=args.wait_min * 60, ssh_s=args.ssh_wait_min * 60, poll_s=args.poll_s, look_s=args.look_s)
+    outcome = rent(world, resolved, limits, public_key(args.ssh_key, Path.home()), waits, fleet)
     if outcome is None:
         show.line("nothing was rented")
         return FAILED
-    say(rented(outcome.boxes, given.profile))
+    say(rented_text(outcome.boxes, args.profile))
     if outcome.short:
         raise outcome.short
     return DONE

@@ -22,14 +22,14 @@ from pathlib import Path
 from ..cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
 from ..cloud.vast.ledger import FILE
 from ..cloud.vast.local_state import state_folder
-from ..cloud.vast.run_and_destroy import PATIENCE_S, POLICIES, RUN_FILE, World, around
+from ..cloud.vast.run_and_destroy import PATIENCE_S, POLICIES, RUN_FILE, World, run_then_destroy
 from ..core.errors import one_problem
 from .parser import Parser, parser_of
 from .say import say
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse rented`."""
     parser = parser_of(__doc__, "rented", takes_words=True)
     parser.add_argument("--destroy", required=True, metavar="WHEN", help="always, on-success or never")
     parser.add_argument("--inventory", default="vastai", help="inventory name; only the boxes of vastai are rented")
@@ -38,7 +38,7 @@ def options() -> Parser:
 
 
 def _check(command: Sequence[str], destroy: str, inventory: str) -> None:
-    """Raise DrafthouseError for what cannot be, before anything is run."""
+    """Raise DrafthouseError for arguments that cannot work, before anything runs."""
     if destroy not in POLICIES:
         raise one_problem(
             "invalid-option",
@@ -60,7 +60,7 @@ def _check(command: Sequence[str], destroy: str, inventory: str) -> None:
 
 
 def instances_in(file: Path) -> set[str] | None:
-    """The numbers of the instances that the playbook worked on, None where it did not come so far."""
+    """The ids of the instances that the playbook worked on; None where it ended before it wrote ``file``."""
     try:
         return set(map(str, json.loads(file.read_text("utf-8"))["instances"]))
     except (OSError, ValueError, KeyError, TypeError):
@@ -68,18 +68,18 @@ def instances_in(file: Path) -> set[str] | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command, and end what it was about."""
-    given = options().parse_args(argv)
-    return run_rented(given.words, given.destroy, given.inventory, given.patience_s)
+    """Run the command that stands after `--`, then destroy its boxes as --destroy says."""
+    args = options().parse_args(argv)
+    return run_rented(args.words, args.destroy, args.inventory, args.patience_s)
 
 
 def run_rented(command: Sequence[str], destroy: str, inventory: str, patience_s: float = PATIENCE_S) -> int:
-    """The exit status of a command on the boxes of ``inventory``, which end afterwards as ``destroy`` says.
+    """Run a command, then destroy the boxes it worked on: `always`, `on-success` or `never`; return its exit status.
 
-    Raises DrafthouseError for what cannot be, and where something may still bill.
+    Raises DrafthouseError for arguments that cannot work, and where a box may still cost money.
     """
     _check(command, destroy, inventory)
-    # Now, and not when the run is over: a key that is missing then would leave everything billing.
+    # The key is read before the run: were it missing afterwards, the boxes could not be destroyed.
     client = VastClient(
         key_of_environment(os.environ, Path.home()), os.environ.get("VAST_URL") or DEFAULT_URL, tell=say
     )
@@ -87,4 +87,4 @@ def run_rented(command: Sequence[str], destroy: str, inventory: str, patience_s:
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
         file = Path(folder) / "run.json"
         environment = {**os.environ, RUN_FILE: str(file)}
-        return around(command, destroy, world, environment, lambda: instances_in(file))
+        return run_then_destroy(command, destroy, world, environment, lambda: instances_in(file))

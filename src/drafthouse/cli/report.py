@@ -46,7 +46,7 @@ from .parser import Parser, coloured, parser_of, print_json, reports_option
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse report`."""
     parser = parser_of(__doc__, "report")
     parser.add_argument(
         "--again", metavar="REPORT", help="make this report again, in place: a folder, or a name as for compare"
@@ -78,7 +78,7 @@ def options() -> Parser:
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The parsed command line."""
+    """The parsed arguments. Options that exclude each other end the program with an error."""
     parser = options()
     args = parser.parse_args(argv)
     if args.row is not None and (args.again or args.open is not None):
@@ -91,7 +91,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _mapping(path: Path) -> dict[str, Any]:
-    """A kept file's mapping. DrafthouseError names the file and what is wrong with it."""
+    """The JSON object in a file of a kept report. Raises DrafthouseError for any other content."""
     needed, do = "a mapping in JSON, as a run keeps it", "measure again"
     data = read_json(path, needed, do)
     if not isinstance(data, dict):
@@ -100,7 +100,7 @@ def _mapping(path: Path) -> dict[str, Any]:
 
 
 def result(path: Path) -> ArmResult:
-    """The result of an arm that a report keeps. Raises DrafthouseError for a file that is none."""
+    """The result of an arm, from a file of a kept report. Raises DrafthouseError for a file of another kind."""
     data = checked_result(_mapping(path), str(path))
     if data.get("schema") != SCHEMA:
         do = "give what drafthouse bench --result wrote, or a run's results/"
@@ -109,31 +109,31 @@ def result(path: Path) -> ArmResult:
 
 
 def make_again(args: argparse.Namespace) -> Written:
-    """Make the report anew, in its place."""
-    place = Path(args.again)
-    if not place.is_dir():
-        place = find(args.reports, args.again, "--again")
-    where = place / "report.json"
-    kept = _mapping(where)
-    if not isinstance(kept.get("resolved"), dict):
+    """Build the report of --again from the results in its folder, and write it there."""
+    folder = Path(args.again)
+    if not folder.is_dir():
+        folder = find(args.reports, args.again, "--again")
+    file = folder / "report.json"
+    old_report = _mapping(file)
+    if not isinstance(old_report.get("resolved"), dict):
         raise one_problem(
             "missing-key",
             "no resolved profile",
             "the resolved profile that a report keeps",
             "judge its results by themselves: drafthouse judge baseline.json speculative.json",
-            f"{where}: resolved",
+            f"{file}: resolved",
         )
-    data = checked(kept, Map({"resolved": RESOLVED}, others=True), str(where))["resolved"]
-    results = result(place / "baseline.json"), result(place / "speculative.json"), lasting(cast("KeptProfile", data))
-    stock, loads = place / "stock.json", place / "ladder.json"
-    stock_result = result(stock) if stock.is_file() else None
-    ladder = checked_ladder(_mapping(loads), str(loads)) if loads.is_file() else None
-    report = build_report(*results, str(kept.get("host") or ""), stock_result, ladder)
-    return write_files(place, report, *results, args.templates, stock_result, ladder)
+    data = checked(old_report, Map({"resolved": RESOLVED}, others=True), str(file))["resolved"]
+    inputs = result(folder / "baseline.json"), result(folder / "speculative.json"), lasting(cast("KeptProfile", data))
+    stock_file, ladder_file = folder / "stock.json", folder / "ladder.json"
+    stock = result(stock_file) if stock_file.is_file() else None
+    ladder = checked_ladder(_mapping(ladder_file), str(ladder_file)) if ladder_file.is_file() else None
+    report = build_report(*inputs, str(old_report.get("host") or ""), stock, ladder)
+    return write_files(folder, report, *inputs, args.templates, stock, ladder)
 
 
 def print_row(reports: Path, name: str, *, as_json: bool) -> None:
-    """Print the row of a kept report, of the newest of all for an empty name. DrafthouseError where there is none."""
+    """Print the row of the report ``name``; an empty name is the newest report. Raises DrafthouseError."""
     row = row_of(read_kept(_named_or_newest(reports, name, "--row")), version())
     if as_json:
         print_json("row", row)
@@ -142,24 +142,24 @@ def print_row(reports: Path, name: str, *, as_json: bool) -> None:
 
 
 def _named_or_newest(reports: Path, name: str, option: str) -> Path:
-    """The folder of the report that ``name`` means, of the newest of all for an empty name."""
+    """The folder of the report ``name``; an empty name is the newest report. ``option`` is named in an error."""
     if name:
         return find(reports, name, option)
     return newest_of_all(reports)
 
 
 def page_of(reports: Path, name: str) -> Path:
-    """The page of a kept report, of the newest of all for an empty name. Raises DrafthouseError."""
-    kept = _named_or_newest(reports, name, "--open")
-    page = kept / "report.html"
+    """The HTML page of the report ``name``; an empty name is the newest report. Raises DrafthouseError."""
+    folder = _named_or_newest(reports, name, "--open")
+    page = folder / "report.html"
     if not page.is_file():
-        do = f"make it again: drafthouse report --again {shell_words([str(kept)])}"
-        raise one_problem("no-such-report", "no report.html in it", "the report's HTML page", do, str(kept))
+        do = f"make it again: drafthouse report --again {shell_words([str(folder)])}"
+        raise one_problem("no-such-report", "no report.html in it", "the report's HTML page", do, str(folder))
     return page
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make the report, print the verdict and the paths; return the exit status."""
+    """Print a row, open a page, or make a report again and print its verdict; return the exit status."""
     args = arguments(argv)
     if args.row is not None:
         print_row(args.reports, args.row, as_json=args.json)

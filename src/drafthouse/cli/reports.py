@@ -26,7 +26,7 @@ _COLUMNS = ("measured", "profile", "host", "verdict", "speed-up", "name it as")
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse reports`."""
     parser = parser_of(__doc__, "reports")
     parser.add_argument("profile", nargs="?", help="only this profile")
     reports_option(parser)
@@ -41,39 +41,39 @@ def options() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the list."""
+    """Print the list of reports as a table or as JSON, or write it as a page."""
     parser = options()
-    given = parser.parse_args(argv)
-    if given.open and not given.html:
+    args = parser.parse_args(argv)
+    if args.open and not args.html:
         parser.error("--open goes with --html; drafthouse report --open opens the newest report")
-    rows = history_rows(given.reports, given.profile)
-    if given.json:
+    rows = history_rows(args.reports, args.profile)
+    if args.json:
         names = [column.replace(" ", "_").replace("-", "") for column in _COLUMNS]
         print_json("reports", {"reports": records(names, rows)})
-    elif not rows and given.profile and (known := sorted({folder.parent.name for folder in folders(given.reports)})):
-        found, needed = f"no report of '{given.profile}'", "a profile that was measured"
-        raise one_problem("no-such-report", found, needed, did_you_mean(given.profile, known), str(given.reports))
-    elif given.html:
-        _write_page(given)
+    elif not rows and args.profile and (measured := sorted({folder.parent.name for folder in folders(args.reports)})):
+        found, needed = f"no report of '{args.profile}'", "a profile that was measured"
+        raise one_problem("no-such-report", found, needed, did_you_mean(args.profile, measured), str(args.reports))
+    elif args.html:
+        _write_page(args)
     elif not rows:
-        of_profile = f" of {given.profile}" if given.profile else ""
-        print(f"no report in {given.reports}{of_profile}")
+        of_profile = f" of {args.profile}" if args.profile else ""
+        print(f"no report in {args.reports}{of_profile}")
     else:
-        # What is typed stands first, where it is never broken.
+        # The last column, which users copy into a command, comes first: `table` never breaks its names.
         head, *lines = [list(map(printable, [row[-1], *row[:-1]])) for row in [_COLUMNS, *rows]]
         print(table(head, lines))
     return DONE
 
 
-def _write_page(given: argparse.Namespace) -> None:
-    page = given.reports / "index.html"
+def _write_page(args: argparse.Namespace) -> None:
+    page = args.reports / "index.html"
     try:
-        write_index(page, kept_lines(given.reports, given.profile), given.templates)
+        write_index(page, kept_lines(args.reports, args.profile), args.templates)
     except OSError as error:
         found, needed = error.strerror or str(error), "a writable folder, and the templates"
         problem = Problem("file-unwritable", found, needed, "choose --reports or --templates", str(page))
         raise DrafthouseError(problem) from error
-    if given.open:
+    if args.open:
         show(page, "reports")
     else:
         print(f"reports: {page.resolve().as_uri()}")

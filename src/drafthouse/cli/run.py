@@ -20,7 +20,7 @@ from .playbooks import for_profile, run_for_profile
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse run`."""
     parser = for_profile(__doc__, "run")
     parser.add_argument("--stop-after", action="store_true", help="also stop every server at the end")
     return parser
@@ -28,5 +28,5 @@ def options() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run site.yml; return its exit status."""
-    given = options().parse_args(argv)
-    return run_for_profile(given, ["site.yml"], {}, stop_after=given.stop_after)
+    args = options().parse_args(argv)
+    return run_for_profile(args, ["site.yml"], {}, stop_after=args.stop_after)

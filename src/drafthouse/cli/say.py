@@ -1,6 +1,6 @@
-"""What a script says while something of ours may bill.
+"""Terminal output and questions of the commands that rent boxes, which cost money while they run.
 
-That nobody listens any more, a closed terminal or a pipe, must not keep it from being ended.
+Writing to a closed terminal or pipe raises nothing here: the caller must still destroy its box.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..core.typed import typed
 
 
 def say(text: str) -> None:
-    """Print lines that may hold others' words."""
-    put("\n".join(map(printable, typed(text).splitlines())) + "\n", sys.stdout)
+    """Print text to stdout. Control characters are replaced, and in a wheel `make` targets become verbs."""
+    write_now("\n".join(map(printable, typed(text).splitlines())) + "\n", sys.stdout)
 
 
-def said_yes(question: str) -> bool | None:
-    """Whether a person at a terminal says yes; None where nobody is there to ask."""
+def confirmed(question: str) -> bool | None:
+    """True if the user answers yes (the default is no); None where stdin is no terminal."""
     if not sys.stdin.isatty():
         return None
     try:
@@ -29,13 +29,13 @@ def said_yes(question: str) -> bool | None:
         return False
 
 
-def put(text: str, stream: TextIO) -> None:
-    """Write at once; where the terminal or the reader is gone, nothing more is written."""
+def write_now(text: str, stream: TextIO) -> None:
+    """Write and flush; where that fails, send all later output of the stream to /dev/null."""
     try:
         stream.write(text)
         stream.flush()
     except OSError:
         with contextlib.suppress(OSError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, stream.fileno())
+            os.close(devnull)

@@ -22,128 +22,128 @@ from pathlib import Path
 
 from ..core.errors import one_problem
 from ..core.exit_codes import INTERRUPTED
-from ..core.foreground import LOOK_S, Stop, run_until_stopped
+from ..core.foreground import POLL_S, Stop, run_until_stopped
 from ..core.places import CLOSING_FILE, PLAYS
 from .parser import Parser, parser_of
 from .say import say
 
-_KINDNESS_S = 3.0
-_TICK_S = 2.0
+_GRACE_S = 3.0  # after Ctrl-C, before ansible-playbook gets a stronger signal
+_PROGRESS_S = 2.0  # without output, before a line shows that cleanup goes on
 _SITE = "site.yml"
-# Its phases that start servers.
-_SERVING = {"all", "settle", "experiment", "report"}
+# The phases (Ansible tags) of site.yml that start servers.
+_SERVING_PHASES = {"all", "settle", "experiment", "report"}
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse stoppable`."""
     parser = parser_of(__doc__, "stoppable", takes_words=True)
     parser.add_argument("--stop-after", action="store_true", help="also stop every server at the end")
     return parser
 
 
 def playbook_of(command: Sequence[str], name: str, *more: str) -> list[str]:
-    """``command`` with this one playbook in place of its own: the same inventory, variables and limits."""
-    places = [place for place, word in enumerate(command) if word.endswith(".yml") and command[place - 1] not in _TAKES]
-    first = places[0] if places else 1
-    rest = [word for place, word in enumerate(command) if place > first and place not in places]
+    """The command line ``command`` with its playbooks replaced by ``name``: same inventory, variables and limits."""
+    at = [index for index, word in enumerate(command) if word.endswith(".yml") and command[index - 1] not in _OPTIONS]
+    first = at[0] if at else 1
+    rest = [word for index, word in enumerate(command) if index > first and index not in at]
     return [*command[:first], str(PLAYS / "playbooks" / name), *rest, *more]
 
 
-# Options whose value may well be a YAML file.
-_TAKES = ("-i", "--inventory", "-e", "--extra-vars", "--vault-password-file", "--private-key", "--key-file")
+# Options of ansible-playbook whose value may be a YAML file.
+_OPTIONS = ("-i", "--inventory", "-e", "--extra-vars", "--vault-password-file", "--private-key", "--key-file")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the playbook, and stop what shall not go on."""
-    given = options().parse_args(argv)
-    if not given.words:
+    """Run the playbook that stands after `--`, and on Ctrl-C stop what it started."""
+    args = options().parse_args(argv)
+    if not args.words:
         raise one_problem(
             "no-command", "no command", "a command after --", "drafthouse stoppable --help shows an example"
         )
-    return run_stoppable(given.words, stop_after=given.stop_after)
+    return run_stoppable(args.words, stop_after=args.stop_after)
 
 
 def run_stoppable(command: Sequence[str], *, stop_after: bool = False) -> int:
-    """The exit status of a playbook's command, whose Ctrl-C stops what it started; ``stop_after`` stops all servers."""
+    """Run a playbook's command and return its exit status; ``stop_after`` stops every server at the end."""
     if not stop_after:
         return _run(command, stop_after, None)
     with tempfile.TemporaryDirectory(prefix="drafthouse-") as folder:
-        closing = Path(folder) / "closing"
-        # A run that leaves nothing behind is one to look at: what changed, and the verdict.
-        shown = {"ANSIBLE_STDOUT_CALLBACK": "drafthouse.core.brief", **os.environ, CLOSING_FILE: str(closing)}
-        status = _run(command, stop_after, shown)
-        if closing.exists():
-            say(closing.read_text("utf-8").rstrip())
+        # The run writes its last lines, with the verdict, into this file; they are shown after the servers stop.
+        closing_lines = Path(folder) / "closing"
+        brief = {"ANSIBLE_STDOUT_CALLBACK": "drafthouse.core.brief", **os.environ, CLOSING_FILE: str(closing_lines)}
+        status = _run(command, stop_after, brief)
+        if closing_lines.exists():
+            say(closing_lines.read_text("utf-8").rstrip())
     return status
 
 
 def _run(command: Sequence[str], stop_after: bool, environment: Mapping[str, str] | None) -> int:
-    serves = _serves(command)
-    stop = Stop(tell=say, passed_over=True)
+    serves = _starts_servers(command)
+    stop = Stop(tell=say, warned=True)  # the notice below is the warning
     servers = "all" if stop_after else "of_run"
     if not serves:
         servers = "none"
-    clearing: list[subprocess.Popen[bytes]] = []
-    begun = 0.0
+    cleanups: list[subprocess.Popen[bytes]] = []
+    stopped_at = 0.0
 
-    def stopping() -> None:
-        nonlocal begun
-        begun = time.monotonic()
-        say(_first_words(serves))
-        # Ansible takes seconds to start, as the run takes to end. It waits for that end by itself.
+    def start_cleanup() -> None:
+        nonlocal stopped_at
+        stopped_at = time.monotonic()
+        say(_stopping_notice(serves))
+        # The cleanup starts at once, as Ansible needs seconds to start; it waits itself until the run has ended.
         more = ["-e", f"interrupted_servers={servers}", "-e", f"interrupted_pid={child.pid}"]
-        clearing.append(_started(playbook_of(command, "interrupted.yml", *more)))
+        cleanups.append(_start_playbook(playbook_of(command, "interrupted.yml", *more)))
 
-    with stop.heard():
+    with stop.handling_signals():
         child = subprocess.Popen(command, env=environment)
-        status = run_until_stopped(child, stop, stopping, _KINDNESS_S)
+        status = run_until_stopped(child, stop, start_cleanup, _GRACE_S)
         stop.ending = True
         try:
-            if stop.seen.count(signal.SIGINT) > 1:
-                _killed(*clearing)
+            if stop.received.count(signal.SIGINT) > 1:
+                _terminate(*cleanups)
                 raise KeyboardInterrupt
-            if clearing:
-                return _interrupted(clearing[0], begun)
+            if cleanups:
+                return _finish_cleanup(cleanups[0], stopped_at)
             if stop_after:
                 say("stopping what was started")
-                status = _played(playbook_of(command, "stop.yml")) or status
+                status = _run_playbook(playbook_of(command, "stop.yml")) or status
         except KeyboardInterrupt:
             say("left as it is; make stop stops it")
             return INTERRUPTED
     return status
 
 
-def _serves(command: Sequence[str]) -> bool:
-    """Tell whether the command starts servers: site.yml, whole or with a phase that does."""
-    site = any(word.endswith(_SITE) for word in command)
+def _starts_servers(command: Sequence[str]) -> bool:
+    """True if the command runs site.yml, either all of it or a phase that starts servers."""
+    runs_site = any(word.endswith(_SITE) for word in command)
     tags: list[str] = []
-    for place, word in enumerate(command):
+    for index, word in enumerate(command):
         if word in ("--tags", "-t"):
-            tags += command[place + 1 : place + 2]
+            tags += command[index + 1 : index + 2]
         elif word.startswith("--tags="):
             tags.append(word.removeprefix("--tags="))
-    return site and (not tags or not _SERVING.isdisjoint(",".join(tags).split(",")))
+    return runs_site and (not tags or not _SERVING_PHASES.isdisjoint(",".join(tags).split(",")))
 
 
-def _first_words(serves: bool) -> str:
+def _stopping_notice(serves: bool) -> str:
     what = "the servers of this run" if serves else "what runs on the box"
     return f"\nStopping: {what} (a second Ctrl-C leaves them running)"
 
 
-def _interrupted(clearing: subprocess.Popen[bytes], begun: float) -> int:
-    if _ended(clearing):
+def _finish_cleanup(cleanup: subprocess.Popen[bytes], stopped_at: float) -> int:
+    if _wait_for(cleanup):
         say("not everything could be stopped; make doctor shows what runs, make stop stops it")
     else:
-        say(f"stopped, after {time.monotonic() - begun:.1f} s")
+        say(f"stopped, after {time.monotonic() - stopped_at:.1f} s")
     return INTERRUPTED
 
 
-def _played(command: Sequence[str]) -> int:
-    return _ended(_started(command))
+def _run_playbook(command: Sequence[str]) -> int:
+    return _wait_for(_start_playbook(command))
 
 
-def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a playbook that Ctrl-C does not reach."""
+def _start_playbook(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a playbook in a session of its own, which Ctrl-C at the terminal does not reach."""
     quiet = {**os.environ, "ANSIBLE_DISPLAY_OK_HOSTS": "false", "PYTHONUNBUFFERED": "1"}
     return subprocess.Popen(
         command, env=quiet, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -151,45 +151,45 @@ def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
-def _ended(child: subprocess.Popen[bytes]) -> int:
-    """Wait for such a playbook and return its exit status; of what it says, only what is ours.
+def _wait_for(child: subprocess.Popen[bytes]) -> int:
+    """Wait for a playbook that `_start_playbook` started, and return its exit status.
 
-    All of it where it fails. Raises KeyboardInterrupt when a signal comes.
+    On KeyboardInterrupt, which the second Ctrl-C raises, terminate the playbook first.
     """
     try:
-        return _shown(child)
+        return _show_output(child)
     except KeyboardInterrupt:
-        _killed(child)
+        _terminate(child)
         raise
 
 
-def _killed(*children: subprocess.Popen[bytes]) -> None:
+def _terminate(*children: subprocess.Popen[bytes]) -> None:
     for child in children:
         os.killpg(child.pid, signal.SIGTERM)
         child.wait()
 
 
-def _shown(child: subprocess.Popen[bytes]) -> int:
+def _show_output(child: subprocess.Popen[bytes]) -> int:
     assert child.stdout is not None
     os.set_blocking(child.stdout.fileno(), False)
-    begun = shown_at = time.monotonic()
+    started_at = shown_at = time.monotonic()
     lines: list[str] = []
     rest = b""
     while True:
         ended = child.poll() is not None
-        *whole, rest = (rest + (child.stdout.read() or b"")).split(b"\n")
-        for data in whole:
+        *complete, rest = (rest + (child.stdout.read() or b"")).split(b"\n")
+        for data in complete:
             line = data.decode("utf-8", "replace")
             lines.append(line)
-            if line.startswith("  ") and "..." not in line:
+            if line.startswith("  ") and "..." not in line:  # what an action of Drafthouse prints, not its progress
                 say(line)
                 shown_at = time.monotonic()
         if ended:
             break
-        if time.monotonic() - shown_at >= _TICK_S:
+        if time.monotonic() - shown_at >= _PROGRESS_S:
             shown_at = time.monotonic()
-            say(f"  ... {shown_at - begun:.0f} s")
-        time.sleep(LOOK_S)
+            say(f"  ... {shown_at - started_at:.0f} s")
+        time.sleep(POLL_S)
     if child.returncode:
         say("\n".join(lines))
     return child.returncode

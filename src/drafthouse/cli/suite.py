@@ -21,7 +21,7 @@ from .parser import Parser, parser_of
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse suite`."""
     parser = parser_of(__doc__, "suite")
     parser.add_argument("action", choices=("add",), help="add: fetch it")
     parser.add_argument("name", choices=sorted(DATA_SETS), help="data set")
@@ -32,14 +32,14 @@ def options() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Fetch it, and say what it holds."""
-    given = options().parse_args(argv)
-    wanted = DATA_SETS[given.name]
-    path, fetched = add(wanted, given.to)
-    kinds = load_suite(str(path), given.to, form=wanted.form)["kinds"]
-    print(f"{path}: {'fetched' if fetched else 'there already'}, {wanted.size:,} bytes, sha256 as pinned")
-    print(f"licence: {wanted.licence}")
+    """Fetch the data set; print its prompts per kind, and the command that sends them."""
+    args = options().parse_args(argv)
+    data_set = DATA_SETS[args.name]
+    path, fetched = add(data_set, args.to)
+    kinds = load_suite(str(path), args.to, form=data_set.form)["kinds"]
+    print(f"{path}: {'fetched' if fetched else 'there already'}, {data_set.size:,} bytes, sha256 as pinned")
+    print(f"licence: {data_set.licence}")
     print(", ".join(f"{name} {len(kind['prompts'])}" for name, kind in kinds.items()))
-    asked = ["--suite", str(path), "--dataset-format", wanted.form]
-    print(shell_words(["drafthouse", "bench", "--base-url", "http://127.0.0.1:8000", "--model", "NAME", *asked]))
+    words = ["--suite", str(path), "--dataset-format", data_set.form]
+    print(shell_words(["drafthouse", "bench", "--base-url", "http://127.0.0.1:8000", "--model", "NAME", *words]))
     return DONE

@@ -28,11 +28,11 @@ from ..translate.text import as_data, profile_text, translation_text
 from ..translate.translator import Translation, translate
 from .parser import Parser, coloured, parser_of, print_json
 
-_LARGEST = 1_000_000  # bytes: a paste is not longer, a wrong file may be
+_MOST_BYTES = 1_000_000  # read at most: no pasted page is longer, but a wrongly named file may be
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse translate`."""
     parser = parser_of(__doc__, "translate")
     parser.add_argument("command", nargs="?", help="the command as ONE argument (default, and -: standard input)")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
@@ -43,86 +43,86 @@ def options() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the translations."""
-    given = options().parse_args(argv)
-    if given.command == "-":
-        given.command = None
-    if given.command is None and sys.stdin.isatty():
+    """Translate the commands in the text, and print the profiles and what changed."""
+    args = options().parse_args(argv)
+    if args.command == "-":
+        args.command = None
+    if args.command is None and sys.stdin.isatty():
         print("paste the command, then Ctrl-D", file=sys.stderr)
-    text = _pasted(given.command)
+    text = _pasted_text(args.command)
     if not text.strip():
         do = "drafthouse translate 'COMMAND', or < FILE; with make: CMD='...'"
         raise one_problem("no-command", "no command", "a serve command, or a page that contains one", do)
-    found, loose, problems = translate(text, house_for(), load_flags(ROOT), _file)
-    if given.profile:
-        _write(given.profile, found)
-    if given.json:
-        refused = list(map(asdict, problems))
-        print_json("translate", {"translations": list(map(as_data, found)), "left_aside": loose, "problems": refused})
-        return _ended(found, problems)
+    translations, fragments, problems = translate(text, house_for(), load_flags(ROOT), _file_text)
+    if args.profile:
+        _write(args.profile, translations)
+    if args.json:
+        data = list(map(as_data, translations))
+        print_json("translate", {"translations": data, "left_aside": fragments, "problems": [*map(asdict, problems)]})
+        return _status_of(translations, problems)
     colour = coloured(sys.stdout)
-    for place, translation in enumerate(found):
-        print("\n" * bool(place) + translation_text(translation, colour=colour))
-    if loose:
-        print(f"\nleft out, as they are no whole command: {', '.join(loose)}")
-    if given.profile:
-        print(f"\nwritten: {given.profile}")
+    for index, translation in enumerate(translations):
+        print("\n" * bool(index) + translation_text(translation, colour=colour))
+    if fragments:
+        print(f"\nleft out, as they are no whole command: {', '.join(fragments)}")
+    if args.profile:
+        print(f"\nwritten: {args.profile}")
     if problems:
         sys.stdout.flush()
         print(f"\n{DrafthouseError(problems)}", file=sys.stderr)
-    return _ended(found, problems)
+    return _status_of(translations, problems)
 
 
-def _ended(found: Sequence[Translation], problems: Sequence[Problem]) -> int:
-    """The exit code: it cannot be said what a command does of which a part was not pasted."""
+def _status_of(translations: Sequence[Translation], problems: Sequence[Problem]) -> int:
+    """The exit status; CANNOT_SAY where a missing part of a command decides whether it speculates."""
     if problems:
         return FAILED
-    if any(translation.asked for translation in found):
+    if any(translation.asked for translation in translations):
         return CANNOT_SAY
     return DONE
 
 
-def _pasted(command: str | None) -> str:
-    """The paste, from the command line or standard input. Raises DrafthouseError where it is no text."""
+def _pasted_text(command: str | None) -> str:
+    """The pasted text, from the command line or standard input. Raises DrafthouseError where it is not UTF-8."""
     where = "the command"
     try:
         if command is not None:
             return checked_text(command)
         where = "standard input"
-        return text_of(sys.stdin.buffer.read(_LARGEST))
+        return text_of(sys.stdin.buffer.read(_MOST_BYTES))
     except BadDocument as error:
         raise DrafthouseError(error.problem(where, "text in UTF-8", "convert it: iconv -f ENCODING -t UTF-8")) from None
 
 
-def _file(name: str) -> str | None:
-    """The text of a file that a command names, or None where there is none."""
+def _file_text(name: str) -> str | None:
+    """The text of a file that a command names; None where it cannot be read."""
     try:
-        return Path(name).expanduser().read_text("utf-8")[:_LARGEST]
+        return Path(name).expanduser().read_text("utf-8")[:_MOST_BYTES]
     except (OSError, ValueError):
         return None
 
 
-def _write(path: Path, found: list[Translation]) -> None:
-    """Write the one profile; raises DrafthouseError rather than overwrite, or when there are several."""
-    if len(found) > 1:
+def _write(path: Path, translations: list[Translation]) -> None:
+    """Write the profile to a new file. Raises DrafthouseError for several commands, and for an existing file."""
+    if len(translations) > 1:
         raise one_problem(
             "several-commands",
-            f"{len(found)} commands",
+            f"{len(translations)} commands",
             "one, to write its profile",
             "paste one at a time",
             "--profile",
         )
-    if found[0].asked:
+    if translations[0].asked:
         raise one_problem(
             "value-is-variable",
-            f"a part that was not pasted: {found[0].asked[0]}",
+            f"a part that was not pasted: {translations[0].asked[0]}",
             "all that may speculate",
             "paste it too, or leave it out",
             "--profile",
         )
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(profile_text(found[0]))
+            file.write(profile_text(translations[0]))
     except FileExistsError:
         raise one_problem(
             "file-exists", "the file exists", "a new file", "choose another name, or remove it", str(path)

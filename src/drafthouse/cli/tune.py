@@ -38,7 +38,7 @@ from ..profiles.own_entries import shown_path
 from ..profiles.own_folders import own_folder
 from ..profiles.result_key import measured_key
 from ..profiles.workspace import house_for, inventory_path, load_suites, resolved_profile
-from ..tuning.journal import Journal, Recorded
+from ..tuning.journal import Journal, JournaledTrial
 from ..tuning.prompt_split import SUITE, TunePrompts, prompts_for
 from ..tuning.result import (
     BETTER,
@@ -53,8 +53,8 @@ from ..tuning.result import (
     tuned_profile,
 )
 from ..tuning.runner import STOP, BoxTrial, Plays
-from ..tuning.search import Found, tune
-from ..tuning.space import reach
+from ..tuning.search import SearchResult, tune
+from ..tuning.space import catalogue_space
 from ..tuning.tries import KILL_S, RESERVE_S, STOP_S
 from ..tuning.types import Space
 from .parser import Parser, parser_of
@@ -65,32 +65,32 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Profile, Tuned, Unchecked
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
-# Below this not even one engine starts, answers, and is stopped again.
+# The shortest budget: starting one server, one answer and stopping the server take about that long.
 _LEAST_S = 90
 # Seconds between two lines of progress where the output is no terminal.
 _QUIET_S = 30.0
 
 
 @dataclass(frozen=True)
-class Work:
-    """A tuning that is ready to begin."""
+class TuningJob:
+    """A checked search that is ready to start: the profile ``name`` on the boxes of ``inventory``."""
 
     name: str
     inventory: str
     profile: Profile
     overrides: Unchecked
-    """What --set changes of the profile first."""
+    """The changes of --set, made to the profile before the search."""
     resolved: ResolvedProfile
     space: Space
     prompts: TunePrompts
     folder: Path
     target: Path
     search: str
-    """What tells this search from every other: the journal goes on only with the same."""
+    """Hash of all that the search depends on; a journal with another hash is not continued."""
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse tune`."""
     parser = parser_of(__doc__, "tune", takes_words=True)
     parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
     parser.add_argument("--budget", default="30m", help="total time: 90s, 30m, 1h30m (default: 30m)")
@@ -105,9 +105,9 @@ def options() -> Parser:
 
 
 def seconds_of(text: str) -> int:
-    """`1h30m`, `30m`, `90s` or `1800` in seconds.
+    """The seconds of a budget such as `1h30m`, `30m`, `90s` or `1800`.
 
-    Raises DrafthouseError for anything else, and for too little.
+    Raises DrafthouseError for any other text, and for less than `_LEAST_S`.
     """
     seconds = seconds_in(text) or 0
     if seconds < _LEAST_S:
@@ -121,40 +121,40 @@ def seconds_of(text: str) -> int:
     return seconds
 
 
-def prepare(given: argparse.Namespace, budget_s: int) -> Work:
-    """What is to be done, with everything checked that needs no box."""
-    name = given.profile
-    inventory = given.inventory or inventory_of(name)
-    have_entries(name, given.set, inventory)
-    base = overrides(given.set)
+def prepare(args: argparse.Namespace, budget_s: int) -> TuningJob:
+    """The search that the arguments describe, with everything checked that can be checked without a box."""
+    name = args.profile
+    inventory = args.inventory or inventory_of(name)
+    have_entries(name, args.set, inventory)
+    base = overrides(args.set)
     site = site_on(inventory)[0]
     resolved = resolved_profile(name, site, base)
     house = house_for(inventory)
     suites = load_suites(resolved["experiment"]["suites"])
-    limits = reach(house, name, site, {key: list(suite["kinds"]) for key, suite in suites.items()}, base)
-    # With all the prompts that its suites have, fitted to its context as the experiment's are.
-    whole = resolved_profile(name, site, laid_over(base, {"experiment": {"prompts_per_kind": None}}))
-    prompts = prompts_for(resolved, suites[SUITE], whole["suites"])
+    catalogue = catalogue_space(house, name, site, {key: list(suite["kinds"]) for key, suite in suites.items()}, base)
+    # The same profile with every prompt of its suites, cut to the context length like those of the experiment.
+    uncut = resolved_profile(name, site, laid_over(base, {"experiment": {"prompts_per_kind": None}}))
+    prompts = prompts_for(resolved, suites[SUITE], uncut["suites"])
     space = Space(
-        limits.families,
+        catalogue.families,
         len(prompts.search),
         len(prompts.final),
         prompts.weight,
         prompts.first,
-        limits.options,
-        limits.left_out,
+        catalogue.options,
+        catalogue.left_out,
     )
-    target = given.to or _beside(house, name)
+    target = args.to or _default_target(house, name)
     check_target(target)
     families = [[family.id, family.tokens, family.first] for family in space.families]
-    parts = [families, space.options, prompts.search, prompts.final, budget_s, inventory, given.words, base]
-    key = hashlib.sha256(json.dumps([measured_key(resolved), *parts], default=str).encode()).hexdigest()[:16]
+    inputs = [families, space.options, prompts.search, prompts.final, budget_s, inventory, args.words, base]
+    key = hashlib.sha256(json.dumps([measured_key(resolved), *inputs], default=str).encode()).hexdigest()[:16]
     folder = WORK / "build" / "tune" / f"{name}-{Path(inventory).name}"
-    return Work(name, inventory, house.profiles[name], base, resolved, space, prompts, folder, target, key)
+    return TuningJob(name, inventory, house.profiles[name], base, resolved, space, prompts, folder, target, key)
 
 
-def _beside(house: House, name: str) -> Path:
-    """The new profile's file: beside the old one; for a shipped one of a wheel in the user's own folder."""
+def _default_target(house: House, name: str) -> Path:
+    """The new profile's file NAME-tuned.yml, beside the profile, or in the user's folder for a profile of a wheel."""
     file = ROOT / house.file(name)
     folder = file.parent
     if folder == ROOT / "profiles":
@@ -164,9 +164,9 @@ def _beside(house: House, name: str) -> Path:
 
 
 def check_target(path: Path) -> None:
-    """Raise DrafthouseError where the new profile could not be written, before any time is spent.
+    """Raise DrafthouseError where the new profile cannot be written, before any time is spent.
 
-    Nor may it replace one that a person wrote.
+    A profile that the tuner wrote is replaced, one that a person wrote is not.
     """
     found = ""
     if path.is_dir():
@@ -190,80 +190,80 @@ def check_target(path: Path) -> None:
 
 
 class Show:
-    """Says what happens: a line for each trial, and on a terminal what the present one does, in one changing line."""
+    """Progress on standard error: lines that stay, and on a terminal one status line that is overwritten."""
 
     def __init__(self, budget_s: float, spent_s: float) -> None:
-        self._begun, self._budget_s = time.monotonic() - spent_s, budget_s
+        self._began, self._budget_s = time.monotonic() - spent_s, budget_s
         self._terminal = sys.stderr.isatty()
-        self._next = 0.0
+        self._next_status = 0.0
 
     def line(self, text: str) -> None:
-        """Print a line that stays."""
+        """Print a line that stays, after the time spent and the budget (minutes:seconds)."""
         clear = "\r\x1b[K" if self._terminal else ""
         print(f"{clear}[{self._clock()}] {text}", file=sys.stderr, flush=True)
 
-    def passing(self, text: str) -> None:
-        """Show what a step says of itself; on a terminal it is replaced by what comes next."""
+    def status(self, text: str) -> None:
+        """Overwrite the status line of a terminal; elsewhere print a line, but at most one in `_QUIET_S` seconds."""
         if self._terminal:
             print(f"\r\x1b[K[{self._clock()}] {text[:100]}", end="", file=sys.stderr, flush=True)
-        elif time.monotonic() >= self._next:
-            self._next = time.monotonic() + _QUIET_S
+        elif time.monotonic() >= self._next_status:
+            self._next_status = time.monotonic() + _QUIET_S
             self.line(f"  {text}")
 
     def _clock(self) -> str:
-        spent_s, budget_s = int(time.monotonic() - self._begun), int(self._budget_s)
+        spent_s, budget_s = int(time.monotonic() - self._began), int(self._budget_s)
         return f"{spent_s // 60}:{spent_s % 60:02d} of {budget_s // 60}:{budget_s % 60:02d}"
 
 
-def search(work: Work, budget_s: int, given: argparse.Namespace, begun: float) -> Found:
-    """Run the search on the box, and stop what it started, however it ends.
+def search(job: TuningJob, budget_s: int, args: argparse.Namespace, begun: float) -> SearchResult:
+    """Run the search on the box; however it ends, restore the server that ran before.
 
-    ``begun`` is the monotonic time at which the budget began to be spent.
+    ``begun`` is the monotonic time (s) from which the budget is counted.
     """
-    journal_file = work.folder / "journal.jsonl"
-    if given.again:
+    journal_file = job.folder / "journal.jsonl"
+    if args.again:
         journal_file.unlink(missing_ok=True)
-    journal = Journal(journal_file, work.search, early_s=time.monotonic() - begun)
-    end = time.monotonic() + budget_s - journal.spent_s
+    journal = Journal(journal_file, job.search, early_s=time.monotonic() - begun)
+    end_at = time.monotonic() + budget_s - journal.spent_s
     show = Show(budget_s, journal.spent_s)
     if journal.resumed:
         show.line(
             f"continuing with {len(journal.outcomes)} trials of an earlier run, {journal.spent_s:.0f} s of the budget"
         )
-    log = work.folder / "ansible.log"
+    log = job.folder / "ansible.log"
     show.line(f"Ansible's output goes to {log.relative_to(WORK)}")
-    plays = Plays(str(inventory_path(work.inventory)), given.words, log, show.passing, journal.touch)
+    plays = Plays(str(inventory_path(job.inventory)), args.words, log, show.status, journal.touch)
     if plays.end_orphan():
         show.line("stopped the playbook that a killed run had left running")
     trial = BoxTrial(
-        work.name,
-        work.prompts,
+        job.name,
+        job.prompts,
         plays,
-        work.folder,
-        concurrency=int(work.resolved["experiment"]["concurrency"]),
-        budget_s=end - time.monotonic() - RESERVE_S,
-        overrides=work.overrides,
+        job.folder,
+        concurrency=int(job.resolved["experiment"]["concurrency"]),
+        budget_s=end_at - time.monotonic() - RESERVE_S,
+        overrides=job.overrides,
     )
     try:
-        return tune(work.space, Recorded(trial, journal), budget_s, show.line)
+        return tune(job.space, JournaledTrial(trial, journal), budget_s, show.line)
     finally:
         if trial.started:
             show.line("ending the trials: restoring what served before")
-            # Ending a stop that hangs takes time as well.
-            stop_s = max(0.0, min(STOP_S, end - time.monotonic() - KILL_S / 2))
+            # Killing a stop that hangs takes time too, and must fit into the budget.
+            stop_s = max(0.0, min(STOP_S, end_at - time.monotonic() - KILL_S / 2))
             if not trial.stop(stop_s):
                 show.line(
                     f"not restored in {stop_s:.0f} s; run: "
-                    f"ansible-playbook {playbook(STOP[0])} -i {inventory_path(work.inventory)} -e profile={work.name}"
+                    f"ansible-playbook {playbook(STOP[0])} -i {inventory_path(job.inventory)} -e profile={job.name}"
                 )
         journal.close()
 
 
-def finish(work: Work, budget_s: int, found: Found) -> None:
-    """Say what was found, keep it, and write the new profile where it is better."""
-    judgement: Judgement = judge(found)
-    (work.folder / "result.json").write_text(as_json(found, judgement), "utf-8")
-    print(text_of(found, judgement, work.space.left_out, work.prompts.notes))
+def finish(job: TuningJob, budget_s: int, result: SearchResult) -> None:
+    """Print the result, save it to result.json, and write the new profile if it is better."""
+    judgement: Judgement = judge(result)
+    (job.folder / "result.json").write_text(as_json(result, judgement), "utf-8")
+    print(text_of(result, judgement, job.space.left_out, job.prompts.notes))
     if judgement.word == UNCONFIRMED:
         print("\nno new profile: the same command repeats the last step while there is time; AGAIN=1 (--again) all")
         return
@@ -274,51 +274,51 @@ def finish(work: Work, budget_s: int, found: Found) -> None:
         print(f"\nno new profile: {why}")
         return
     about: Tuned = {
-        "from": work.name,
+        "from": job.name,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "inventory": work.inventory,
-        "engine": f"{work.resolved['engine']['name']} {work.resolved['engine']['version']}",
+        "inventory": job.inventory,
+        "engine": f"{job.resolved['engine']['name']} {job.resolved['engine']['version']}",
         "budget_s": budget_s,
     }
-    new = tuned_profile(work.profile, found.winner, evidence(found, judgement, about, work.prompts))
+    new = tuned_profile(job.profile, result.winner, evidence(result, judgement, about, job.prompts))
     try:
-        work.target.write_text(profile_yaml(new), "utf-8")
+        job.target.write_text(profile_yaml(new), "utf-8")
     except OSError as error:
         raise one_problem(
             "file-unwritable",
             f"the new profile could not be written: {error.strerror}",
             "a writable path",
             "create one, or pass --to FILE; the same command then writes it without measuring again",
-            str(work.target),
+            str(job.target),
         ) from None
-    name = work.target.stem
-    command = f"  (drafthouse run {name})" if name in house_for(work.inventory).profiles else ""
-    print(f"\nwritten: {shown_path(WORK, work.target)}{command}")
+    name = job.target.stem
+    command = f"  (drafthouse run {name})" if name in house_for(job.inventory).profiles else ""
+    print(f"\nwritten: {shown_path(WORK, job.target)}{command}")
 
 
-def listed(work: Work) -> str:
-    """What would be tried, as text."""
-    lines = [f"{family.id}: K = {', '.join(map(str, family.tokens))}" for family in work.space.families]
-    lines[0] += f"  (the profile: K = {work.space.own.tokens})"
-    lines += [f"{path}: {', '.join(map(str, values))}" for path, values in work.space.options]
-    lines += [f"not tried: {name}: {why}" for name, why in work.space.left_out]
-    lines.append(f"{work.space.prompts} prompts to search with, {work.space.final_prompts} answers to judge by")
-    lines += [f"note: {note}" for note in work.prompts.notes]
+def listed(job: TuningJob) -> str:
+    """The candidates of the search, the options left out, and the number of prompts, as text."""
+    lines = [f"{family.id}: K = {', '.join(map(str, family.tokens))}" for family in job.space.families]
+    lines[0] += f"  (the profile: K = {job.space.original.tokens})"
+    lines += [f"{path}: {', '.join(map(str, values))}" for path, values in job.space.options]
+    lines += [f"not tried: {name}: {why}" for name, why in job.space.left_out]
+    lines.append(f"{job.space.prompts} prompts to search with, {job.space.final_prompts} answers to judge by")
+    lines += [f"note: {note}" for note in job.prompts.notes]
     return "\n".join(lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Tune, or list what would be tried."""
+    """Run the search and write the new profile, or only list the candidates."""
     begun = time.monotonic()
-    given = options().parse_args(argv)
-    budget_s = seconds_of(given.budget)
-    work = prepare(given, budget_s)
-    if given.list:
-        print(listed(work))
+    args = options().parse_args(argv)
+    budget_s = seconds_of(args.budget)
+    job = prepare(args, budget_s)
+    if args.list:
+        print(listed(job))
         return DONE
     try:
-        finish(work, budget_s, search(work, budget_s, given, begun))
+        finish(job, budget_s, search(job, budget_s, args, begun))
     except KeyboardInterrupt:
-        print(f"\nstopped; the same command continues ({work.folder.relative_to(WORK)})", file=sys.stderr)
+        print(f"\nstopped; the same command continues ({job.folder.relative_to(WORK)})", file=sys.stderr)
         return INTERRUPTED
     return DONE

@@ -21,7 +21,7 @@ from .parser import Parser, parser_of
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse tunnel`."""
     parser = parser_of(__doc__, "tunnel")
     parser.add_argument("--inventory", default="vastai", help="inventory name, or a path (default: vastai)")
     parser.add_argument("--host", default="", help="host of the inventory (default: the only one)")
@@ -30,27 +30,27 @@ def options() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Open, say so, and wait."""
-    given = options().parse_args(argv)
+    """Open the tunnel, print how to use it, and wait for Ctrl-C."""
+    args = options().parse_args(argv)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
-        way = way_to(hosts_of(inventory_path(given.inventory)), given.host, str(given.inventory))
-        # However we are ended, ssh is ended with us.
-        with ended_like_ctrl_c(), tunnel(way, given.port, state_folder() / "known_hosts") as opened:
-            print(_said(opened), flush=True)
+        way = way_to(hosts_of(inventory_path(args.inventory)), args.host, str(args.inventory))
+        # Whichever signal ends this process, the context managers end ssh too.
+        with ended_like_ctrl_c(), tunnel(way, args.port, state_folder() / "known_hosts") as opened:
+            print(_usage(opened), flush=True)
             opened.wait()
     except KeyboardInterrupt:
         print("\nthe tunnel is closed", flush=True)
     return DONE
 
 
-def _said(opened: Tunnel) -> str:
+def _usage(opened: Tunnel) -> str:
     way, port = opened.way, opened.port
     lines = [
         f"http://127.0.0.1:{port}/v1 is {way.name} ({way.ssh()[-1]}), port {way.api_port} there; Ctrl-C ends it",
         "",
         f'export DRAFTHOUSE_API_KEY="$({key_command(way.key_file, way.ssh(), sudo=way.sudo)})"',
-        # A proxy would read the key, and has another 127.0.0.1.
+        # No proxy: it would read the key, and 127.0.0.1 would be the proxy's machine.
         f"curl --silent --show-error --noproxy '*' http://127.0.0.1:{port}/v1/models"
         " --header @<(printf 'Authorization: Bearer %s' \"$DRAFTHOUSE_API_KEY\")",
     ]

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse upgrade`."""
     parser = parser_of(__doc__, "upgrade", takes_words=True)
     parser.add_argument("profile", help="profile name (listed by drafthouse profiles)")
     parser.add_argument("version", help="the new version")
@@ -58,130 +58,130 @@ def options() -> Parser:
     return parser
 
 
-def both(given: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProfile, str]:
-    """The resolved profile with the old and with the new version, and the tables of what changes.
+def old_and_new(args: argparse.Namespace) -> tuple[ResolvedProfile, ResolvedProfile, str]:
+    """The profile resolved with the old and with the new engine version, and the changes as text.
 
-    Raises DrafthouseError with what the new version lacks, or where both are the same.
+    Raises DrafthouseError where the new version cannot serve the profile, or is the old one.
     """
-    site = site_on(given.inventory or inventory_of(given.profile))[0]
-    more = overrides(given.set)
-    settings_before = dict(more)
-    if given.old:
-        settings_before["engine_version"] = given.old
-    old = resolved_profile(given.profile, site, settings_before)
-    new = resolved_profile(given.profile, site, {**more, "engine_version": given.version})
+    site = site_on(args.inventory or inventory_of(args.profile))[0]
+    settings = overrides(args.set)
+    old_settings = dict(settings)
+    if args.old:
+        old_settings["engine_version"] = args.old
+    old = resolved_profile(args.profile, site, old_settings)
+    new = resolved_profile(args.profile, site, {**settings, "engine_version": args.version})
     before, after = str(old["engine"]["version"]), str(new["engine"]["version"])
     if before == after:
         do = "name another version, or with --from the one that the box has"
         raise one_problem("conflicting-options", f"{before} twice", "two versions", do, "ENGINE_VERSION")
-    house = house_for(given.inventory or inventory_of(given.profile))
-    engine, profile = house.engines[new["engine"]["id"]], changed(house.profiles[given.profile], more)
+    house = house_for(args.inventory or inventory_of(args.profile))
+    engine, profile = house.engines[new["engine"]["id"]], changed(house.profiles[args.profile], settings)
     changes = catalogue_changes(engine, profile, before, after)
     text = changes_text(new["engine"]["name"], before, after, rendered_changes(old, new), changes)
     return old, new, "\n".join([text, *issue_changes(old, new)])
 
 
 class Plays:
-    """Runs playbooks for a profile on its inventory, shown as they go."""
+    """Runs Ansible for a profile on its inventory, with its output shown."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
-        name = given.inventory or inventory_of(given.profile)
+    def __init__(self, args: argparse.Namespace) -> None:
+        name = args.inventory or inventory_of(args.profile)
         self._inventory = str(inventory_path(name))
-        self._more = list(given.words)
-        self._variables = {"profile": given.profile, "overrides": overrides(given.set)}
-        if given.reports != WORK / "reports":
-            self._variables["report_folder"] = str(given.reports.resolve())
+        self._user_words = list(args.words)
+        self._variables = {"profile": args.profile, "overrides": overrides(args.set)}
+        if args.reports != WORK / "reports":
+            self._variables["report_folder"] = str(args.reports.resolve())
 
     def site(self, version: str, *more: str) -> bool:
-        """Run site.yml with a version; return whether it went well."""
+        """Run site.yml with an engine version; True if it succeeded on every box."""
         variables = json.dumps({**self._variables, "engine_version": version})
-        command = [playbook("site.yml"), "-i", self._inventory, *self._more, *more, "-e", variables]
-        words = ["ansible-playbook", *command]
-        # What a run says last is what to do next, and that is for the comparison to say.
+        words = [playbook("site.yml"), "-i", self._inventory, *self._user_words, *more, "-e", variables]
+        command = ["ansible-playbook", *words]
+        # A run's last lines, with its verdict and the next step, are dropped: the comparison prints its own.
         environment = {**os.environ, CLOSING_FILE: os.devnull}
-        return subprocess.run(words, cwd=WORK, env=environment, check=False).returncode == 0
+        return subprocess.run(command, cwd=WORK, env=environment, check=False).returncode == 0
 
     def hosts(self) -> list[str]:
-        """The names of the boxes. Raises DrafthouseError where the inventory cannot be read, or has none."""
-        command = ["ansible", "all", "--list-hosts", "-i", self._inventory, *self._more]
-        done = subprocess.run(command, cwd=WORK, capture_output=True, text=True, check=False)
-        names = [line.strip() for line in done.stdout.splitlines()[1:] if line.strip()]
-        if done.returncode or not names:
-            found = done.stderr.strip() or "an inventory without hosts"
+        """The names of the boxes. Raises DrafthouseError where the inventory is unreadable or empty."""
+        command = ["ansible", "all", "--list-hosts", "-i", self._inventory, *self._user_words]
+        completed = subprocess.run(command, cwd=WORK, capture_output=True, text=True, check=False)
+        names = [line.strip() for line in completed.stdout.splitlines()[1:] if line.strip()]
+        if completed.returncode or not names:
+            found = completed.stderr.strip() or "an inventory without hosts"
             raise one_problem("no-host", found, "at least one box", "correct the inventory", self._inventory)
         return names
 
 
-def judged(given: argparse.Namespace, host: str, resolved: Mapping[str, ResolvedProfile]) -> int:
-    """Compare the two reports of a box, print that, and return DONE where the new version stays, otherwise why not.
+def judged(args: argparse.Namespace, host: str, resolved: Mapping[str, ResolvedProfile]) -> int:
+    """Compare a box's reports of both versions and print the decision.
 
-    ``resolved``: the profile by version, the old one first.
+    ``resolved``: engine version, the old one first, to resolved profile. Returns DONE where the new version stays.
     """
-    kept, missing = [], []
+    reports, missing = [], []
     for version, profile in resolved.items():
-        if report := newest(given.reports, host, profile):
-            kept.append(report)
+        if report := newest(args.reports, host, profile):
+            reports.append(report)
         else:
             missing.append(version)
     if missing:
         raise one_problem(
             "no-such-report",
-            f"no report of {given.profile} with {' or '.join(missing)} on {host}",
+            f"no report of {args.profile} with {' or '.join(missing)} on {host}",
             "a report of each version on the box",
             "see the output of the runs above",
-            str(given.reports),
+            str(args.reports),
         )
-    (old, new), (before, after) = resolved, kept
-    found = compare(before, after, given.regression)
-    decision = decide(found)
-    print(compared_text(found))
+    (old, new), (before, after) = resolved, reports
+    comparison = compare(before, after, args.regression)
+    decision = decide(comparison)
+    print(compared_text(comparison))
     print(f"{host}: {new if decision.keep == NEW else old} is kept")
     print("\n".join(f"  - {sentence}" for sentence in decision.why))
-    for report in kept:
+    for report in reports:
         print(f"  report: {(report.path / 'report.html').resolve().as_uri()}")
     if decision.keep == NEW:
         return DONE
     return FAILED if decision.judged else CANNOT_SAY
 
 
-def upgraded(given: argparse.Namespace, plays: Plays, resolved: Mapping[str, ResolvedProfile]) -> int:
-    """Serve and measure both versions, and leave the better one serving; return the exit status.
+def upgraded(args: argparse.Namespace, plays: Plays, resolved: Mapping[str, ResolvedProfile]) -> int:
+    """Serve and measure both versions, then leave the version that `decide` keeps serving; return the exit status.
 
-    ``resolved``: the profile by version, the old one first.
+    ``resolved``: engine version, the old one first, to resolved profile.
     """
     old, new = resolved
     hosts = plays.hosts()
     print(f"\nserving and measuring {old}, unless its result is kept", flush=True)
     if not plays.site(old):
         do = "fix that first: there is nothing to compare with"
-        raise one_problem("task-failed", f"{old} is not being served", "the old version serving", do, given.profile)
+        raise one_problem("task-failed", f"{old} is not being served", "the old version serving", do, args.profile)
     print(f"\nserving and measuring {new}", flush=True)
     if plays.site(new):
-        ends = {host: judged(given, host, resolved) for host in hosts}
+        status_of = {host: judged(args, host, resolved) for host in hosts}
     else:
-        # On one of several boxes; or it serves, and the doctor found something: the old one everywhere.
+        # The run failed on at least one box, or the doctor found a fault: every box gets the old version back.
         print(f"\n{new} is refused, for the reason above", file=sys.stderr)
-        ends = dict.fromkeys(hosts, FAILED)
-    if worse := [host for host, end in ends.items() if end != DONE]:
+        status_of = dict.fromkeys(hosts, FAILED)
+    if worse := [host for host, status in status_of.items() if status != DONE]:
         print(f"\nback to {old} on {', '.join(worse)}", flush=True)
         if not plays.site(old, "--limit", ",".join(worse)):
             do = "make rollback, or see the output of the run above"
             raise one_problem(
                 "server-not-restored", f"{old} did not start again", "the old version serving", do, ", ".join(worse)
             )
-        return worst(ends.values())
+        return worst(status_of.values())
     print(
-        f"\n{new} serves. `make {given.profile}` alone would go back to {old}: to stay, write into "
-        f"profiles/{given.profile}.yml\n  engine_version: {new}\nmake rollback goes back now."
+        f"\n{new} serves. `make {args.profile}` alone would go back to {old}: to stay, write into "
+        f"profiles/{args.profile}.yml\n  engine_version: {new}\nmake rollback goes back now."
     )
     return DONE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Show what changes, then do it."""
-    given = options().parse_args(argv)
-    old, new, text = both(given)
+    """Print the changed flags, then upgrade unless --list is given."""
+    args = options().parse_args(argv)
+    old, new, text = old_and_new(args)
     print(text, flush=True)
-    if given.list:
+    if args.list:
         return DONE
-    return upgraded(given, Plays(given), {str(profile["engine"]["version"]): profile for profile in (old, new)})
+    return upgraded(args, Plays(args), {str(profile["engine"]["version"]): profile for profile in (old, new)})

@@ -19,19 +19,19 @@ from .parser import Parser, parser_of
 
 
 def options() -> Parser:
-    """The parser."""
+    """The argument parser of `drafthouse where`."""
     parser = parser_of(__doc__, "where")
     parser.add_argument("what", nargs="?", choices=("site", "config", "state"), default="site", help="what to find")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the path."""
+    """Print the path of site.yml, of ansible.cfg, or of the state folder."""
     what = options().parse_args(argv).what
     if what == "state":
         print(STATE)
         return DONE
-    config = ansible_config()  # makes the folder of a wheel's playbooks, too
+    config = ansible_config()  # for a wheel this also creates the folder of site.yml
     if what == "config":
         print(config)
     else:

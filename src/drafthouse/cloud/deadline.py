@@ -1,11 +1,10 @@
-"""The watch over a rented box's deadline: it runs on the box, and ends it even where nobody else is left to.
+"""Pack the deadline watch, a program that destroys a rented box at its deadline, into the box's start script.
 
-The program is deadline_watch.py. It is started twice, and a lock lets one of them watch: by the start script
-that the box is rented with, before anything of ours comes over SSH, and by the playbook, under supervision. An order
-says until when: the start script's for how long the box was rented, the playbook's how long it still has by the
-provider's clock (cloud/vast/clock.py). No wall clock, the box's or the controller's, has a say where the provider
-answers. This is the controller's part; what gives the playbook's order is the module `deadline`, which brings as
-little along as it can.
+The program (deadline_watch.py) runs on the box, so that the box ends even if the controller is gone. It is started
+twice, by the start script of the box and later by the playbook under a supervisor; a lock lets one of them work. An
+order (the file arm.json) gives the deadline. The start script's order says for how long the box was rented. The
+playbook's order, written by the Ansible module `deadline`, says how many seconds are left by the provider's clock
+(cloud/vast/clock.py). The wall clocks of box and controller do not matter as long as the provider answers.
 """
 
 from __future__ import annotations
@@ -24,60 +23,60 @@ _LABEL = re.compile(r"^drafthouse-[a-z0-9]+-(\d{9,11})$")
 
 
 def deadline_of(label: str | None) -> int | None:
-    """The deadline (unix seconds) out of an instance's label, None where it is none of ours."""
-    found = _LABEL.match(label or "")
-    if not found:
+    """Deadline (unix seconds) in the label of an instance; None if Drafthouse did not write the label."""
+    match = _LABEL.match(label or "")
+    if not match:
         return None
-    return int(found[1])
+    return int(match[1])
 
 
 def program() -> str:
-    """The text of the program."""
+    """Source code of the deadline watch."""
     return Path(__file__).with_name("deadline_watch.py").read_text("utf-8")
 
 
 def onstart(deadline: int, hours: float, url: str) -> str:
-    """The shell lines that start the watch with the box; vast.ai takes 4048 characters in all.
+    """Shell lines that start the watch; vast.ai accepts start scripts of up to 4048 characters.
 
-    They run at every start of the container. An order that is there stays: a playbook's is the better one.
+    They run at every start of the container. An existing order is kept, because the playbook's is more exact.
     """
-    # Base 85 has no quote and no backslash, and takes less room than base 64.
-    packed = base64.b85encode(zlib.compress(_short(program()).encode(), 9)).decode()
-    arm = json.dumps({"deadline": deadline, "life_s": round(hours * 3600), "url": url})
+    # Base 85 is shorter than base 64, and Python's alphabet for it has no quote and no backslash.
+    packed = base64.b85encode(zlib.compress(_shortened(program()).encode(), 9)).decode()
+    order = json.dumps({"deadline": deadline, "life_s": round(hours * 3600), "url": url})
     return (
         f"d={FOLDER}; mkdir -p $d; chmod 700 $d\n"
-        f"[ -s $d/arm.json ] || echo {shlex.quote(arm)} >$d/arm.json\n"
+        f"[ -s $d/arm.json ] || echo {shlex.quote(order)} >$d/arm.json\n"
         "python3 -c 'import base64,zlib;print(zlib.decompress(base64.b85decode"
         f"""("{packed}")).decode())' >$d/onstart.py\n"""
         "(while :; do python3 $d/onstart.py $d; sleep 5; done) >/dev/null 2>&1 </dev/null &\n"
     )
 
 
-def _short(text: str) -> str:
-    """The program without comments, docstrings and types, and with letters for the names of its variables."""
-    tree = ast.fix_missing_locations(_Untyped().visit(ast.parse(text)))
-    stored: dict[str, None] = {}
+def _shortened(text: str) -> str:
+    """Shorten a program: remove comments, docstrings and types, rename variables to letters, indent by one blank."""
+    tree = ast.fix_missing_locations(_WithoutTypes().visit(ast.parse(text)))
+    variables: dict[str, None] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
             node.body = node.body[1:] or [ast.Pass()]
         if isinstance(node, ast.arg):
-            stored[node.arg] = None
+            variables[node.arg] = None
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            stored[node.id] = None
+            variables[node.id] = None
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            stored.pop(node.name, None)
-    letter = dict(zip(stored, string.ascii_letters, strict=False))
+            variables.pop(node.name, None)
+    short_names = dict(zip(variables, string.ascii_letters, strict=False))
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
-            node.id = letter.get(node.id, node.id)
+            node.id = short_names.get(node.id, node.id)
         elif isinstance(node, ast.arg):
-            node.arg = letter.get(node.arg, node.arg)
-    return re.sub(r"(?m)^( +)", lambda found: " " * (len(found[1]) // 4), ast.unparse(tree)) + "\n"
+            node.arg = short_names.get(node.arg, node.arg)
+    return re.sub(r"(?m)^( +)", lambda match: " " * (len(match[1]) // 4), ast.unparse(tree)) + "\n"
 
 
-class _Untyped(ast.NodeTransformer):
-    """Take out what only a type checker reads."""
+class _WithoutTypes(ast.NodeTransformer):
+    """Remove annotations and imports that only a type checker needs."""
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom | None:
         return None if node.module in ("__future__", "typing") else node

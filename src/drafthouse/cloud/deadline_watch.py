@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 # On a box this file is written by Drafthouse: the next run overwrites changes made there.
-"""End a rented box at its deadline, with the key that the platform gave the container for itself.
+"""Destroy a rented box at its deadline, with the API key that the platform gives each container for itself.
 
     deadline.py FOLDER
 
-It runs there as it stands, and shortened out of the start command (`cloud/deadline.py`), before anything else of ours
-is there. Standard library only; it imports nothing of ours.
+Runs on the box, started by the playbook, or in a shortened form by the start script (`cloud/deadline.py`) before any
+other file of Drafthouse is there. Standard library only.
 
-FOLDER/arm.json says until when and where to ask; FOLDER/journal.jsonl is what happened. Time is counted by the
-machine's own monotonic clock: a wall clock that is set ends nothing early. What time it is, and since when the box is
-rented, the provider says: when an order is taken up, and after each restart of the machine; until it answers, the wall
-clock says how long the machine was away. A box that cannot end itself stops itself; where that fails too,
-FOLDER/power_off.py, which comes with a playbook as what serves does, ends what serves.
+FOLDER/arm.json is the order: the deadline and the API's URL. FOLDER/journal.jsonl is the log. Time is counted by the
+machine's monotonic clock, so a change of the wall clock does not end the box early. After each new order and restart
+the provider gives its time; until then the wall clock tells how long the machine was off. If the box cannot be
+destroyed, it is stopped; if that fails too, FOLDER/power_off.py ends the model servers.
 """
 
 from __future__ import annotations
@@ -32,26 +31,27 @@ if TYPE_CHECKING:
     from typing import Any
 
     Data = dict[str, Any]
-    Told = tuple[float, float | None]
+    ProviderTime = tuple[float, float | None]
 
-EVERY_S, AGAIN_S, RARELY_S, JUMP_S, LATE_S, ASK_S = 10, 60, 600, 60, 3600, 300
-# The tries from which on the box asks to be stopped, too, and from which on what serves on it is ended.
+# Seconds: look, retry, retry once servers are ended, clock change to log, age of a plausible order, ask for the time.
+EVERY_S, RETRY_S, SLOW_RETRY_S, JUMP_S, TOLERANCE_S, ASK_S = 10, 60, 600, 60, 3600, 300
+# Number of the failed try from which the box is also asked to stop, and from which its servers are ended.
 STOP_AT, OFF_AT = 5, 8
-WAYS = ("DELETE", None, "destroyed"), ("PUT", {"state": "stopped"}, "stopped; its disk is still billed: make destroy")
+STEPS = ("DELETE", None, "destroyed"), ("PUT", {"state": "stopped"}, "stopped; its disk is still billed: make destroy")
 
 
-def left_of(arm: Data, now: Data) -> float:
-    """The seconds left by an order: from its own moment; with a deadline alone by a wall clock that can be."""
-    if arm.get("boot") == now["boot"]:
-        left: float = arm["left_s"] - (now["up"] - arm["up"])
+def left_of(order: Data, now: Data) -> float:
+    """Seconds left by an order: from the time it was given, else from its deadline if the wall clock is plausible."""
+    if order.get("boot") == now["boot"]:
+        left: float = order["left_s"] - (now["up"] - order["up"])
         return left
-    left = arm["deadline"] - now["wall"]
-    life: float = arm.get("life_s") or arm["left_s"]
-    return left if life - min(LATE_S, life / 2) <= left <= life else life
+    left = order["deadline"] - now["wall"]
+    life: float = order.get("life_s") or order["left_s"]
+    return left if life - min(TOLERANCE_S, life / 2) <= left <= life else life
 
 
-def went_on(state: Data, now: Data) -> tuple[float, float]:
-    """The seconds left after the time since `state`, and by how much the wall clock was set meanwhile."""
+def advance(state: Data, now: Data) -> tuple[float, float]:
+    """Seconds left now, and by how many seconds the wall clock was changed since `state` was taken."""
     wall = now["wall"] - state["wall"]
     if state["boot"] != now["boot"]:
         return state["left_s"] - max(0, wall), 0
@@ -60,13 +60,13 @@ def went_on(state: Data, now: Data) -> tuple[float, float]:
 
 
 def clocks() -> Data:
-    """The machine's clocks: wall, seconds since its start, and which start that was."""
+    """The machine's clocks: wall clock, seconds since its start, and the id of that start."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return {"wall": time.time(), "up": time.clock_gettime(time.CLOCK_BOOTTIME), "boot": file.read().strip()}
 
 
-def given() -> dict[str, str]:
-    """What the platform gave the container: SSH sessions do not see it, the first process does."""
+def container_env() -> dict[str, str]:
+    """The container's environment with the API key. Only the first process has it; SSH sessions do not."""
     try:
         with open("/proc/1/environ", "rb") as file:
             pairs = (entry.partition("=") for entry in file.read().decode(errors="replace").split("\0"))
@@ -75,44 +75,44 @@ def given() -> dict[str, str]:
         return dict(os.environ)
 
 
-class Stay(urllib.request.HTTPRedirectHandler):
-    """The key goes nowhere else."""
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follow no redirects, so that the key reaches no other host."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Follow none."""
+        """Return no request."""
 
 
-def talk(verb: str, body: Data | None, url: str, environ: Mapping[str, str]) -> tuple[int, Data, Any]:
-    """Status, JSON and time of an answer; 0 where none came. 401 where the platform gave no key."""
-    key, number = environ.get("CONTAINER_API_KEY"), environ.get("CONTAINER_ID", "")
-    if not key or not number:
+def send(verb: str, body: Data | None, url: str, environ: Mapping[str, str]) -> tuple[int, Data, Any]:
+    """Status, JSON object and Date header of an answer. Status 0: no answer; 401: the container has no key."""
+    key, instance_id = environ.get("CONTAINER_API_KEY"), environ.get("CONTAINER_ID", "")
+    if not key or not instance_id:
         return 401, {}, None
     request = urllib.request.Request(  # noqa: S310 (a deadline's order names vast.ai)
-        f"{url}/api/v0/instances/{number}/",
+        f"{url}/api/v0/instances/{instance_id}/",
         None if verb == "GET" else json.dumps(body or {}).encode(),
         method=verb,
         headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
     )
     try:
         try:
-            with urllib.request.build_opener(Stay).open(request, timeout=30) as answer:
+            with urllib.request.build_opener(NoRedirects).open(request, timeout=30) as answer:
                 status, data = answer.status, dict(json.load(answer))
         except urllib.error.HTTPError as error:
             answer, status, data = error, error.code, {}
         return status, data, answer.headers["Date"]
-    except Exception:  # no connection, half an answer, one that is none
+    except Exception:  # no connection, or an incomplete or malformed answer
         return 0, {}, None
 
 
 def ask(verb: str, body: Data | None, url: str, environ: Mapping[str, str]) -> int:
-    """The status of the answer; 400 where it says no in a good one."""
-    status, data, _ = talk(verb, body, url, environ)
+    """Status of the answer; 400 if it has status 200 but reports a failure."""
+    status, data, _ = send(verb, body, url, environ)
     return status if status != 200 or data.get("success") else 400
 
 
-def told(url: str, environ: Mapping[str, str]) -> Told | None:
-    """The provider's time, and since when the box is rented where it says that; None without an answer."""
-    _, data, date = talk("GET", None, url, environ)
+def provider_time(url: str, environ: Mapping[str, str]) -> ProviderTime | None:
+    """Provider's time and start of the rental (None if missing), in unix seconds; None without an answer."""
+    _, data, date = send("GET", None, url, environ)
     try:
         now = email.utils.parsedate_to_datetime(date).timestamp()
     except (TypeError, ValueError):
@@ -124,23 +124,23 @@ def told(url: str, environ: Mapping[str, str]) -> Told | None:
 
 
 class Watch:
-    """One watch over one box, out of its folder."""
+    """Watch over the deadline of one box; it keeps its files in ``folder``."""
 
-    # What files of the folder say, None before the first: the order, and what is known of the time under it.
+    # The order, and the seconds left with the clocks at which they were computed; None before the first order.
     order: Any
     state: Any
 
     def __init__(self, folder: str) -> None:
         self.folder, self.order, self.state, self.wait, self.tries, self.ask_at = folder, None, None, 5, 0, 0
-        self.taken = 0
+        self.accepted = 0
 
-    def say(self, what: str) -> None:
-        """Add a line to the journal."""
+    def log(self, what: str) -> None:
+        """Append a line to the journal."""
         line = {"at": round(time.time()), "left_s": round(self.state["left_s"]) if self.state else None, "what": what}
-        self.put("journal.jsonl", json.dumps(line) + "\n", "a")
+        self.write("journal.jsonl", json.dumps(line) + "\n", "a")
 
-    def put(self, name: str, text: str, mode: str) -> bool:
-        """Write; a disk that is full must not keep the box from ending."""
+    def write(self, name: str, text: str, mode: str) -> bool:
+        """Write a file; return False if that fails, because a full disk must not stop the watch."""
         try:
             with open(f"{self.folder}/{name}", mode) as file:
                 file.write(text)
@@ -149,68 +149,68 @@ class Watch:
             return False
 
     def read(self, name: str) -> Any:
-        """What a file of the folder says; None where it says nothing."""
+        """Content of a JSON file in the folder; None if it is missing or malformed."""
         try:
             with open(f"{self.folder}/{name}.json") as file:
                 return json.load(file)
         except (OSError, ValueError):
             return None
 
-    def corrected(self, date: float, start: float | None) -> None:
-        """Count by the provider's clock, until what was found at its first word, also after the machine's restart."""
-        state, arm = self.state, self.order
+    def use_provider_time(self, date: float, start: float | None) -> None:
+        """Count by the provider's time (``date``); the end is fixed at its first answer and kept after restarts."""
+        state, order = self.state, self.order
         if "ends" not in state:
-            # A playbook's order is counted from the moment it came, a start script's from when the box was rented.
-            if arm.get("boot") == state["sure"]:
+            # The playbook's order counts from the time it was given, the start script's from the start of the rental.
+            if order.get("boot") == state["sure"]:
                 state["ends"] = date + state["left_s"]
             else:
-                state["ends"] = start + arm["life_s"] if start and "life_s" in arm else arm["deadline"]
+                state["ends"] = start + order["life_s"] if start and "life_s" in order else order["deadline"]
         left = state["ends"] - date
         if abs(left - state["left_s"]) > JUMP_S:
-            self.say(f"{left:.0f} s are left by the provider's clock")
+            self.log(f"{left:.0f} s are left by the provider's clock")
         state["left_s"] = left
 
-    def tick(self, now: Data, told: Callable[[], Told | None]) -> bool:
-        """Take the order and the time in; tell whether the time is over."""
-        arm = self.read("arm")
+    def update(self, now: Data, provider_time: Callable[[], ProviderTime | None]) -> bool:
+        """Read the order and update the seconds left; return True if none are left."""
+        order = self.read("arm")
         if self.order is None:
             self.state = self.read("clock")
             self.order = self.state and self.state["order"]
-        if arm and arm != self.order:
-            self.state, self.order, self.ask_at = {"left_s": left_of(arm, now)}, arm, 0
-            self.say("armed")
+        if order and order != self.order:
+            self.state, self.order, self.ask_at = {"left_s": left_of(order, now)}, order, 0
+            self.log("armed")
         elif self.state:
-            left, jump = went_on(self.state, now)
+            left, jump = advance(self.state, now)
             self.state["left_s"] = left
             if abs(jump) > JUMP_S:
-                self.say(f"the clock jumped by {jump:.0f} s; the deadline stays")
+                self.log(f"the clock jumped by {jump:.0f} s; the deadline stays")
         else:
             return False
         state = self.state
         if state.get("sure") != now["boot"] and (now["up"] >= self.ask_at or state["left_s"] <= 0):
             self.ask_at = now["up"] + ASK_S
-            if word := told():
+            if answer := provider_time():
                 state["sure"] = now["boot"]
-                self.corrected(*word)
+                self.use_provider_time(*answer)
         state.update(now, order=self.order)
-        if self.put("clock.new", json.dumps(state), "w"):
+        if self.write("clock.new", json.dumps(state), "w"):
             os.replace(f"{self.folder}/clock.new", f"{self.folder}/clock.json")
-        over: bool = state["left_s"] <= 0
-        return over
+        is_over: bool = state["left_s"] <= 0
+        return is_over
 
-    def end(self, asked: Callable[[str, Data | None], int]) -> bool:
-        """Tell whether the platform took it. What is refused is not to be had; what fails is asked for again."""
+    def end(self, send_request: Callable[[str, Data | None], int]) -> bool:
+        """Destroy the box, or stop it if that is refused or fails STOP_AT times; return True if a request succeeds."""
         self.tries += 1
-        for verb, body, done in WAYS:
-            status = asked(verb, body)
+        for verb, body, done in STEPS:
+            status = send_request(verb, body)
             if 200 <= status < 300:
-                self.say(done)
-                self.taken += 1
-                # It said so three times, and this box is still here.
-                if body or self.taken <= 3:
+                self.log(done)
+                self.accepted += 1
+                # After three accepted requests the box still runs: ask to stop it too.
+                if body or self.accepted <= 3:
                     return True
             else:
-                self.say(f"{verb}: " + (f"status {status}" if status else "no answer"))
+                self.log(f"{verb}: " + (f"status {status}" if status else "no answer"))
                 passing = not 400 <= status < 500 or status in (408, 425, 429)
                 if passing and self.tries < STOP_AT:
                     break
@@ -219,38 +219,38 @@ class Watch:
     def once(
         self,
         now: Data,
-        asked: Callable[[str, Data | None], int],
-        told: Callable[[], Told | None] = lambda: None,
+        send_request: Callable[[str, Data | None], int],
+        provider_time: Callable[[], ProviderTime | None] = lambda: None,
     ) -> float:
-        """Look once; return the seconds until the next look."""
-        if not self.tick(now, told):
-            self.tries, self.taken, self.wait = 0, 0, 5
+        """Update the state, end the box if it is due, and return the seconds until the next look."""
+        if not self.update(now, provider_time):
+            self.tries, self.accepted, self.wait = 0, 0, 5
             return EVERY_S if not self.state else max(0.1, min(EVERY_S, self.state["left_s"]))
-        took, most, off = self.end(asked), AGAIN_S, f"{self.folder}/power_off.py"
-        if self.tries >= OFF_AT and os.path.exists(off):
-            words = sys.executable, off, self.folder
+        is_accepted, max_wait, program = self.end(send_request), RETRY_S, f"{self.folder}/power_off.py"
+        if self.tries >= OFF_AT and os.path.exists(program):
+            words = sys.executable, program, self.folder
             done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-            self.say((done.stdout + done.stderr[-300:]).strip() or "no server here; this box still bills: make destroy")
-            took, most = False, RARELY_S
-        self.wait = AGAIN_S if took else min(most, self.wait * 2)
+            self.log((done.stdout + done.stderr[-300:]).strip() or "no server here; this box still bills: make destroy")
+            is_accepted, max_wait = False, SLOW_RETRY_S
+        self.wait = RETRY_S if is_accepted else min(max_wait, self.wait * 2)
         return self.wait
 
 
 def main() -> None:
-    """Watch until the box ends."""
+    """Watch until the box ends; wait first for the lock if another watch runs."""
     os.umask(0o77)
     watch = Watch(sys.argv[1])
     with open(f"{watch.folder}/lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        watch.say("watching")
+        watch.log("watching")
         while True:
             try:
                 wait = watch.once(
                     clocks(),
-                    lambda verb, body: ask(verb, body, watch.order["url"], given()),
-                    lambda: told(watch.order["url"], given()),
+                    lambda verb, body: ask(verb, body, watch.order["url"], container_env()),
+                    lambda: provider_time(watch.order["url"], container_env()),
                 )
-            except Exception as error:  # an order that is none: nothing may end the watch
+            except Exception as error:  # for example a malformed order: the watch must go on
                 print(f"{time.ctime()}: {error!r}", flush=True)
                 wait = EVERY_S
             time.sleep(wait)

@@ -1,9 +1,9 @@
-"""Addresses of hosts: how a URL writes them, and which ones another's answer may send us to.
+"""Host addresses: how a URL writes them, and to which hosts a redirect, or a URL in a response, may lead.
 
-Those are the public ones, and the host that the user configured.
+A redirect may lead to public addresses, and to the host that the user configured.
 
-A redirect is text of whoever answers. Followed blindly it reaches what only this machine reaches: a cloud's metadata
-service, a router, a server on loopback.
+A server chooses its redirects. Followed without a check, one could reach hosts that only this machine can reach: a
+cloud's metadata service, a router, a server on loopback.
 """
 
 from __future__ import annotations
@@ -12,44 +12,44 @@ import ipaddress
 import socket
 from urllib.parse import urlsplit
 
-#: A store of hf_xet that is a folder of this machine: only a hub on this machine may name one.
+#: The URL scheme of an hf_xet store in a folder of this machine; only a hub on loopback may name one.
 _FOLDER = "local"
-#: NAT64 and 6to4: a relay unpacks the address of IPv4 in them, which may be anybody's.
+#: NAT64 and 6to4: IPv6 addresses that contain an IPv4 address, possibly a private one, to which a relay sends.
 _RELAYED = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "2002::/16")))
 
 
 def in_brackets(address: str) -> str:
-    """A host as it stands in a URL: an IPv6 address in brackets (RFC 3986, section 3.2.2)."""
+    """A host as a URL writes it: an IPv6 address in brackets (RFC 3986, section 3.2.2)."""
     if ":" not in address or address.startswith("["):
         return address
     return f"[{address}]"
 
 
 def may_lead_to(url: str, configured: str) -> bool:
-    """Tell whether an answer of the host of ``configured`` may lead to ``url``.
+    """True if a response from the server at the URL ``configured`` may lead to ``url``.
 
-    A host that has no address here is allowed: behind a proxy only the proxy knows it, and without one nothing opens.
+    A name that does not resolve is allowed: a proxy may resolve it, and without a proxy it cannot be opened.
     """
     try:
-        wanted, own = urlsplit(url), urlsplit(configured)
-        host, port = wanted.hostname, wanted.port
+        target, origin = urlsplit(url), urlsplit(configured)
+        host, port = target.hostname, target.port
     except ValueError:
         return False
-    if wanted.scheme == _FOLDER:
-        return _is_address(own.hostname or "") and ipaddress.ip_address(own.hostname or "").is_loopback
-    if wanted.scheme not in ("http", "https") or not host:
+    if target.scheme == _FOLDER:
+        return _is_address(origin.hostname or "") and ipaddress.ip_address(origin.hostname or "").is_loopback
+    if target.scheme not in ("http", "https") or not host:
         return False
-    if host == own.hostname:
+    if host == origin.hostname:
         return True
     try:
-        found = socket.getaddrinfo(host, port or 443, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, port or 443, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return not _is_address(host)
-    return all(_is_public(str(entry[4][0]).partition("%")[0]) for entry in found)
+    return all(_is_public(str(entry[4][0]).partition("%")[0]) for entry in addresses)
 
 
 def _is_public(text: str) -> bool:
-    """Tell whether an address is a public one; those of IPv6 that carry one of IPv4 to a relay are none."""
+    """True if an IP address is public; an IPv6 address in `_RELAYED` is not."""
     address = ipaddress.ip_address(text)
     return address.is_global and not any(address in network for network in _RELAYED)
 

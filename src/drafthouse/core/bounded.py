@@ -1,6 +1,6 @@
-"""Bounds on what others send: a hub, a model file, an engine, a report. Each number stands here once, with its reason.
+"""Limits for untrusted input: answers of a hub or an engine, model files, reports. Each limit has its reason here.
 
-A command that reads what somebody else wrote ends within `READ_S` and some 300 MB of memory, whatever comes.
+They keep a command that reads such input within `READ_S` and about 300 MB of memory.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from typing import TypeVar
 T = TypeVar("T")
 
 MIB = 1024 * 1024
-#: Seconds over all for what a command reads of a hub on its way; a download has a patience of its own.
+#: Seconds for all requests that a command sends to a hub, except downloads, which `retry.py` limits.
 READ_S = 15.0
-#: Bytes and commas of one answer of a hub's API, unpacked: a listing's page has 1,000 files of some 300 bytes.
+#: Bytes and commas of one decompressed answer of a hub's API. A page of a listing has 1,000 files of some 300 bytes.
 HUB_ANSWER_BYTES, HUB_ANSWER_COMMAS = 8 * MIB, 200_000
-#: Files of one revision: the largest known, DeepSeek-R1 in GGUF, has some 800.
+#: Files of one revision. The largest repository seen, DeepSeek-R1 in GGUF, has some 800.
 HUB_FILES = 20_000
-#: Pages of one listing; one of the hub's own has 1,000 files.
+#: Pages of one listing. Hugging Face puts 1,000 files on a page.
 HUB_PAGES = 200
-#: Seconds and bytes of one answer of an engine that is no stream: /metrics, /v1/models, /health.
+#: Seconds and bytes of one answer of an engine that is not streamed: /metrics, /v1/models, /health.
 ENGINE_READ_S, ENGINE_ANSWER_BYTES = 20.0, 16 * MIB
-#: Bytes of a chat answer: a chunk of one token has some 250, with log probabilities 2,000.
+#: Bytes of a chat answer, in all and per token. The chunk of a token has some 250, with log probabilities 2,000.
 CHAT_BYTES, CHAT_BYTES_PER_TOKEN = 2 * MIB, 8192
-#: Commas of a safetensors header: eight a tensor, and some 40,000 tensors in the largest file known.
+#: Commas of a safetensors header: eight per tensor. The largest file seen has some 40,000 tensors.
 HEADER_COMMAS = 1_000_000
-#: Bytes, keys, tensors and values of arrays of a GGUF header: the largest vocabularies have 260,000 tokens in 11 MB,
-#: with scores, types and as many merges again.
+#: A GGUF header: bytes, keys, tensors, array values, and nesting of arrays. The largest vocabularies have 260,000
+#: tokens (11 MB), each with a score and a type, and as many merges.
 GGUF_BYTES, GGUF_KEYS, GGUF_TENSORS, GGUF_VALUES, GGUF_DEPTH = 64 * MIB, 1 << 16, 500_000, 1 << 21, 3
-#: Dimensions of a tensor, and its values along one of them.
+#: The number of dimensions of a tensor, and the length of one.
 TENSOR_DIMENSIONS, TENSOR_LENGTH = 8, 1 << 48
-#: Layers of a model; the largest known has 160.
+#: Layers of a model. The largest model seen has 160.
 LAYERS = 10_000
-#: Whole numbers in a model's configuration: none counts more than its parameters.
+#: A whole number in a model's configuration; none should exceed the number of parameters.
 CONFIG_NUMBER = 10**14
 
 
 class TooMuch(ValueError):
-    """More than a bound allows; the text says which."""
+    """An input exceeds a limit, which the message names."""
 
 
 def _late(seconds: float) -> TooMuch:
@@ -47,24 +47,24 @@ def _late(seconds: float) -> TooMuch:
 
 
 class Deadline:
-    """The end of an allowance of ``seconds``, by the monotonic clock."""
+    """A time limit that starts now and ends after ``seconds``, by the monotonic clock."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._end = time.monotonic() + seconds
 
     def left(self) -> float:
-        """Seconds that are left, 0 when none are."""
+        """The seconds left; 0 after the end."""
         return max(0.0, self._end - time.monotonic())
 
     def check(self) -> None:
-        """Raise TooMuch when the time is over."""
+        """Raise TooMuch after the end."""
         if self.left() <= 0:
             raise _late(self.seconds)
 
 
 def joined(pieces: Iterable[bytes], most: int, deadline: Deadline | None = None) -> bytes:
-    """All ``pieces`` of an answer, of ``most`` bytes at most. Raises TooMuch."""
+    """The joined ``pieces`` of an answer. Raises TooMuch for more than ``most`` bytes, and after the deadline."""
     data = bytearray()
     for piece in pieces:
         data += piece
@@ -76,10 +76,10 @@ def joined(pieces: Iterable[bytes], most: int, deadline: Deadline | None = None)
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """What ``work`` returns or raises; TooMuch after ``seconds``.
+    """The result, or the exception, of ``work``. Raises TooMuch after ``seconds``.
 
-    A socket's own time-out is that of one read: headers that come a byte at a time never reach it, nor does a name that
-    nobody resolves. What is given up goes on in its thread until the connection ends.
+    A socket's time-out limits a single read: headers that arrive byte by byte never exceed it, and it does not cover
+    the resolution of a name. After TooMuch, ``work`` goes on in its daemon thread until its connection ends.
     """
     returned: list[T] = []
     raised: list[BaseException] = []
@@ -87,7 +87,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             returned.append(work())
-        except BaseException as error:  # raised where it is waited for
+        except BaseException as error:  # raised again in the calling thread
             raised.append(error)
 
     thread = threading.Thread(target=run, daemon=True)

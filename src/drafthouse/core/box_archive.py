@@ -1,8 +1,8 @@
-"""The programs of ours that outlive a run on a box, as one file: `drafthouse-HASH.pyz`. The controller's part.
+"""Pack the programs that keep running on a box, such as the watchdog, into one file: `drafthouse-HASH.pyz`.
 
-It holds `operate/box_programs.py` and all that this imports. A box's own interpreter runs it (`zipapp` of the standard
-library): `python drafthouse-HASH.pyz watchdog HOME`. The role `box_env` lays it down, and whatever starts a program
-names it with its hash, so that other sources are another file, and what runs keeps its own.
+The file holds `operate/box_programs.py` and every module that it imports. Python runs such a zip file directly:
+`python drafthouse-HASH.pyz watchdog HOME`. The controller builds it, and the role `box_env` copies it to the box. The
+name changes with the sources, so that a running program keeps the file that it was started from.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ sys.exit(main())
 
 
 def archive_file(home: str | Path) -> str:
-    """Where the archive of these sources lies in a box's ``home``."""
+    """The path of the archive of the current sources in a box's ``home``, Drafthouse's folder there."""
     return f"{home}/{archive()[0]}"
 
 
 @functools.cache
 def archive() -> tuple[str, bytes]:
-    """The archive's name and its bytes: the same ones for the same sources, whoever builds it."""
+    """The archive's name and content; every machine builds the same bytes from the same sources."""
     texts = {"__main__.py": _MAIN}
     for name, text in needed_by([_PROGRAMS]).items():
         texts[f"drafthouse/{name}"] = text
@@ -42,28 +42,28 @@ def archive() -> tuple[str, bytes]:
         for name, text in sorted(texts.items()):
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             entry.create_system, entry.external_attr = 3, 0o644 << 16
-            # Not compressed: one zlib does not pack like another.
+            # Uncompressed, because two versions of zlib may compress differently.
             file.writestr(entry, text.encode())
     data = packed.getvalue()
     return f"drafthouse-{hashlib.sha256(data).hexdigest()[:12]}.pyz", data
 
 
 def needed_by(modules: Iterable[str], library: Path = LIBRARY) -> dict[str, str]:
-    """The texts of these modules (`serving.restore`) and of all that they import, by path, sorted.
+    """The source texts of modules (`serving.restore`) and of all that they import; path to text, sorted by path.
 
-    Paths are relative to the library's folder; that each package has its `__init__.py` is seen to. What is imported for
-    a type checker alone is imported by its absolute name, and not needed.
+    Paths are relative to ``library``. The `__init__.py` of each package is included. Imports under TYPE_CHECKING use
+    absolute names, which are not followed.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     waiting = [library / f"{module.replace('.', '/')}.py" for module in modules]
     while waiting:
         file = waiting.pop()
         name = file.relative_to(library).as_posix()
-        if name in found:
+        if name in texts:
             continue
-        found[name] = file.read_text("utf-8")
+        texts[name] = file.read_text("utf-8")
         waiting += [library / package / _PACKAGE for package in file.relative_to(library).parents]
-        for node in ast.walk(ast.parse(found[name])):
+        for node in ast.walk(ast.parse(texts[name])):
             if isinstance(node, ast.ImportFrom) and node.level:
                 folder = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
                 module = folder.with_suffix(".py")
@@ -71,4 +71,4 @@ def needed_by(modules: Iterable[str], library: Path = LIBRARY) -> dict[str, str]
                     waiting.append(module)
                 else:
                     waiting += [folder / f"{imported.name}.py" for imported in node.names]
-    return dict(sorted(found.items()))
+    return dict(sorted(texts.items()))

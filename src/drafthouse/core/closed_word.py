@@ -1,4 +1,4 @@
-"""Enums of closed words, such as the words of a verdict: `enum.StrEnum` for Python 3.10, which boxes may run."""
+"""An enum whose members are strings, as `enum.StrEnum` of Python 3.11; boxes may run Python 3.10."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from enum import Enum
 
 
 class ClosedWord(str, Enum):
-    """A word of a closed list; it is its own text in messages and in JSON."""
+    """A word of a fixed list, such as the words of a verdict. Messages and JSON show its value."""
 
     def __str__(self) -> str:
         return str(self.value)
 
-    def __format__(self, form: str) -> str:
-        return str.__format__(self.value, form)
+    def __format__(self, spec: str) -> str:
+        return str.__format__(self.value, spec)

@@ -1,9 +1,9 @@
-"""Docker asked over its socket, by whatever Python the box has: no client program and no SDK needed.
+"""A client of the Docker Engine API over its Unix socket, without the `docker` program or Docker's Python SDK.
 
-Standard library only, Python 3.10. Docker's SDK fetches, loads, builds and saves images (docs/decisions/docker.md).
-
-Paths and fields: Docker Engine API v1.41 (https://docs.docker.com/reference/api/engine/), which every engine
-from 20.10 on answers; paths without a version take the engine's own.
+Standard library only, Python 3.10: any box can run it. Docker's SDK pulls, loads, builds and saves images elsewhere
+(docs/decisions/docker.md). "The engine" is the Docker daemon here. Paths and fields are those of API v1.41
+(https://docs.docker.com/reference/api/engine/), which Docker 20.10 and later serve; a path without a version
+takes the daemon's newest one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SOCKET = "/var/run/docker.sock"
 
 
 class EngineError(Exception):
-    """The engine refused, in its own words. ``status`` is the HTTP status."""
+    """An error response of the engine: the HTTP status, and the engine's message in ``words``."""
 
     def __init__(self, status: int, words: str) -> None:
         self.status, self.words = status, words
@@ -47,7 +47,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class EngineInfo(TypedDict, total=False):
-    """What the engine says of itself: what is read of it."""
+    """The response to /info: the fields that are used."""
 
     ServerVersion: str
     DockerRootDir: str
@@ -62,35 +62,35 @@ class EngineInfo(TypedDict, total=False):
 
 
 class Component(TypedDict):
-    """A part of the engine."""
+    """A component in the response to /version."""
 
     Name: str
 
 
 class EngineVersion(TypedDict, total=False):
-    """The engine's answer to /version: what is read of it."""
+    """The response to /version: the fields that are used."""
 
     Version: str
     Components: list[Component] | None
 
 
 class DockerApi:
-    """One engine. Every call raises OSError where nobody answers, and EngineError where the engine refuses."""
+    """One engine. A method raises OSError where the engine does not answer, and EngineError for an error response."""
 
     def __init__(self, path: str = SOCKET, timeout_s: float = 60.0) -> None:
         self._path, self._timeout = path, timeout_s
 
     def call(self, method: str, path: str, body: Any = None, **query: str) -> Any:
-        """The answer: data where it is JSON, else text.
+        """The response's data if it is JSON (a list for several JSON lines, None for an empty body), else its text.
 
-        ``body`` is sent as JSON, or as a tar where it is bytes. Several JSON objects, a line each, are a list.
+        ``body`` is sent as JSON, or as a tar archive if it is bytes.
         """
-        content, kind = self._answer(method, path, body, query)
+        content, content_type = self._request(method, path, body, query)
         text = content.decode("utf-8", "replace")
-        if "json" not in kind:
+        if "json" not in content_type:
             return text
         lines = [json.loads(line) for line in text.splitlines() if line.strip()]
-        for line in lines:  # what goes wrong after the first byte of an answer
+        for line in lines:  # an error after the first line comes in a line, as the status has been sent
             if isinstance(line, dict) and "error" in line:
                 raise EngineError(HTTPStatus.OK, str(line["error"]))
         if len(lines) == 1:
@@ -98,17 +98,17 @@ class DockerApi:
         return lines or None
 
     def log(self, container: str, **query: str) -> str:
-        """What a container without a terminal printed; ``query``: since (epoch seconds), tail (lines)."""
+        """The output of a container without a TTY; ``query``: ``since`` (unix seconds), ``tail`` (lines)."""
         path = f"/containers/{container}/logs"
-        return output_of(self._answer("GET", path, None, {"stdout": "1", "stderr": "1", **query})[0])
+        return output_of(self._request("GET", path, None, {"stdout": "1", "stderr": "1", **query})[0])
 
     def execute(self, container: str, command: Sequence[str]) -> str:
-        """Run a command in a container that runs, and return what it printed."""
-        asked = {"Cmd": list(command), "AttachStdout": True, "AttachStderr": True}
-        made = self.call("POST", f"/containers/{container}/exec", asked)["Id"]
-        return output_of(self._answer("POST", f"/exec/{made}/start", {"Detach": False, "Tty": False}, {})[0])
+        """Run a command in a running container, and return its output."""
+        options = {"Cmd": list(command), "AttachStdout": True, "AttachStderr": True}
+        exec_id = self.call("POST", f"/containers/{container}/exec", options)["Id"]
+        return output_of(self._request("POST", f"/exec/{exec_id}/start", {"Detach": False, "Tty": False}, {})[0])
 
-    def _answer(self, method: str, path: str, body: Any, query: Mapping[str, str]) -> tuple[bytes, str]:
+    def _request(self, method: str, path: str, body: Any, query: Mapping[str, str]) -> tuple[bytes, str]:
         url = quote(path, safe="/:")
         if query:
             url += f"?{urlencode(query)}"
@@ -120,18 +120,18 @@ class DockerApi:
         connection = _Connection(self._path, self._timeout)
         try:
             connection.request(method, url, raw, headers)
-            answer = connection.getresponse()
-            content, kind = answer.read(), answer.getheader("Content-Type") or ""
+            response = connection.getresponse()
+            content, content_type = response.read(), response.getheader("Content-Type") or ""
         except http.client.HTTPException as error:
             raise OSError(f"no proper answer: {error!r}") from error
         finally:
             connection.close()
-        if answer.status >= HTTPStatus.BAD_REQUEST:
-            raise EngineError(answer.status, _message(content.decode("utf-8", "replace")))
-        return content, kind
+        if response.status >= HTTPStatus.BAD_REQUEST:
+            raise EngineError(response.status, _message(content.decode("utf-8", "replace")))
+        return content, content_type
 
     def answers(self) -> bool:
-        """Tell whether the engine is there and well."""
+        """True if the engine answers a ping without an error."""
         try:
             self.call("GET", "/_ping")
         except (OSError, EngineError):
@@ -139,16 +139,16 @@ class DockerApi:
         return True
 
     def info(self) -> EngineInfo:
-        """What the engine says of itself; DrafthouseError where it does not answer."""
-        info: EngineInfo = self._told("/info")
+        """The engine's settings and state. Raises DrafthouseError where it does not answer."""
+        info: EngineInfo = self._get("/info")
         return info
 
     def version(self) -> EngineVersion:
-        """Which engine it is; DrafthouseError where it does not answer."""
-        version: EngineVersion = self._told("/version")
+        """The engine's version. Raises DrafthouseError where it does not answer."""
+        version: EngineVersion = self._get("/version")
         return version
 
-    def _told(self, path: str) -> Any:
+    def _get(self, path: str) -> Any:
         try:
             return dict(self.call("GET", path))
         except (OSError, EngineError, TypeError, ValueError) as error:
@@ -161,13 +161,13 @@ class DockerApi:
 
 
 def output_of(raw: bytes) -> str:
-    """What a container without a terminal printed: frames of eight bytes of head and their content."""
-    text, at = b"", 0
+    """The text in Docker's multiplexed stream: frames of an 8-byte header (the length in its last 4) and content."""
+    content, at = b"", 0
     while at + 8 <= len(raw):
         length = int.from_bytes(raw[at + 4 : at + 8], "big")
-        text += raw[at + 8 : at + 8 + length]
+        content += raw[at + 8 : at + 8 + length]
         at += 8 + length
-    return text.decode("utf-8", "replace")
+    return content.decode("utf-8", "replace")
 
 
 def _message(text: str) -> str:

@@ -1,8 +1,8 @@
-"""Read what people and earlier runs wrote: bytes to text, text to JSON, with a place for everything that is wrong.
+"""Read untrusted JSON files: bytes to text, text to data, with the line and column of every error.
 
-Bounded in size and depth before anything is built, so that no file can use up the memory or end the interpreter. A key
-that stands twice in one object is an error (JSON would keep the last one), and so are NaN, Infinity and numbers that
-become one of them. YAML is read by `yaml_documents.py`. Standard library only, for this travels to boxes.
+Size and nesting depth are checked before parsing, so that no file can exhaust the memory or the interpreter's stack.
+Python's parser would accept a repeated key (the last one wins), NaN, Infinity and numbers that overflow to them; here
+they are errors. `yaml_documents.py` reads YAML. Standard library only: boxes run this too.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from typing import Any, NoReturn, TypeAlias
 from .errors import Problem, one_problem
 
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | float | bool | None"
-"""A value of a JSON or YAML document whose form is somebody else's."""
+"""A value of a JSON or YAML document whose form another program defines."""
 
 MIB = 1024 * 1024
-#: Bytes of a file of ours at most: a report of a long ladder has some tens of MiB.
+#: The largest file that is read. The largest that Drafthouse writes is a report with a long ladder: tens of MiB.
 MOST_BYTES = 64 * MIB
-#: Lists and objects inside each other, at most: ours have some ten.
+#: The deepest nesting of lists and objects. Drafthouse's own files nest about 10 deep.
 MOST_DEEP = 100
-#: Whole numbers beyond this become no float, or lose what they say when they do.
+#: The largest whole number: a 64-bit integer. Larger ones lose digits, or overflow, when they become a float.
 MOST_WHOLE = 2**63 - 1
 
-# Strings go first, in one go, so that brackets in them do not count. One that does not end is nobody's bracket either.
+# A string, so that brackets inside it are not counted; an unclosed one reaches to the end of the text.
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)', re.DOTALL)
 _BRACKETS = re.compile(r"[\[{]+|[\]}]+")
-_NO_TEXT = re.compile("[\0\ud800-\udfff]")
-# Only where one of these stands can a number be beyond reason.
+_INVALID = re.compile("[\0\ud800-\udfff]")
+# A text without a match has no number that could be too large, and is parsed by the faster built-in functions.
 _LONG_NUMBER = re.compile(r"\d{19}|[eE]\+?\d{3}")
 
 
 class BadDocument(ValueError):
-    """What is wrong with a document: ``found``, and ``place`` in it ("line 3, column 7", "" for the whole).
+    """An error in a document: ``found``, and its ``place`` ("line 3, column 7", "" for the whole document).
 
-    ``why`` is the reader's own word, where the text does not parse.
+    ``why`` is the parser's own message if the text does not parse, otherwise the same as ``found``.
     """
 
     def __init__(self, found: str, place: str = "", why: str = "") -> None:
@@ -46,7 +46,7 @@ class BadDocument(ValueError):
         super().__init__(", ".join(filter(None, (found, place))))
 
     def problem(self, where: str, needed: str, do: str) -> Problem:
-        """The fault as a problem of the file ``where``."""
+        """The error as a `Problem` of the file ``where``."""
         return Problem("file-malformed", self.found, needed, do, f"{where}: {self.place}" if self.place else where)
 
 
@@ -55,18 +55,18 @@ def _no_json(why: str, place: str = "") -> BadDocument:
 
 
 def place_in(text: str, position: int) -> str:
-    """Line and column, from 1, of the character at ``position``."""
+    """The line and column, counted from 1, of the character at index ``position``."""
     return f"line {text.count(chr(10), 0, position) + 1}, column {position - text.rfind(chr(10), 0, position)}"
 
 
 def text_of(data: bytes) -> str:
-    """Bytes as text: UTF-8, with or without the mark that some editors put in front. Raises BadDocument."""
+    """The text of UTF-8 bytes, without the byte order mark that some editors write. Raises BadDocument."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise BadDocument("text in UTF-16, which UTF-8 can't decode", "line 1, column 1") from error
-        start = error.start + (len(data) - len(error.object))  # the mark in front is not part of what was decoded
+        start = error.start + (len(data) - len(error.object))  # error.object lacks the byte order mark
         line = data.count(b"\n", 0, start) + 1
         column = start - data.rfind(b"\n", 0, start)
         raise BadDocument(
@@ -76,22 +76,22 @@ def text_of(data: bytes) -> str:
 
 
 def checked_text(text: str) -> str:
-    """Text as it was given, on a command line too. Raises BadDocument for a zero byte, and for half characters.
+    """``text`` unchanged. Raises BadDocument for a zero byte, and for a surrogate (U+D800 to U+DFFF).
 
-    Those are what Python makes of bytes that are not UTF-8: no file and no terminal takes them.
+    Python decodes a byte of the command line that is not UTF-8 to a surrogate, which nothing can write.
     """
-    odd = _NO_TEXT.search(text)
-    if odd:
-        found = "a zero byte in it" if odd.group() == "\0" else "a byte that is not UTF-8"
-        raise BadDocument(found, place_in(text, odd.start()))
+    invalid = _INVALID.search(text)
+    if invalid:
+        found = "a zero byte in it" if invalid.group() == "\0" else "a byte that is not UTF-8"
+        raise BadDocument(found, place_in(text, invalid.start()))
     return text
 
 
 def read_json(path: Path, needed: str, do: str, *, where: str = "", most: int = MOST_BYTES) -> Any:
-    """The JSON in a file of at most ``most`` bytes.
+    """The JSON document in a file of at most ``most`` bytes.
 
-    Raises DrafthouseError with ``needed`` and ``do`` where it cannot be read, is too large or is no JSON; ``where`` is
-    what the message calls the file (default: its path).
+    Raises DrafthouseError where the file cannot be read, is too large or is not JSON, with ``needed`` and ``do`` as the
+    advice and ``where`` as the name of the file (default: its path).
     """
     where = where or str(path)
     try:
@@ -103,7 +103,7 @@ def read_json(path: Path, needed: str, do: str, *, where: str = "", most: int = 
 
 
 def bytes_of(path: Path, most: int = MOST_BYTES) -> bytes:
-    """What a file holds. Raises OSError, and BadDocument where it holds more than ``most`` bytes."""
+    """The content of a file. Raises OSError, and BadDocument for more than ``most`` bytes."""
     if "\0" in str(path):
         raise BadDocument("a zero byte in the path")
     with path.open("rb") as stream:
@@ -114,34 +114,34 @@ def bytes_of(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def json_of(text: str) -> Any:
-    """The JSON document ``text``. Raises BadDocument with the place of what is wrong."""
+    """The data of the JSON document ``text``. Raises BadDocument with the place of the error."""
     check_depth(text)
-    odd = {"parse_int": _whole, "parse_float": _finite} if _LONG_NUMBER.search(text) else {}
+    hooks = {"parse_int": _whole, "parse_float": _finite} if _LONG_NUMBER.search(text) else {}
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant, **odd)  # type: ignore[arg-type]
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse, **hooks)  # type: ignore[arg-type]
     except json.JSONDecodeError as error:
         place = place_in(text, error.pos)
         raise BadDocument(f"text that does not parse as JSON: {error.msg}", place, str(error)) from error
 
 
 def check_depth(text: str) -> None:
-    """Raise BadDocument where brackets of JSON stand deeper in each other than ours ever do."""
+    """Raise BadDocument where JSON nests deeper than `MOST_DEEP`."""
     if (
         text.count("[") + text.count("{") <= MOST_DEEP
         or _deepest(_BRACKETS.findall(_STRING.sub('""', text))) <= MOST_DEEP
     ):
         return
-    # Its place: the same once more, with the strings' lengths kept.
-    blank = _STRING.sub(lambda string: " " * len(string.group()), text)
+    # Once more, to find the place: strings become blanks of the same length, so that positions stay.
+    blanked = _STRING.sub(lambda string: " " * len(string.group()), text)
     depth = 0
-    for found in _BRACKETS.finditer(blank):
-        depth += _levels(found.group())
+    for run in _BRACKETS.finditer(blanked):
+        depth += _levels(run.group())
         if depth > MOST_DEEP:
-            raise _no_json("nested too deeply", place_in(text, found.end() - 1 - (depth - MOST_DEEP - 1)))
+            raise _no_json("nested too deeply", place_in(text, run.end() - 1 - (depth - MOST_DEEP - 1)))
 
 
 def _deepest(runs: Iterable[str]) -> int:
-    """How deep runs of opening and of closing brackets go."""
+    """The greatest depth that runs of opening or of closing brackets (matches of `_BRACKETS`) reach."""
     deepest = depth = 0
     for run in runs:
         depth += _levels(run)
@@ -150,24 +150,24 @@ def _deepest(runs: Iterable[str]) -> int:
 
 
 def _levels(run: str) -> int:
-    """How many levels deeper a run of brackets of one direction leads; less than 0 for closing ones."""
+    """The change of depth by a run of brackets: its length, negative for closing brackets."""
     if run[0] in "[{":
         return len(run)
     return -len(run)
 
 
-def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
                 raise BadDocument(f"the key '{short(key)}' twice in one object")
             seen.add(key)
-    return found
+    return data
 
 
-def _no_constant(name: str) -> NoReturn:
+def _refuse(name: str) -> NoReturn:  # NaN, Infinity or -Infinity
     raise _no_json(f"{name}, which is no number")
 
 
@@ -185,7 +185,7 @@ def _finite(digits: str) -> float:
 
 
 def short(text: str, most: int = 40) -> str:
-    """``text`` for a message: one line, not longer than ``most``."""
+    """``text`` for a message: one line of at most ``most`` characters, cut with an ellipsis."""
     line = " ".join(text.split())
     if len(line) <= most:
         return line

@@ -1,13 +1,13 @@
-"""What each problem's code means, a sentence for each: `docs/errors.md` is made of it.
+"""The meaning of each error code (`Problem.code`) in one sentence. `make docs` writes docs/errors.md from it.
 
-`errors.py` does not import this: what travels to a box needs the code and not its meaning.
+`errors.py` does not import this module: code that is sent to a box needs the codes, but not their meanings.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: In alphabetical order. A code stays when the words of its problem change: users search for it.
+#: In alphabetical order. A code never changes, although the texts of its problems may: users search for it.
 MEANINGS: Final[dict[str, str]] = {
     "already-running": "Another process is doing this work; only one may at a time.",
     "ambiguous-report": "Several reports begin with what was typed.",

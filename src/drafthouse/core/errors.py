@@ -1,7 +1,7 @@
-"""What is said when something is wrong: where, what was found, what was needed, what to do, and a code for it.
+"""The form of every error: where it is, what was found, what is needed, what to do about it, and a code.
 
-Every part of the house reports through these types, so that an error reads the same
-from the resolver, a script, a module on a box and a playbook.
+All of Drafthouse raises these types, so that an error reads the same whether it comes
+from the profile resolver, a verb, an Ansible module on a box, or a playbook.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 from .plain_text import printable, printable_lines, without_passwords
 from .typed import typed
 
-#: So many problems of one file are told one by one.
+#: The number of problems of one file that are shown; the rest is only counted.
 FEW = 5
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong.
+    """One error: what was found, what is needed instead, and what the user can do.
 
-    ``code`` is a literal that `error_codes` explains (``port-taken``); every problem of this kind has it, and it stays
-    when words change. ``where`` is a file and the path in it (``profiles/x.yml: engine.version``) or a name of the box.
+    ``code`` (``port-taken``) names its kind; `error_codes` explains it, and it stays when the texts are reworded.
+    ``where`` is a file and a key in it (``profiles/x.yml: engine.version``), the name of a box, or empty.
     """
 
     code: str
@@ -34,17 +34,17 @@ class Problem:
     where: str = ""
 
     def __post_init__(self) -> None:
-        """Take passwords out of the addresses that a problem quotes: it is printed, kept and sent on."""
+        """Remove passwords from URLs in the texts, because problems are printed and stored."""
         for name in ("found", "needed", "do", "where"):
             object.__setattr__(self, name, without_passwords(getattr(self, name)))
 
     @classmethod
     def of(cls, data: Mapping[str, str]) -> Problem:
-        """The problem that `as_dict` made plain; what older versions kept has no code, and gets an empty one."""
+        """The problem in ``data``, a result of `as_dict`. A missing field, as in older files, becomes empty."""
         return cls(**{field.name: str(data.get(field.name) or "") for field in fields(cls)})
 
     def lines(self) -> list[str]:
-        """The problem as the lines a person reads, one fact a line; what it quotes cannot steer a terminal."""
+        """The problem as lines of text, one field a line, with control characters replaced."""
         lines = []
         if self.where:
             lines.append(f"where: {printable(self.where)}")
@@ -55,12 +55,12 @@ class Problem:
         return lines
 
     def as_dict(self) -> dict[str, str]:
-        """The problem as plain data, for results that travel as JSON."""
+        """The problem as a dict of its fields, for JSON."""
         return asdict(self)
 
 
 class DrafthouseError(Exception):
-    """One or more problems, all of them collected before anything is touched."""
+    """One or more problems. Checks collect all problems that they find before they raise it."""
 
     def __init__(self, problems: Problem | Sequence[Problem]) -> None:
         if isinstance(problems, Problem):
@@ -70,9 +70,9 @@ class DrafthouseError(Exception):
 
     @property
     def result(self) -> dict[str, Any]:
-        """The problems as a failed Ansible result: one line for its ``msg``, the whole beside it.
+        """The problems as the result of a failed Ansible module: a short ``msg``, and all of them in ``problems``.
 
-        The callback of the house prints them in full, a fact a line.
+        The callback plugin `drafthouse.core.house` prints ``problems`` in full.
         """
         message = self.problems[0].found.splitlines()[0]
         if len(self.problems) > 1:
@@ -81,17 +81,17 @@ class DrafthouseError(Exception):
 
 
 class NotHere(DrafthouseError):
-    """What cannot be done on this machine, whatever a file says: a program, a system or hardware is missing."""
+    """An operation that this machine cannot do, because a program, a system or hardware is missing."""
 
 
 def one_problem(code: str, found: str, needed: str, do: str, where: str = "") -> DrafthouseError:
-    """The error of a single `Problem`, to be raised."""
+    """A DrafthouseError with a single `Problem`, for `raise`."""
     return DrafthouseError(Problem(code, found, needed, do, where))
 
 
 @contextmanager
 def failing(module: Any) -> Iterator[None]:
-    """Fail an Ansible module (an `AnsibleModule`) with the problems of what is done in the block."""
+    """Turn a DrafthouseError of the block into the failed result of ``module``, an `AnsibleModule`."""
     try:
         yield
     except DrafthouseError as error:
@@ -104,7 +104,7 @@ def describe(problems: Iterable[Problem]) -> str:
 
 
 def first_few(problems: Sequence[Problem], where: str) -> list[Problem]:
-    """The first problems of a file and how many more there are: a file of wrong lines must not fill a screen."""
+    """The first `FEW` problems of a file, and one that counts the rest, so that the list fits on a screen."""
     if len(problems) <= FEW:
         return list(problems)
     more = len(problems) - FEW
@@ -119,21 +119,21 @@ def first_few(problems: Sequence[Problem], where: str) -> list[Problem]:
 
 
 def nearest(word: object, words: Iterable[str]) -> str | None:
-    """The valid word that is most like ``word``, or None when nothing is near.
+    """The one of ``words`` that is most similar to ``word``; None if none is similar.
 
-    The shortest that goes on where a name breaks off (rtx6000-qwen): it is unfinished, not misspelt.
+    An unfinished name is completed rather than corrected: rtx6000-qwen gives the shortest name that begins with it.
     """
-    known = list(words)
-    longer = [name for name in known if name.startswith(f"{word}-")]
+    valid = list(words)
+    longer = [name for name in valid if name.startswith(f"{word}-")]
     if longer:
         return min(longer, key=len)
-    return next(iter(difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)), None)
+    return next(iter(difflib.get_close_matches(str(word), valid, n=1, cutoff=0.5)), None)
 
 
 def did_you_mean(word: object, words: Iterable[str]) -> str:
-    """Advice for a word that is not valid: the nearest one, or all of them."""
-    known = sorted(words)
-    close = nearest(word, known)
+    """Advice for an invalid word: write the nearest of the valid ``words``, or use one of them."""
+    valid = sorted(words)
+    close = nearest(word, valid)
     if close:
         return f"write '{close}'"
-    return f"use one of: {', '.join(known) or '(none)'}"
+    return f"use one of: {', '.join(valid) or '(none)'}"

@@ -1,7 +1,7 @@
-"""How every program of ours ends: one table (docs/exit-codes.md). Pure, standard library only.
+"""The exit codes of all verbs and scripts (docs/exit-codes.md). Standard library only.
 
-`make` prints them as ``Error N`` and itself ends with 2. A playbook has Ansible's own codes: what cannot be said fails
-nothing there.
+`make` prints a code as ``Error N`` and itself exits with 2. A playbook exits with Ansible's codes instead; a verdict
+`cannot say` does not make it fail.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from .errors import DrafthouseError, NotHere
 
 DONE, WARNED, FAILED, NOT_HERE, CANNOT_SAY = range(5)
-#: Ctrl-C, as shells have it: 128 and the signal's number.
+#: Ctrl-C, as in shells: 128 plus the number of SIGINT (2).
 INTERRUPTED = 130
 
 MEANINGS = {
@@ -25,11 +25,11 @@ MEANINGS = {
 
 
 def of_error(error: DrafthouseError) -> int:
-    """The code of a program that ends with ``error``."""
+    """The exit code of a program that ends with ``error``."""
     return NOT_HERE if isinstance(error, NotHere) else FAILED
 
 
 def worst(codes: Iterable[int]) -> int:
-    """The code of several things that were done: a failure counts more than what cannot be said, and so on."""
+    """The worst of some exit codes, in the order below; DONE where there is none."""
     order = (DONE, WARNED, CANNOT_SAY, NOT_HERE, FAILED)
     return max(codes, key=order.index, default=DONE)

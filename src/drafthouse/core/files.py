@@ -1,4 +1,4 @@
-"""Files of ours: replaced as a whole, and on a box all in one go, where a task for each would cost a round trip."""
+"""Write files atomically, and bring many files of a box into the wanted state in one Ansible task instead of many."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from .errors import one_problem
 
 @dataclass
 class LaidOut:
-    """What was changed, or in check mode would be. ``diff`` is what Ansible shows for ``--diff``."""
+    """The changed paths, in check mode those that would change, and the differences for Ansible's ``--diff``."""
 
     changed: list[str] = field(default_factory=list)
     diff: list[dict[str, str]] = field(default_factory=list)
 
 
 def lay_out(entries: Iterable[Mapping[str, Any]], check: bool = False) -> LaidOut:
-    """Make every entry be there: {path, mode, content?}; without ``content`` (text or bytes) it is a folder.
+    """Create or change each entry: a file with ``path``, ``mode`` and ``content`` (text or bytes), without it a folder.
 
-    ``mode``: octal digits as text. Folders above are made too. A file is replaced as a whole, so that whoever reads
-    it finds the old or the new one. Raises DrafthouseError where something else is in the way, or may not be written.
+    ``mode`` is octal digits as text. Parent folders are created. A file is replaced atomically. Raises DrafthouseError
+    where a path cannot be written, for example because a file is where a folder should be.
     """
-    done = LaidOut()
+    result = LaidOut()
     for entry in entries:
         path, mode = Path(entry["path"]), int(str(entry["mode"]), 8)
         try:
-            before = _seen(path)
+            before = _state_of(path)
             content = entry.get("content")
             wanted = (mode, content.encode() if isinstance(content, str) else content)
             if before == wanted:
                 continue
-            done.changed.append(str(path))
-            done.diff.append(_difference(path, before, wanted))
+            result.changed.append(str(path))
+            result.diff.append(_difference(path, before, wanted))
             if not check:
-                _make(path, mode, wanted[1], before)
+                _write(path, mode, wanted[1], before)
         except OSError as error:
             raise one_problem(
                 code="file-unwritable",
@@ -51,27 +51,27 @@ def lay_out(entries: Iterable[Mapping[str, Any]], check: bool = False) -> LaidOu
                 needed="a folder of ours" if entry.get("content") is None else "a file of ours",
                 do="remove what is in the way, or connect as root",
             ) from error
-    return done
+    return result
 
 
 def digest_of(mode: int, content: bytes) -> str:
-    """What tells one file from another: its permissions and a hash of its bytes."""
+    """A file's digest: its mode in octal digits, and the sha256 of its content."""
     return f"{mode:04o} {hashlib.sha256(content).hexdigest()}"
 
 
 def digests(paths: Iterable[str]) -> dict[str, str]:
-    """The digests of those files that are there and can be read."""
-    found = {}
+    """Path to digest, of the files that exist and can be read."""
+    by_path = {}
     for path in paths:
         with contextlib.suppress(OSError):
-            mode, content = _seen(Path(path)) or (0, None)
+            mode, content = _state_of(Path(path)) or (0, None)
             if content is not None:
-                found[path] = digest_of(mode, content)
-    return found
+                by_path[path] = digest_of(mode, content)
+    return by_path
 
 
 def text_in(path: str | Path) -> str:
-    """What a text file holds, '' where it is missing or not ours to read."""
+    """The text of a file; '' where it does not exist or cannot be read."""
     try:
         return Path(path).read_text("utf-8", "replace")
     except OSError:
@@ -79,7 +79,7 @@ def text_in(path: str | Path) -> str:
 
 
 def object_in(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, {} where there is none that can be read."""
+    """The JSON object in a file; {} where the file cannot be read or holds no JSON object."""
     try:
         return object_of(path.read_text("utf-8"))
     except (OSError, ValueError):
@@ -87,16 +87,16 @@ def object_in(path: Path) -> dict[str, Any]:
 
 
 def object_of(text: str) -> dict[str, Any]:
-    """The JSON object that ``text`` is, {} where it is none."""
+    """The JSON object ``text``; {} for any other text."""
     try:
-        found = json.loads(text)
+        data = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return data if isinstance(data, dict) else {}
 
 
-def _seen(path: Path) -> tuple[int, bytes | None] | None:
-    """Mode and content (None for a folder) of what is there; None where nothing is."""
+def _state_of(path: Path) -> tuple[int, bytes | None] | None:
+    """The mode and the content (None for a folder) of a path; None where it does not exist."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -106,7 +106,7 @@ def _seen(path: Path) -> tuple[int, bytes | None] | None:
     return stat.S_IMODE(mode), path.read_bytes()
 
 
-def _make(path: Path, mode: int, content: bytes | None, before: tuple[int, bytes | None] | None) -> None:
+def _write(path: Path, mode: int, content: bytes | None, before: tuple[int, bytes | None] | None) -> None:
     if content is None:
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(mode)
@@ -124,12 +124,12 @@ def _difference(
     return {
         "before_header": str(path),
         "after_header": str(path),
-        "before": _shown(before, same),
-        "after": _shown(wanted, same),
+        "before": _state_text(before, same),
+        "after": _state_text(wanted, same),
     }
 
 
-def _shown(state: tuple[int, bytes | None] | None, modes_only: bool) -> str:
+def _state_text(state: tuple[int, bytes | None] | None, modes_only: bool) -> str:
     if state is None:
         return ""
     mode, content = state
@@ -141,11 +141,11 @@ def _shown(state: tuple[int, bytes | None] | None, modes_only: bool) -> str:
 
 
 def replace_file(path: Path, content: str | bytes, mode: int | None = 0o600, by_way_of: Path | None = None) -> None:
-    """Write a file so that a reader, and whoever comes after a power cut, finds all of the old or of the new one.
+    """Write a file atomically: readers, also after a power cut, find either the old or the new content.
 
-    ``mode`` None leaves it to the mask of the process. Folders above are made. ``by_way_of``: a folder of the same disk
-    for the unfinished file, where a kill must leave none beside ``path``. Raises OSError; nothing half-written is left
-    then.
+    ``mode`` None: as the umask allows. Parent folders are created. The content is written to a temporary file, beside
+    ``path`` or in ``by_way_of``, a folder of the same file system, which keeps the target folder clean after a kill.
+    Raises OSError; the temporary file is removed then.
     """
     if isinstance(content, str):
         content = content.encode("utf-8")
@@ -166,18 +166,18 @@ def replace_file(path: Path, content: str | bytes, mode: int | None = 0o600, by_
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            error.filename = str(path)  # a full disk names no file, and nobody knows the unfinished one
+            error.filename = str(path)  # a full disk names no file, and users do not know the temporary one
         raise
     sync(path.parent)
 
 
 def sync(path: Path) -> None:
-    """Have a file's bytes, or the names in a folder, survive a power cut."""
+    """Flush a file's content, or a folder's list of names, to the disk, so that it survives a power cut."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems without it, mostly for folders
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems cannot flush a folder
             raise
     finally:
         os.close(handle)

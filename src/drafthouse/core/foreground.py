@@ -1,4 +1,4 @@
-"""A command in the foreground, and the signals that stop it: Ctrl-C, kill, a terminal that is closed."""
+"""Run a command in the foreground, and handle the signals that stop it: Ctrl-C, kill, a closed terminal."""
 
 from __future__ import annotations
 
@@ -13,77 +13,77 @@ from typing import Protocol
 from .exit_codes import INTERRUPTED
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# A stopped Ansible says what it was at and leaves its jobs on the boxes; then it is asked less kindly.
-KINDNESS_S = 10.0
-LOOK_S = 0.1
+# After Ctrl-C, Ansible prints its state before it ends. After this time the next, stronger signal is sent.
+GRACE_S = 10.0
+POLL_S = 0.1
 
 Tell = Callable[[str], None]
 
 
 class Child(Protocol):
-    """What is needed of a running command."""
+    """The part of `subprocess.Popen` that is used here."""
 
     def poll(self) -> int | None:
-        """The exit status, None while it runs."""
+        """The exit status of the process, negative for a signal; None while it runs."""
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal."""
+        """Send a signal to the process."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end."""
+        """Wait until the process ends, and return its exit status."""
 
 
 @dataclass
 class Stop:
-    """The signals that came. The first ends the command; what comes while it is cleaned up is told and passed over.
+    """The signals received so far, and the handler that records them. The first one ends the command.
 
-    Whoever wants out all the same sends one more: `passed_over` starts as true where the first of them is enough.
+    While the caller cleans up (``ending``), the next one prints ``warning``; once ``warned``, it raises.
     """
 
-    seen: list[int] = field(default_factory=list)
+    received: list[int] = field(default_factory=list)
     ending: bool = False
-    passed_over: bool = False
+    warned: bool = False
     tell: Tell = print
     warning: str = ""
 
     def __call__(self, number: int, _frame: FrameType | None = None) -> None:
-        """Take a signal."""
-        self.seen.append(number)
+        """Record a signal. Raises KeyboardInterrupt for one that comes during cleanup, after the warning."""
+        self.received.append(number)
         if not self.ending:
             return
-        if self.passed_over:
+        if self.warned:
             raise KeyboardInterrupt
-        self.passed_over = True
+        self.warned = True
         self.tell(self.warning)
 
     @contextlib.contextmanager
-    def heard(self) -> Iterator[Stop]:
-        """Hear the signals inside the block."""
+    def handling_signals(self) -> Iterator[Stop]:
+        """Record the signals that arrive inside the block; afterwards the previous handlers are back."""
         with _handled_by(self):
             yield self
 
 
 @contextlib.contextmanager
 def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in SIGNALS}
+    previous = {number: signal.signal(number, handler) for number in SIGNALS}
     try:
         yield
     finally:
-        for number, old in before.items():
-            signal.signal(number, old)
+        for number, previous_handler in previous.items():
+            signal.signal(number, previous_handler)
 
 
 @contextlib.contextmanager
 def ended_like_ctrl_c() -> Iterator[None]:
-    """Let a hang-up or a termination end what is inside the block like Ctrl-C: what was begun is ended with it.
+    """Raise KeyboardInterrupt in the block for each of `SIGNALS`, so that its `finally` clauses run.
 
-    Ctrl-C itself too: a shell has it ignored by what it starts in the background.
+    SIGINT is set too: a shell makes the commands that it starts in the background ignore it.
     """
     with _handled_by(_interrupt):
         try:
             yield
         except RuntimeError as error:
-            # It came while a lock was waited for, which then complains that it is not held.
+            # The signal arrived while a lock was acquired: releasing it then raises "un-acquired lock".
             if isinstance(error.__context__, KeyboardInterrupt):
                 raise KeyboardInterrupt from error
             raise
@@ -96,24 +96,24 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def run_until_stopped(
     child: Child,
     stop: Stop,
-    stopping: Callable[[], None] = lambda: None,
-    kindness_s: float = KINDNESS_S,
+    on_stop: Callable[[], None] = lambda: None,
+    grace_s: float = GRACE_S,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Wait for a command and return its exit status; once a signal came, call ``stopping`` and help it to its end."""
-    while (status := child.poll()) is None and not stop.seen:
-        sleep(LOOK_S)
-    if not stop.seen:
+    """The exit status of a command. On a signal, call ``on_stop``, end the command and return INTERRUPTED (130)."""
+    while (status := child.poll()) is None and not stop.received:
+        sleep(POLL_S)
+    if not stop.received:
         return status if status is not None and status >= 0 else INTERRUPTED
-    stopping()
-    # A terminal gives Ctrl-C to both, kill to us alone: a moment for the first, then it is passed on.
+    on_stop()
+    # A terminal sends Ctrl-C to the command too, `kill` does not: wait a moment, then send it.
     for number in (None, signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         if number is not None and child.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 child.send_signal(number)
-        until = clock() + (kindness_s if number else kindness_s / 5)
+        until = clock() + (grace_s if number else grace_s / 5)
         while child.poll() is None and clock() < until:
-            sleep(LOOK_S)
+            sleep(POLL_S)
     child.wait()
     return INTERRUPTED

@@ -1,4 +1,4 @@
-"""How numbers and counts are written for people, one way everywhere: verdict, terminal, Markdown, HTML."""
+"""Format numbers, counts and times as text, in one way for verdicts, the terminal, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-# Written by their numbers: the linter takes them for a hyphen and an x.
+# As escapes, because the linter takes the characters themselves for a hyphen and an x.
 DASH, TIMES = "\u2013", "\u00d7"
 NOTHING = DASH
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A value with about ``digits`` significant digits and without an exponent: 0.123, 12.3, 1,234."""
+    """A number with about ``digits`` significant digits and no exponent: 0.123, 12.3, 1,234; a dash for None."""
     if value is None:
         return NOTHING
     size = abs(value)
@@ -25,22 +25,22 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def whole(value: float | None) -> str:
-    """A count: ``9,600``."""
+    """A whole number: ``9,600``; a dash for None."""
     return NOTHING if value is None else f"{value:,.0f}"
 
 
 def times(value: float | None, digits: int = 2) -> str:
-    """A ratio as a person says it: ``2.31`` and a times sign."""
+    """A ratio: ``2.31`` and a times sign; a dash for None."""
     return NOTHING if value is None else f"{value:.{digits}f}{TIMES}"
 
 
 def span(estimate: Mapping[str, Any] | None, digits: int = 2) -> str:
-    """The interval of an estimate: ``2.05`` to ``2.60``, with a dash."""
+    """The interval of an estimate: ``2.05`` and ``2.60``, joined by a dash."""
     return NOTHING if not estimate else f"{estimate['low']:.{digits}f}{DASH}{estimate['high']:.{digits}f}"
 
 
 def times_span(estimate: Mapping[str, Any] | None, digits: int = 2) -> str:
-    """A ratio and its interval: ``2.31 (2.05 to 2.60)``, with signs."""
+    """A ratio and its interval: ``2.31 (2.05 to 2.60)``, with a times sign and a dash."""
     return NOTHING if not estimate else f"{times(estimate['gain'], digits)} ({span(estimate, digits)})"
 
 
@@ -57,7 +57,7 @@ def percent(fraction: float | None) -> str:
 
 
 def accepted(acceptance: Mapping[str, Any]) -> str:
-    """The share of the drafts that was accepted, marked where the answers repeat themselves."""
+    """The acceptance rate in per cent, marked where the answers repeat themselves, which raises it."""
     shown = percent(acceptance["rate"])
     if acceptance.get("repeats") and shown != NOTHING:
         return f"{shown} (repeats itself)"
@@ -65,12 +65,12 @@ def accepted(acceptance: Mapping[str, Any]) -> str:
 
 
 def shown_level(level: float) -> str:
-    """A load, in requests at a time or a second, as it was asked for: 8, 0.5."""
+    """A load level, in concurrent requests or requests per second: 8, 0.5."""
     return f"{level:g}"
 
 
 def shown_time(seconds: float) -> str:
-    """Seconds as a person says them: 90 s, 12 min, 2 h 05 min."""
+    """A duration given in seconds: 90 s, 12 min, 2 h 05 min."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -80,14 +80,14 @@ def shown_time(seconds: float) -> str:
 
 
 def shown_bytes(size: int) -> str:
-    """Bytes as a person says them: 12.3 MB, 1,234.5 GB."""
+    """A number of bytes in MB or GB (powers of 10): 12.3 MB, 1,234.5 GB."""
     if size >= 1e9:
         return f"{size / 1e9:,.1f} GB"
     return f"{size / 1e6:,.1f} MB"
 
 
 def at_a_time(concurrency: object) -> str:
-    """A concurrency in words: ``one request at a time``."""
+    """A concurrency in words: ``one request at a time``; None is an unknown one."""
     if concurrency is None:
         return "at a load that is not known"
     if concurrency == 1:
@@ -115,7 +115,7 @@ def first_names(names: Sequence[str], most: int = 3) -> str:
 
 
 def time_of(date: str) -> str:
-    """A result's date (vLLM's form, or ISO 8601) as the name of a folder: ``20261121-111600``."""
+    """The date of a result (in vLLM's format, or ISO 8601) as a folder's name: ``20261121-111600``."""
     for form in ("%Y%m%d-%H%M%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"):
         try:
             return datetime.strptime(date[:19].strip(), form).strftime("%Y%m%d-%H%M%S")
@@ -125,12 +125,12 @@ def time_of(date: str) -> str:
 
 
 def name_of(text: str) -> str:
-    """Text as one safe part of a path: no separators, no leading dot."""
+    """``text`` as a safe name of a file or folder: no separators, no leading dot."""
     return re.sub(r"[^0-9A-Za-z._-]+", "-", text).strip("-.")
 
 
 def clock(date: str) -> str:
-    """A result's date as people read it: ``2026-11-21 11:16``."""
+    """The date of a result to the minute: ``2026-11-21 11:16``; an unknown format is returned unchanged."""
     try:
         return datetime.strptime(time_of(date), "%Y%m%d-%H%M%S").strftime("%Y-%m-%d %H:%M")
     except ValueError:

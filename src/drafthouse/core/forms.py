@@ -1,6 +1,6 @@
-"""Forms that words of profiles, catalogue and site must have, because files are made of them that could not quote them.
+"""Forms (`schema.Form`) of words in profiles, catalogue and inventories that are written unquoted into other files.
 
-What can be quoted (a title, a flag's value) may hold any printable text and needs no form.
+A text that can be quoted there (a title, a flag's value) needs no form: it may be any printable text.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import Annotated
 
 from .schema import Form
 
-# A shell, systemd, supervisord, docker compose and a Caddyfile each read some of these as more than a letter: none of
-# them can be written in all of those files. supervisord takes what follows " #" for a comment.
+# Characters of a path that mean nothing special to a shell, systemd, supervisord, docker compose or a Caddyfile, each
+# of which gives some others a meaning. supervisord takes what follows " #" for a comment.
 _PATH_LETTERS = r'(?!.*[ ]#)[^"\\$`%{}:;\x00-\x1f\x7f]'
 _PART = r"(?!\.{1,2}(?:/|$))(?!-)[A-Za-z0-9@+=_.,-]+"
 
@@ -18,28 +18,28 @@ VARIABLE = Form(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable:
 OPTION = Form(VARIABLE.pattern, "a word of letters, digits and _")
 VALUE = Form(r"(?!-)[\s\S]*", "text that does not begin with -: a program would take it for another option")
 PROGRAM = Form(r"(?!-)[\s\S]+", "a program's name, which does not begin with -")
-# A folder on the box is called so.
+# A profile's name is also the name of a folder on the box.
 PROFILE_NAME = Form(
     rf"(?![-.])(?:(?!/){_PATH_LETTERS})+",
     'a name that begins with neither . nor -, and has none of / " \\ $ ` % { } : ;',
 )
 NAME = Form(r"[A-Za-z0-9][A-Za-z0-9._+-]*", "a name of letters, digits and . _ + -")
 FOLDER = Form(rf"/{_PATH_LETTERS}*", 'an absolute path without any of " \\ $ ` % { } : ; and without a # after a space')
-# A home that begins with ~ is the user's on the box.
+# In a path that begins with ~/, ~ is the home of the user on the box.
 HOME = Form(f"~?{FOLDER.pattern}", FOLDER.needed.replace("path", "path, or one below ~/,", 1))
 FILE = Form(rf"{_PART}(?:/{_PART})*", "a path below its folder, of letters, digits and . _ + - @ , =")
 ROUTE = Form(r"/[A-Za-z0-9._~/-]*", "a path of the server, such as /health")
-# An address, or a name; IPv6 with or without its brackets.
+# An IPv4 or IPv6 address (with or without brackets), or a host name.
 HOST = Form(r"(?!-)[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?", "an address or a host's name")
 IMAGE = Form(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*", "a container image's name, such as registry.example/engine:v0.32.0")
 TAG = Form(
     r"(?![.-])(?:[A-Za-z0-9_.-]|\{(?:version|build|plugin)\})+", "a tag, with {version}, {plugin} and {build} filled in"
 )
-# PEP 440, as far as engines use it.
+# The part of PEP 440 that the engines' versions use.
 VERSION = Form(
     r"\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.?post\d+)?(?:\.?dev\d+)?(?:\+[a-z0-9.]+)?", "a version, such as 0.32.0"
 )
-# The hub's own rule, without the names that programs would take for something else.
+# Hugging Face's rule for names, without names that a program could take for an option or a path.
 REPO = Form(
     r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)?", "a repository of the hub, as org/name"
 )
@@ -52,7 +52,7 @@ GPU = Form(r"0|[1-9]\d?|GPU-[0-9A-Fa-f-]+", "a GPU as nvidia-smi -L lists it: it
 NUMBER = Form(r"\d+\.\d+", "a number with a point, such as 12.0")
 DATE = Form(r"\d{4}-\d\d-\d\d", "a date, such as 2026-11-22")
 
-# As types of keys (`typed_shape.py`).
+# The forms as types of a TypedDict's keys (`typed_shape.py`).
 Version = Annotated[str, {"form": VERSION}]
 Name = Annotated[str, {"form": NAME}]
 File = Annotated[str, {"form": FILE}]

@@ -1,8 +1,8 @@
-"""Asks a server that is measured, or about to be: always straight, like the requests themselves (`client.py`).
+"""HTTP requests to a measured server, without a proxy, like the measured requests themselves (`bench/client.py`).
 
-A proxy from the environment would read the key, answer for a server that is gone, and seldom reaches this machine.
-Every answer is read whole before it is handed on, within the bounds of `bounded.py`: an engine that went mad must not
-take the program with it.
+A proxy from the environment would read the key, answer for a server that is gone, and often not reach this machine.
+A response is read completely before it is returned, within the bounds of `bounded.py`: a broken engine must not hang
+this program or fill its memory.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any
 
 from .bounded import ENGINE_ANSWER_BYTES, ENGINE_READ_S, Deadline, TooMuch, joined, within
 
-_PIECE = 64 << 10
-_ERRORS = 400  # this status and above
+_PIECE = 64 << 10  # bytes per read
+_ERRORS = 400  # the lowest HTTP status of an error
 
 
 @functools.cache
 def opener(ca_pem: str | None = None) -> urllib.request.OpenerDirector:
-    """What opens a server's addresses, whatever `http_proxy` says; it raises what `urlopen` raises.
+    """An opener of HTTP and HTTPS URLs that ignores `http_proxy`; it raises what `urlopen` raises.
 
-    It speaks HTTP alone and follows no redirect: the key would go to whoever is named, and an address that only this
-    machine reaches would be asked. ``ca_pem`` are the certificates that are trusted in place of the system's.
+    It follows no redirect: that could send the key to another host, or a request to an internal address.
+    ``ca_pem``: certificates to trust instead of the system's.
     """
     trust = ssl.create_default_context(cadata=ca_pem) if ca_pem else None
-    straight = _Straight()
+    direct = _Opener()
     for handler in (
         urllib.request.HTTPHandler(),
         urllib.request.HTTPSHandler(context=trust),
@@ -39,33 +39,33 @@ def opener(ca_pem: str | None = None) -> urllib.request.OpenerDirector:
         urllib.request.HTTPErrorProcessor(),
         _Bounded(),
     ):
-        straight.add_handler(handler)
-    return straight
+        direct.add_handler(handler)
+    return direct
 
 
-class _Straight(urllib.request.OpenerDirector):
-    """Opens an address within a time over all, its headers included."""
+class _Opener(urllib.request.OpenerDirector):
+    """Opens a URL within a total time: connection, headers and body."""
 
     def open(self, fullurl: Any, data: Any = None, timeout: float | None = ENGINE_READ_S) -> Any:
-        """The answer. Raises OSError."""
+        """The response, within ``timeout`` but at least `ENGINE_READ_S` seconds. Raises OSError."""
         seconds = max(ENGINE_READ_S, timeout or 0.0)
         try:
-            return within(seconds, lambda: super(_Straight, self).open(fullurl, data, timeout))
+            return within(seconds, lambda: super(_Opener, self).open(fullurl, data, timeout))
         except TooMuch as error:
             raise TimeoutError(str(error)) from error
 
 
 class _Bounded(urllib.request.BaseHandler):
-    """Reads an answer's body, before what makes an error of its status (urllib's own handler has 1000)."""
+    """Reads the body of a response before urllib's own handler (order 1000) raises an error for its status."""
 
     handler_order = 900
 
     def http_response(
         self, request: urllib.request.Request, response: http.client.HTTPResponse
     ) -> urllib.response.addinfourl:
-        """The same answer with its body in memory. Raises OSError for one that is too large or too slow.
+        """The same response with its body in memory. Raises OSError for a body that is too large or too slow.
 
-        Of an error the status is enough: where its text does not come, it has none.
+        An error status counts even without its body: where the body cannot be read, it is empty.
         """
         seconds = max(ENGINE_READ_S, getattr(request, "timeout", None) or 0.0)
         body = b""
@@ -77,9 +77,9 @@ class _Bounded(urllib.request.BaseHandler):
                 if isinstance(error, OSError):
                     raise
                 raise OSError(f"a broken answer: {error}") from error
-        read = urllib.response.addinfourl(io.BytesIO(body), response.headers, request.full_url, response.status)
-        read.msg = response.reason  # type: ignore[attr-defined]  # what urllib's own handlers read
-        return read
+        copy = urllib.response.addinfourl(io.BytesIO(body), response.headers, request.full_url, response.status)
+        copy.msg = response.reason  # type: ignore[attr-defined]  # urllib's handlers read this attribute
+        return copy
 
     https_response = http_response
 

@@ -1,6 +1,6 @@
-"""Files that hold what was measured: whole or not there at all, and with room for them put aside before it is measured.
+"""Write result files atomically, into disk space that is reserved before the measurement.
 
-A disk that fills up while a step is measured must cost neither that step nor what stands there already.
+A disk that fills up during a measurement must lose neither its result nor an existing file.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from .errors import DrafthouseError, Problem
 from .files import replace_file
 
 MIB = 1024**2
-#: What is put aside for the files of one step: a round of the longest suite takes a few MiB.
+#: The space reserved for the files of one step; a round of the longest suite takes a few MiB.
 ROOM_BYTES = 16 * MIB
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write a file so that a reader finds all of it or what was there before; the room put aside for it is used.
+    """Write a file atomically: a reader finds either the old or the new content. Frees the reserved space first.
 
-    Raises DrafthouseError where it cannot be written; nothing half-written is left then.
+    Raises DrafthouseError where it cannot be written; no partial file is left then.
     """
     if isinstance(content, str):
         content = content.encode("utf-8")
@@ -38,9 +38,9 @@ def write_whole(path: Path, content: str | bytes) -> Path:
 
 @contextlib.contextmanager
 def room_aside(path: Path, size: int = ROOM_BYTES) -> Iterator[None]:
-    """Have ``size`` bytes put aside in the block for the file that `write_whole` writes there, wherever that can be.
+    """Reserve ``size`` bytes during the block, for the file that `write_whole` will write at ``path``.
 
-    Raises DrafthouseError where they are not there.
+    Raises DrafthouseError where the disk is full; a file system that cannot reserve space is not an error.
     """
     room = _room_for(path)
     try:
@@ -58,7 +58,7 @@ def room_aside(path: Path, size: int = ROOM_BYTES) -> Iterator[None]:
 
 
 def give_room_back(path: Path) -> None:
-    """Free what was put aside for a file."""
+    """Free the space reserved for the file at ``path``."""
     with contextlib.suppress(OSError):
         _room_for(path).unlink(missing_ok=True)
 
@@ -68,11 +68,11 @@ def _room_for(path: Path) -> Path:
 
 
 def _unwritten(path: Path, size: int, error: OSError) -> Problem:
-    place = next((folder for folder in path.parents if folder.exists()), Path("/"))
-    free = shutil.disk_usage(place).free
-    found = f"{error.strerror or error}: {free / MIB:,.1f} MiB free at {place}"
-    again = "then run again: it continues with what is kept"
+    existing = next((folder for folder in path.parents if folder.exists()), Path("/"))
+    free = shutil.disk_usage(existing).free
+    found = f"{error.strerror or error}: {free / MIB:,.1f} MiB free at {existing}"
+    then = "then run again: it continues with what is kept"
     if error.errno in _FULL:
         needed = f"room for {max(size / MIB, 0.1):,.1f} MiB"
-        return Problem("disk-full", found, needed, f"free some space there, {again}", str(path))
-    return Problem("file-unwritable", found, "a folder that can be written", f"fix that, {again}", str(path))
+        return Problem("disk-full", found, needed, f"free some space there, {then}", str(path))
+    return Problem("file-unwritable", found, "a folder that can be written", f"fix that, {then}", str(path))

@@ -1,6 +1,6 @@
-"""Locks on files: at most one of our jobs at a time, also where a run has lost its controller and works on.
+"""File locks (flock): at most one job at a time on a box, even where an earlier run lost its connection and goes on.
 
-A lock is the open file's: it ends when all that inherited the file have closed it or died, so none is ever left over.
+The kernel releases a lock when every process that inherited the open file has closed it or died: none is left behind.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import IO, Any
 
 from .errors import DrafthouseError, Problem, one_problem
 
-_PATIENCE_S = 15.0
-_LOOK_S = 0.2
-_ENDED = Problem(
+_PATIENCE_S = 15.0  # how long the holder of a lock has to end after SIGTERM
+_POLL_S = 0.2
+_SUPERSEDED = Problem(
     "run-superseded",
     "this step was stopped, because a newer run started on the same box",
     "one run at a time on a box, with a live connection to it",
@@ -35,10 +35,10 @@ def take(
     waiting: Callable[[], None] | None = None,
     shared: bool = False,
 ) -> bool:
-    """Lock an open file or folder; return False where somebody else has held it for ``wait_s`` seconds.
+    """Lock an open file or folder; return False if another process still holds it after ``wait_s`` seconds.
 
-    ``waiting`` is called once where it has to wait. ``shared``: beside others that only look. Raises OSError where the
-    file system has no locks (folders on NFS).
+    ``waiting`` is called once if there is a wait. ``shared`` takes a lock that several readers can hold. Raises OSError
+    where the file system has no locks (folders on NFS).
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     until = time.monotonic() + wait_s
@@ -55,12 +55,12 @@ def take(
         if math.isinf(wait_s):
             fcntl.flock(file, kind)
             return True
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 @contextmanager
 def held(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[IO[str]]:
-    """Hold a file, made where it is missing, as long as it takes; yield it, open for appending. Raises OSError."""
+    """Lock a file for the block, however long the wait; create it if missing and yield it open. Raises OSError."""
     with path.open("a") as file:
         take(file, waiting=waiting)
         yield file
@@ -68,19 +68,19 @@ def held(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[IO[s
 
 @contextmanager
 def only_one(lock: Path, end_others: bool = True) -> Iterator[None]:
-    """Hold ``lock`` (a file with our pid). Whoever holds it is an orphan of an earlier run, and is ended first.
+    """Hold ``lock``, a file with the holder's pid, for the block; a process that already holds it is ended first.
 
-    Without ``end_others`` it is a run that works now, and DrafthouseError says so. A job runs apart from its
-    controller, so Ctrl-C or a lost connection leaves it running. Raises DrafthouseError when the other one does not
-    end.
+    Such a holder is a job of an earlier run: jobs survive Ctrl-C and a lost connection. Raises DrafthouseError where it
+    does not end. Without ``end_others`` the holder may be a running measurement: it is left alone, and DrafthouseError
+    is raised at once.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a+") as file:
-        end = time.monotonic() + _PATIENCE_S
+        until = time.monotonic() + _PATIENCE_S
         while not take(file, 0):
             file.seek(0)
             holder = file.read().strip()
-            if time.monotonic() > end or not holder.isdigit() or not end_others:
+            if time.monotonic() > until or not holder.isdigit() or not end_others:
                 raise one_problem(
                     "box-in-use",
                     f"another run (pid {holder or 'unknown'}) is still working on this box",
@@ -89,22 +89,22 @@ def only_one(lock: Path, end_others: bool = True) -> Iterator[None]:
                     str(lock),
                 )
             _end(int(holder))
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         file.seek(0)
         file.truncate()
         file.write(str(os.getpid()))
         file.flush()
-        before = signal.signal(signal.SIGTERM, _say_and_end)
+        previous_handler = signal.signal(signal.SIGTERM, _end_superseded)
         try:
             yield
         finally:
-            signal.signal(signal.SIGTERM, before)
+            signal.signal(signal.SIGTERM, previous_handler)
 
 
-def _say_and_end(number: int, _frame: object) -> None:
-    """Leave a module's result that says why, then end as the signal would have: at once, wherever the work stands."""
-    # Whoever reads this must not take the box back: it is the newer run's.
-    result = {"failed": True, "changed": False, "superseded": True, **DrafthouseError(_ENDED).result}
+def _end_superseded(number: int, _frame: object) -> None:
+    """Print the failed result of an Ansible module, then end at once as the signal would have ended it."""
+    # ``superseded`` tells the older run not to restore its server: the box now belongs to the newer run.
+    result = {"failed": True, "changed": False, "superseded": True, **DrafthouseError(_SUPERSEDED).result}
     with contextlib.suppress(OSError):
         os.write(1, f"\n{json.dumps(result)}\n".encode())
     signal.signal(number, signal.SIG_DFL)

@@ -1,7 +1,7 @@
-"""What messages of the driver, the kernel, Docker, NVIDIA's toolkit and CUDA mean, and what to do about each.
+"""Error messages of the kernel, the NVIDIA driver, Docker, NVIDIA's toolkit and CUDA: their causes and remedies.
 
-One table for all who meet one: the container check, the driver's role, an engine that ends, the doctor. Of two rows in
-one log the first is the more telling one. Standard library only, Python 3.10: it runs on the box.
+The container check, the driver role, the engine log reader and the doctor share this table. It is ordered: where a text
+matches two entries, the first explains more. Standard library only, Python 3.10: it runs on the box.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Message:
-    """A message by its ``pattern``, its cause and what to do."""
+    """A regular expression for a message, the cause of the message, and what to do about it."""
 
     pattern: str
     cause: str
@@ -114,13 +114,13 @@ MESSAGES = (
 
 
 def explained(text: str) -> Message | None:
-    """The first row of the table whose message stands in ``text``."""
+    """The first entry of the table whose pattern matches in ``text``; None if none does."""
     return next((message for message in MESSAGES if re.search(message.pattern, text)), None)
 
 
 def latest(lines: list[str]) -> tuple[str, Message] | None:
-    """The last line that has a message of the table, with its row."""
+    """The last line that an entry of the table matches, and the entry; None if there is none."""
     for line in reversed(lines):
-        if found := explained(line):
-            return line, found
+        if message := explained(line):
+            return line, message
     return None

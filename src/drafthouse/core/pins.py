@@ -1,8 +1,8 @@
-"""What was pinned at first use: the commit of a branch on the hub, the digest of an image's tag.
+"""Pins: the commit of a hub branch, or the digest of an image tag, as recorded at its first use.
 
-The catalogue names commits and digests where they are known. Where it names something that can move (a branch, a tag,
-or `unresolved`), what it was at first use is written to `pins.json`, for all boxes, and holds from then on. Runs on the
-controller. Standard library only.
+The catalogue names commits and digests where it can. Where it names what can move (a branch, a tag, `unresolved`), the
+first run records in `pins.json` what that pointed to, and all later runs use the same on every box. The file is on the
+controller, the machine that runs Ansible. Standard library only.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass
 class Pins:
-    """``hub``: {repository@what was asked for: commit}; ``images``: {name:tag: digest}; ``on``: when, by those names.
+    """The pins. ``hub``: "repository@branch" to commit; ``images``: "name:tag" to digest; ``on``: these keys to a day.
 
-    ``ids``: an image's own id on the first box, for one that came to another box without a registry.
+    ``ids``: "name:tag" to the image's id on the first box, by which a box without a registry recognises the image.
     """
 
     hub: dict[str, str] = field(default_factory=dict)
@@ -45,29 +45,29 @@ class Pins:
 
 
 def is_commit(revision: str) -> bool:
-    """Whether ``revision`` names one commit and for ever the same one."""
+    """True if ``revision`` is a full commit hash, which never moves."""
     return bool(_COMMIT.fullmatch(revision))
 
 
 def is_digest(text: object) -> bool:
-    """Whether ``text`` names the contents of one image."""
+    """True if ``text`` is an image digest, which never moves."""
     return isinstance(text, str) and DIGEST.fits(text)
 
 
 def pins_file() -> Path:
-    """The file in which pins are kept."""
+    """The path of the pins: DRAFTHOUSE_PINS, or `pins.json` in the state folder."""
     return Path(os.environ.get(VARIABLE) or STATE / FILE)
 
 
-def hub_key(repo: str, asked: str) -> str:
-    """The name under which a repository's branch (or ``unresolved``) is pinned."""
-    return f"{repo}@{asked}"
+def hub_key(repo: str, branch: str) -> str:
+    """The key in `Pins.hub` of a repository's branch, tag or ``unresolved``."""
+    return f"{repo}@{branch}"
 
 
 def read_pins(path: Path) -> Pins:
-    """What was pinned; nothing where there is no file.
+    """The pins in the file; none where the file does not exist.
 
-    Raises DrafthouseError for one that cannot be believed.
+    Raises DrafthouseError for a file that cannot be read or holds anything else.
     """
     try:
         text = path.read_text("utf-8")
@@ -80,31 +80,31 @@ def read_pins(path: Path) -> Pins:
         pins = Pins(**{name: dict(data.get(name) or {}) for name in Pins.__dataclass_fields__})
     except (ValueError, TypeError, AttributeError) as error:
         raise DrafthouseError(_damaged(path, f"text that is no record of pins ({error})")) from error
-    wrong = [key for key, value in pins.hub.items() if not is_commit(str(value))]
-    wrong += [key for key, value in pins.images.items() if not is_digest(value)]
-    if wrong:
-        raise DrafthouseError(_damaged(path, f"no commit or digest for {', '.join(wrong)}"))
+    invalid = [key for key, value in pins.hub.items() if not is_commit(str(value))]
+    invalid += [key for key, value in pins.images.items() if not is_digest(value)]
+    if invalid:
+        raise DrafthouseError(_damaged(path, f"no commit or digest for {', '.join(invalid)}"))
     if data.get("schema") != SCHEMA:
         raise DrafthouseError(_damaged(path, f"schema {data.get('schema')!r}"))
     return pins
 
 
 def remember(path: Path, new: Pins, again: bool = False) -> bool:
-    """Write down what of ``new`` is not pinned yet; return whether that was anything. ``again``: pin it anew.
+    """Add ``new`` to the file; return True if that changed it. ``again`` overwrites pins that differ.
 
-    Raises DrafthouseError where something is pinned as something else: boxes that saw it before and after it moved.
+    Otherwise raises DrafthouseError for a pin that differs: the branch or tag has moved since it was pinned.
     """
-    with _alone(path):
+    with _locked(path):
         pins = read_pins(path)
         if not again:
             _check_unmoved(path, new, pins)
         before = (dict(pins.hub), dict(pins.images), dict(pins.ids))
         today = time.strftime("%Y-%m-%d", time.gmtime())
-        for fresh, pinned in ((new.hub, pins.hub), (new.images, pins.images)):
-            for key, value in fresh.items():
+        for new_values, pinned in ((new.hub, pins.hub), (new.images, pins.images)):
+            for key, value in new_values.items():
                 if pinned.get(key) != value:
                     pins.on[key] = today
-            pinned.update(fresh)
+            pinned.update(new_values)
         pins.ids.update(new.ids)
         if (pins.hub, pins.images, pins.ids) == before:
             return False
@@ -113,10 +113,10 @@ def remember(path: Path, new: Pins, again: bool = False) -> bool:
 
 
 def _check_unmoved(path: Path, new: Pins, pins: Pins) -> None:
-    """Raise DrafthouseError where something of ``new`` is pinned as something else in the file at ``path``."""
+    """Raise DrafthouseError for each of ``new`` that differs from the pin in the file at ``path``."""
     moved = []
-    for fresh, pinned in ((new.hub, pins.hub), (new.images, pins.images)):
-        for key, value in fresh.items():
+    for new_values, pinned in ((new.hub, pins.hub), (new.images, pins.images)):
+        for key, value in new_values.items():
             if pinned.get(key, value) != value:
                 needed = f"{pinned[key]}, as it was pinned {pins.on.get(key, 'before')}"
                 moved.append(Problem("pin-moved", f"{key} is {value} here", needed, ACCEPT, path.name))
@@ -125,7 +125,7 @@ def _check_unmoved(path: Path, new: Pins, pins: Pins) -> None:
 
 
 def image_of(resolved: Mapping[str, Any]) -> str | None:
-    """The image that a registry is asked for; None where no container runs the engine."""
+    """The image whose digest is pinned, for a derived image its base; None where no container runs the engine."""
     if resolved["site"].get("runtime") != "docker":
         return None
     name = resolved["engine"].get("image")
@@ -135,7 +135,7 @@ def image_of(resolved: Mapping[str, Any]) -> str | None:
 
 
 def commit_words(item: Mapping[str, Any]) -> str:
-    """How a plan or report names the commit of a hub item, and where that is written."""
+    """The commit of a hub item as plans and reports show it, with its source: catalogue, pin, or not known yet."""
     revision, pinned = str(item["details"]["revision"]), item.get("pinned")
     if is_commit(revision):
         return revision
@@ -145,8 +145,8 @@ def commit_words(item: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Keep other runs of this clone from writing meanwhile. Raises DrafthouseError where nothing can be written."""
+def _locked(path: Path) -> Iterator[None]:
+    """Lock the file against other runs of this clone. Raises DrafthouseError where it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with held(path.with_name(f".{path.name}.lock")):

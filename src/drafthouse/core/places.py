@@ -1,4 +1,4 @@
-"""Where our data lies, where what a command makes goes, and what is kept: one folder in a clone, three for a wheel."""
+"""The folders of data, results and state: all of them the clone, or three folders for an installed wheel."""
 
 from __future__ import annotations
 
@@ -8,47 +8,47 @@ from pathlib import Path
 
 
 def _state_home() -> Path:
-    """Where programs keep what lasts (XDG Base Directory); a relative XDG_STATE_HOME counts for nothing, as it says."""
+    """The user's folder for state (XDG Base Directory, by which a relative XDG_STATE_HOME is ignored)."""
     named = Path(os.environ.get("XDG_STATE_HOME", ""))
     if named.is_absolute():
         return named
     return Path("~/.local/state").expanduser()
 
 
-#: The library itself.
+#: The folder of the package `drafthouse`.
 CODE = Path(__file__).resolve().parents[1]
 
-#: The wheel carries what a clone has as package data: catalogue, profiles, suites, templates, playbooks, roles.
+#: True for an installed wheel. Its package data are the other files of a clone: catalogue, profiles, playbooks, roles.
 INSTALLED = (CODE / "data").is_dir()
-#: The clone (src/drafthouse -> src -> clone), or the wheel's data.
+#: The clone (two folders above src/drafthouse), or the wheel's package data.
 ROOT = CODE.parents[1]
-#: Where reports/, build/ and relative paths of a site lie: the clone, or the folder that the command is typed in.
+#: The base of reports/, build/ and relative paths of an inventory: the clone, or for a wheel the current folder.
 WORK = ROOT
-#: What must be found again from any folder (ledger, keys, pins): the clone, or for a wheel a folder in the home.
+#: The ledger of rentals, API keys and pins: the clone, or for a wheel a folder in the home, found from everywhere.
 STATE = ROOT
-#: The folder with site.yml. For a wheel a folder of links (cli/deployment.py), one for each place of installation:
-#: modules work in it, and what they start must outlive uvx's cache.
+#: The folder with site.yml. For a wheel it holds links (cli/deployment.py), in a folder for each installed copy:
+#: playbooks run in it, and programs that they start must survive when uvx cleans its cache.
 PLAYS = ROOT
-#: Caches, and the files that Ansible and uv need while they work.
+#: Caches, and temporary files of Ansible and uv.
 CACHES = STATE / ".drafthouse"
 if INSTALLED:
     ROOT = CODE / "data"
     WORK = Path.cwd()
     STATE = CACHES = _state_home() / "drafthouse"
     PLAYS = STATE / "ansible" / hashlib.sha256(str(CODE).encode()).hexdigest()[:12]
-#: A variable of the environment: the file for a run's last lines, which are printed behind all that still follows.
+#: An environment variable with the path of a file: a run writes its last lines there, and the caller prints them last.
 CLOSING_FILE = "DRAFTHOUSE_CLOSING_FILE"
-#: In the folder of a program beside the engine: what it reads at each look.
+#: The settings file of a program beside the engine, such as the watchdog, which reads it again in every cycle.
 ORDER = "order.json"
 
 
 def playbook(word: str) -> str:
-    """A word of a command line that is given in `WORK`: of ``site.yml`` the whole path where a wheel has it."""
+    """A word of a command line that runs in `WORK`; for a wheel a playbook gets its full path in `PLAYS`."""
     if INSTALLED and word.endswith(".yml"):
         return str(PLAYS / word)
     return word
 
 
 def phases(*names: str) -> tuple[str, ...]:
-    """The words for ansible-playbook that run these phases of site.yml alone."""
+    """The words of an ansible-playbook command that run only these phases (tags) of site.yml."""
     return ("site.yml", "--tags", ",".join(names))

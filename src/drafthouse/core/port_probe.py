@@ -1,4 +1,4 @@
-"""Knock on TCP ports of another machine. Standard library only, Python 3.10."""
+"""Test which TCP ports of another machine accept a connection. Standard library only, Python 3.10."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _MOST_AT_ONCE = 16
 
 
 def knock(doors: Sequence[Mapping[str, Any]], timeout_s: float = 2.0) -> list[dict[str, Any]]:
-    """Each door {address, port, …} with ``answers``, and ``source``, the address of ours that leads there.
+    """Each door (a mapping with address and port) with two more keys: ``answers`` and ``source``.
 
-    ``source`` is '' where no way leads there at all.
+    ``answers`` is True if it accepts a connection. ``source`` is this machine's address on that route, '' without one.
     """
     with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
-        return list(pool.map(lambda door: _one(door, timeout_s), doors))
+        return list(pool.map(lambda door: _probe(door, timeout_s), doors))
 
 
-def _one(door: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+def _probe(door: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
     address, port = str(door["address"]), int(door["port"])
     try:
         with socket.create_connection((address, port), timeout_s) as connection:
@@ -29,11 +29,11 @@ def _one(door: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
 
 
 def _source(address: str, port: int) -> str:
-    """The address that a packet to there would have; a datagram socket that is connected sends nothing."""
+    """The source address of a packet to that address, from a connected UDP socket, which sends no packet."""
     try:
-        family, kind, _, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(place)
-            return str(probe.getsockname()[0])
+        family, kind, _, _, target = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as udp_socket:
+            udp_socket.connect(target)
+            return str(udp_socket.getsockname()[0])
     except OSError:
         return ""

@@ -1,4 +1,4 @@
-"""What /proc tells of processes, of who listens, and of the machine's start; and its clocks.
+"""Read /proc: processes, listening sockets, the boot id and PID 1's environment; and the machine's clocks.
 
 Standard library only, Python 3.10: it runs on the box.
 """
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FIRST_PROCESS = Path("/proc/1/environ")
-# The state of a socket that listens, in the kernel's tables (proc_net_tcp in its documentation).
+# The state of a listening socket (TCP_LISTEN) in /proc/net/tcp, in hexadecimal digits.
 _LISTEN = "0A"
 
 
 def boot_id() -> str:
-    """Which start of the machine this is; containers of one machine have the same. Raises OSError elsewhere."""
+    """The random id of the machine's current boot, the same in its containers. Raises OSError without Linux."""
     return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
 @dataclass(frozen=True)
 class Clocks:
-    """A machine's clocks at one moment: wall, seconds since its start (sleep included), and which start that was."""
+    """One reading of a machine's clocks: wall (unix s), ``up`` (s since its boot, suspend included), and boot id."""
 
     wall: float
     up: float
@@ -32,24 +32,24 @@ class Clocks:
 
 
 def clocks() -> Clocks:
-    """The clocks of this machine; where the system does not tell its starts apart, ``boot`` is ''."""
+    """The clocks of this machine now; ``boot`` is '' where the system has no boot id."""
     try:
         boot = boot_id()
-    except OSError:  # no Linux: a controller
+    except OSError:  # not Linux: a controller may run macOS
         boot = ""
-    counted = getattr(time, "CLOCK_BOOTTIME", None)
-    return Clocks(time.time(), time.monotonic() if counted is None else time.clock_gettime(counted), boot)
+    boot_clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return Clocks(time.time(), time.monotonic() if boot_clock is None else time.clock_gettime(boot_clock), boot)
 
 
 def commands() -> Iterator[tuple[int, list[str]]]:
-    """Yield the pid and the words of every process that has a command line."""
+    """Yield the pid and the command line, as words, of every process that has one."""
     for folder in Path("/proc").glob("[0-9]*"):
         if words := command_of(int(folder.name)):
             yield int(folder.name), words
 
 
 def command_of(pid: int) -> list[str]:
-    """The words that a process was started with; [] for one that has ended, and for the kernel's own."""
+    """The command line of a process as words; [] for a process that has ended, and for a kernel thread."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -58,19 +58,19 @@ def command_of(pid: int) -> list[str]:
 
 
 def open_files(process: Path) -> set[str]:
-    """What a process (its folder in /proc) has open; nothing of another user's, or of one that just ended."""
-    held = set()
+    """The open files and sockets of a process (its folder in /proc); empty for another user's or an ended one."""
+    targets = set()
     with contextlib.suppress(OSError):
         for link in (process / "fd").iterdir():
             with contextlib.suppress(OSError):  # closed since it was listed
-                held.add(str(link.readlink()))
-    return held
+                targets.add(str(link.readlink()))
+    return targets
 
 
 def first_environment(file: Path = FIRST_PROCESS) -> dict[str, str]:
-    """Everything that the first process was started with, secrets too: keep it in memory.
+    """The environment of PID 1. It contains secrets, so it must not be written anywhere.
 
-    {} where it may not be read: another user's, or a system without /proc.
+    {} where it cannot be read: PID 1 is another user's, or the system has no /proc.
     """
     try:
         entries = file.read_bytes().split(b"\0")
@@ -85,40 +85,40 @@ def first_environment(file: Path = FIRST_PROCESS) -> dict[str, str]:
 
 
 def is_gone(pid: int) -> bool:
-    """Tell whether a process has ended; one that nobody has waited for yet has."""
-    state = _stat(pid)
-    return not state or state[0] == "Z"
+    """True if a process has ended, even if its parent has not waited for it yet (a zombie)."""
+    fields = _stat(pid)
+    return not fields or fields[0] == "Z"
 
 
 def state_of(pid: int) -> str | None:
-    """The letter of a process's state (proc(5): R, S, D, T, t, Z, ...), None where it has ended."""
-    state = _stat(pid)
-    return state[0] if state else None
+    """The letter of a process's state (proc(5): R, S, D, T, t, Z, ...); None where it has ended."""
+    fields = _stat(pid)
+    return fields[0] if fields else None
 
 
 def start_of(pid: int) -> str | None:
-    """The start of a process, in the kernel's ticks; None where the process has ended."""
-    state = _stat(pid)
-    return state[19] if state and state[0] != "Z" else None
+    """The start time of a process in clock ticks since boot; None where it has ended. With the pid it is unique."""
+    fields = _stat(pid)
+    return fields[19] if fields and fields[0] != "Z" else None
 
 
 def age_of(pid: int) -> float | None:
-    """How long ago a process was started, in seconds; no clock that can be set has a part in it."""
-    state = _stat(pid)
-    if not state:
+    """The seconds since a process started, by a clock that nobody can set; None where it has ended."""
+    fields = _stat(pid)
+    if not fields:
         return None
-    started_s = int(state[19]) / os.sysconf("SC_CLK_TCK")  # field 22 of proc(5), since the machine's start
+    started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22 of proc(5): clock ticks since boot
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_s)
 
 
 def parent_of(pid: int) -> int | None:
-    """The pid of a process's parent, None where the process has ended."""
-    state = _stat(pid)
-    return int(state[1]) if state else None
+    """The pid of a process's parent; None where the process has ended."""
+    fields = _stat(pid)
+    return int(fields[1]) if fields else None
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat behind the name, which may hold anything; [] where it has ended."""
+    """The fields of /proc/PID/stat from the third (state) on; [] where the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
@@ -126,14 +126,14 @@ def _stat(pid: int) -> list[str]:
 
 
 def listeners(proc: Path = Path("/proc")) -> Iterator[tuple[str, int, str]]:
-    """Yield each listener's address (its digits), port and socket as `/proc/PID/fd` names it; IPv4 and IPv6."""
+    """Yield address (hexadecimal digits), port, and socket (as `/proc/PID/fd` names it) of each TCP listener."""
     for table in ("tcp", "tcp6"):
         try:
-            rows = (proc / "net" / table).read_text(encoding="utf-8", errors="replace").splitlines()[1:]
+            lines = (proc / "net" / table).read_text(encoding="utf-8", errors="replace").splitlines()[1:]
         except OSError:
             continue
-        for row in rows:
-            columns = row.split()
+        for line in lines:
+            columns = line.split()
             if columns[3:4] == [_LISTEN]:
                 address, _, port = columns[1].rpartition(":")
                 yield address, int(port, 16), f"socket:[{''.join(columns[9:10])}]"

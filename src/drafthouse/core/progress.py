@@ -1,6 +1,6 @@
-"""Progress of a long step: one JSON object a line in a file on the box; an action shows it while it grows.
+"""Progress of a long task on a box: a module appends JSON lines to a file, and an Ansible action shows them meanwhile.
 
-A line is an `Event`; ``{"line": str}`` alone is a row that stays.
+A line is an `Event`. An event ``{"line": str}`` is a line of output that stays on the screen.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .plain_text import printable
 
 
 class Event(TypedDict, total=False):
-    """A sign of life: ``text``, or a ``line`` that stays, and what is known of how far it is.
+    """A progress report: ``text``, or a ``line`` that stays on the screen, and how far the task is.
 
-    ``done`` and ``total`` are in ``unit``, ``rate`` is units/s. ``item`` names which of several things that go on at
-    the same time it is about, ``phase`` the part of a measurement.
+    ``done`` and ``total`` are in ``unit``, ``rate`` in units/s; None or no key: unknown. ``item`` names one of several
+    parallel tasks, such as a download. ``phase`` is the part of a measurement.
     """
 
     text: str
@@ -35,35 +35,35 @@ class Event(TypedDict, total=False):
 
 
 Tell = Callable[[Event], None]
-"""Takes signs of life."""
+"""A function that receives progress events."""
 
 
 class Progress:
-    """Appends to the progress file, of each item at most once in ``every_s`` unless a line is important."""
+    """Appends events to the progress file, of each item one in ``every_s`` seconds; important ones always."""
 
     def __init__(self, path: str | None, every_s: float = 1.0) -> None:
         self._path = Path(path) if path else None
         self._every_s = every_s
         self._last: dict[object, float] = {}
         if self._path:
-            # Beside it lies the module as Ansible has sent it, with its arguments in clear text, the hub's token among
-            # them. It is loaded by now; a run that is killed, or fails elsewhere meanwhile, would leave it there.
-            for sent in self._path.parent.glob("AnsiballZ_*.py"):
-                sent.unlink(missing_ok=True)
+            # Ansible's copy of the running module lies in the same folder. It holds the arguments in clear text, the
+            # hub's token among them, and would stay there after a kill. It is loaded by now, so it is removed.
+            for module_file in self._path.parent.glob("AnsiballZ_*.py"):
+                module_file.unlink(missing_ok=True)
 
     def __call__(self, event: Event, important: bool = False) -> None:
-        """Write one event."""
+        """Append one event."""
         now, item = time.monotonic(), event.get("item")
         if self._path is None or (not important and now - self._last.get(item, float("-inf")) < self._every_s):
             return
         self._last[item] = now
-        # A sign of life that cannot be written, on a full disk, is no reason to lose the work that it is of.
+        # The task must not fail because its progress cannot be written, for example to a full disk.
         with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(event) + "\n")
 
 
 def shown(event: Event) -> str:
-    """An event as the line that a person reads."""
+    """An event as one line of text."""
     parts = [str(event.get("text", ""))]
     done, total = event.get("done"), event.get("total")
     if isinstance(done, (int, float)) and isinstance(total, (int, float)) and total:
@@ -81,20 +81,20 @@ def shown(event: Event) -> str:
 
 
 def shown_together(lines: Iterable[str]) -> str:
-    """Lines of the file as one line for a person: the last event of each item.
+    """JSON lines of the file as text: every ``line`` that stays, then the latest event of each item on one line.
 
-    Events that are a ``line`` of their own (a row of a table that grows) come before it, every one of them.
+    An event without an item is left out where there are events of items.
     """
-    last: dict[object, Event] = {}
-    rows: list[str] = []
+    latest: dict[object, Event] = {}
+    output: list[str] = []
     for line in lines:
         event: Event = json.loads(line)
         if "line" in event:
-            rows.append(str(event["line"]))
+            output.append(str(event["line"]))
         else:
-            last[event.get("item")] = event
-    if len(last) > 1:
-        last.pop(None, None)
-    if together := "; ".join(map(shown, last.values())):
-        rows.append(together)
-    return "\n    ".join(map(printable, rows))
+            latest[event.get("item")] = event
+    if len(latest) > 1:
+        latest.pop(None, None)
+    if together := "; ".join(map(shown, latest.values())):
+        output.append(together)
+    return "\n    ".join(map(printable, output))

@@ -1,4 +1,4 @@
-"""The text that Prometheus scrapes, line by line (text exposition format 0.0.4). Pure."""
+"""A parser of the Prometheus text exposition format, version 0.0.4, which engines serve at /metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOTAL = "_total"
 
 @dataclass(frozen=True)
 class Sample:
-    """One line: a series' name, its labels, and its value, which may be NaN or infinite."""
+    """One sample: the name of the series, its labels, and its value, which may be NaN or infinite."""
 
     name: str
     labels: Mapping[str, str]
@@ -22,23 +22,23 @@ class Sample:
 
     @property
     def finite(self) -> bool:
-        """Whether the value can be counted with."""
+        """True if the value is neither NaN nor infinite."""
         return math.isfinite(self.value)
 
     @property
     def counter(self) -> str:
-        """The name without ``_total``, which some servers write and some do not."""
+        """The name without the suffix ``_total``, which only some servers add to counters."""
         return self.name.removesuffix(TOTAL)
 
 
 def samples(text: str) -> Iterator[Sample]:
-    """Yield the samples of ``text``; what is none is passed over."""
-    for line in re.finditer(r"[^\r\n]+", text):  # one at a time: a text of many MB is not held twice
-        found = _LINE.match(line[0].strip())
-        if found is None:
+    """Yield the samples of ``text``; comments and invalid lines are skipped."""
+    for line in re.finditer(r"[^\r\n]+", text):  # unlike splitlines, without a second copy of a large text
+        match = _LINE.match(line[0].strip())
+        if match is None:
             continue
         try:
-            value = float(found.group(3))
+            value = float(match.group(3))
         except ValueError:
             continue
-        yield Sample(found.group(1), dict(_LABEL.findall(found.group(2) or "")), value)
+        yield Sample(match.group(1), dict(_LABEL.findall(match.group(2) or "")), value)

@@ -1,7 +1,7 @@
-"""What Drafthouse no longer has, and what to use in its place: one table for profiles, inventories, command and make.
+"""Names that Drafthouse has removed (verbs, options, variables, keys, profiles), and what replaces each of them.
 
-A removed name is refused wherever it can stand. CHANGELOG.md, section "Removed", says the same in the same words; a
-test compares the two.
+Using a removed name is an error that names the replacement. CHANGELOG.md lists the same names with the same texts in
+its sections "Removed"; a test compares them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Literal, NamedTuple
 
 from .errors import Problem
 
-#: Where a name stands: `drafthouse VERB`, `make TARGET`, an option of a verb ("bench --processes"), a variable of an
-#: inventory, a variable of make, a key of a profile or of a catalogue entry (its whole path), a value of such a key
-#: ("watchdog.mode: schedule"), a name of a profile.
+#: The kind of a name: a verb of `drafthouse`, a target of make, an option of a verb ("bench --processes"), a variable
+#: of an inventory, a variable of make, a key of a profile or catalogue entry (its full path), a value of such a key
+#: ("watchdog.mode: schedule"), or a profile.
 Place = Literal["verb", "target", "option", "variable", "make variable", "key", "value", "profile"]
 
 
 class Removed(NamedTuple):
-    """A name that went; ``instead`` completes the sentence "removed: ..." and says what a person types now."""
+    """A removed name; ``instead`` is the advice that a user gets: what to type now."""
 
     place: Place
     name: str
@@ -28,7 +28,7 @@ OFFLINE = (
     "set drafthouse_offline, drafthouse_find_links (a folder of wheels) and drafthouse_weights_from; an image comes by"
     " docker image save and load (docs/weights-elsewhere.md)"
 )
-#: A head with random weights showed a draft that does not pay.
+#: For the profiles whose draft was a head with random weights, made for tests.
 _MADE_HEAD = "use cpu-smollm2-vllm-ngram; a head of your own stands in a profile of your own (docs/models.md)"
 
 REMOVED: tuple[Removed, ...] = (
@@ -98,7 +98,7 @@ REMOVED: tuple[Removed, ...] = (
     Removed("profile", "cpu-smollm2-vllm-eagle3", _MADE_HEAD),
     Removed("profile", "cpu-smollm2-vllm-mtp", _MADE_HEAD),
     Removed("profile", "cpu-smollm2-vllm-suffix", "use cpu-smollm2-vllm-ngram; rtx6000-gptoss-suffix is for a GPU"),
-    # The fleet's own load balancer, its judged roll and its monitoring.
+    # The load balancer, the rolling upgrade with a verdict, and the monitoring of a fleet.
     Removed("verb", "fleet-upgrade", "drafthouse fleet upgrade changes one box after the other"),
     Removed("target", "fleet-status", "drafthouse fleet status"),
     Removed("target", "fleet-drain", "drafthouse fleet drain HOST"),
@@ -114,8 +114,8 @@ REMOVED: tuple[Removed, ...] = (
 
 
 def removed(place: Place, name: str, where: str = "") -> Problem | None:
-    """The refusal of a name that went from ``place``, or None for every other name."""
-    for row in REMOVED:
-        if (row.place, row.name) == (place, name):
-            return Problem("removed", f"the {place} {name}, which was removed", "what replaced it", row.instead, where)
+    """The problem of using a removed name of the kind ``place``; None for any other name."""
+    for old in REMOVED:
+        if (old.place, old.name) == (place, name):
+            return Problem("removed", f"the {place} {name}, which was removed", "what replaced it", old.instead, where)
     return None

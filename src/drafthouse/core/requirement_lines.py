@@ -1,7 +1,7 @@
-"""The lines of a lock: one exact version each, and the hashes of the files that it may be installed from.
+"""Read and edit the entries of a lock file (requirements with exact versions, and hashes of the files to install).
 
 An entry is one line as pip and uv read it: ``name==1.2.3 ; marker --hash=sha256:...``. Standard library only, Python
-3.10: locks are read on the box too.
+3.10: boxes read locks too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SPLIT = re.compile(r"\s+--hash=")
 
 
 def read_lock(text: str) -> list[str]:
-    """The entries of a lock, each in one line, without its comments."""
+    """The entries of a lock file, with continued lines joined and comments left out."""
     entries = []
     for line in text.replace("\\\n", " ").splitlines():
         words = line.split()
@@ -24,7 +24,7 @@ def read_lock(text: str) -> list[str]:
 
 
 def without_hashes(entry: str) -> str:
-    """An entry as it is without its hashes."""
+    """The entry without its hashes."""
     return _SPLIT.split(entry)[0].rstrip()
 
 
@@ -34,31 +34,31 @@ def hashes_of(entry: str) -> list[str]:
 
 
 def pin_of(entry: str) -> str:
-    """``name==1.2.3`` of an entry, the name as an index writes it (small letters, hyphens), without extras."""
+    """The pin ``name==1.2.3`` of an entry: the normalised name (small letters, hyphens) without extras."""
     name, _, version = without_hashes(entry).partition(";")[0].strip().partition("==")
     return f"{re.sub(r'[-_.]+', '-', name.partition('[')[0]).lower()}=={version}"
 
 
 def hashes_by_pin(entries: Iterable[str]) -> dict[str, list[str]]:
-    """What is known of each version; the same one under two markers has the hashes of both."""
-    known: dict[str, list[str]] = {}
+    """Pin to hashes. Two entries of one pin, with different markers, have their hashes joined."""
+    by_pin: dict[str, list[str]] = {}
     for entry in entries:
-        mine = known.setdefault(pin_of(entry), [])
-        mine += [digest for digest in hashes_of(entry) if digest not in mine]
-    return known
+        hashes = by_pin.setdefault(pin_of(entry), [])
+        hashes += [digest for digest in hashes_of(entry) if digest not in hashes]
+    return by_pin
 
 
-def with_hashes(entries: Iterable[str], known: Mapping[str, Sequence[str]]) -> list[str]:
-    """Entries with the hashes that are known of them; those that carry some already stay as they are."""
-    found = []
+def with_hashes(entries: Iterable[str], by_pin: Mapping[str, Sequence[str]]) -> list[str]:
+    """The entries with their hashes from ``by_pin`` added; an entry that has hashes stays as it is."""
+    completed = []
     for entry in entries:
         words = [entry]
         if _HASH not in entry:
-            words += [f"{_HASH}{digest}" for digest in known.get(pin_of(entry), ())]
-        found.append(" ".join(words))
-    return found
+            words += [f"{_HASH}{digest}" for digest in by_pin.get(pin_of(entry), ())]
+        completed.append(" ".join(words))
+    return completed
 
 
 def all_have_hashes(entries: Sequence[str]) -> bool:
-    """Tell whether each entry has a hash, so that an installer can be told to take nothing without one."""
+    """True if there are entries and each has a hash, so that pip's option --require-hashes can be used."""
     return bool(entries) and all(_HASH in entry for entry in entries)

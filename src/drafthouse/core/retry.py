@@ -1,4 +1,4 @@
-"""How long to wait before the next try, and when to stop trying. Pure, but for the clock that dates are held to."""
+"""When to repeat a failed request: how long to wait, and when to give up."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Worth another try: told to come later, or a server that has trouble of its own (RFC 9110, RFC 6585).
+# HTTP statuses that may pass: the server asks to come back later, or has an error of its own (RFC 9110, RFC 6585).
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524})
 
 
 @dataclass(frozen=True)
 class Patience:
-    """``tries`` in a row without progress; pauses double from ``first_s`` to ``longest_s`` (seconds).
+    """How often to try without progress, and the pauses between: they double from ``first_s`` up to ``longest_s``.
 
-    A server that asks for a longer pause gets it, up to ``longest_wait_s``: beyond that a run only costs money.
+    A longer pause that the server asks for is used. If it exceeds ``longest_wait_s``, there is no further try.
     """
 
     tries: int = 6
@@ -25,9 +25,9 @@ class Patience:
     longest_wait_s: float = 600.0
 
     def pause(self, failed: int, asked_s: float | None = None) -> float | None:
-        """The seconds to wait after ``failed`` tries in a row, or None when that was the last one.
+        """The seconds to wait after ``failed`` tries in a row; None to give up.
 
-        ``asked_s`` is what the server asked for (Retry-After).
+        ``asked_s`` is the pause that the server asked for (`asked_to_wait`).
         """
         if failed >= self.tries or (asked_s is not None and asked_s > self.longest_wait_s):
             return None
@@ -35,10 +35,10 @@ class Patience:
 
 
 def asked_to_wait(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """The seconds for which an answer asks to send no further request; None where it names none.
+    """The pause (s) that a response's headers ask for before the next request; None if they name none.
 
-    ``Retry-After`` holds seconds or a date (RFC 9110, 10.2.3). The hub also says when its window ends:
-    ``RateLimit: "api";r=0;t=55`` (huggingface_hub's parse_ratelimit_headers), which counts where nothing is left.
+    ``Retry-After`` holds seconds or a date (RFC 9110, 10.2.3). Hugging Face also sends ``RateLimit: "api";r=0;t=55``
+    (see parse_ratelimit_headers in huggingface_hub): requests left, here 0, and seconds until there are more.
     """
     lowered = {name.lower(): value.strip() for name, value in headers.items()}
     retry_after = lowered.get("retry-after", "")
@@ -52,26 +52,26 @@ def asked_to_wait(headers: Mapping[str, str], now: float | None = None) -> float
         if now is None:
             now = time.time()
         return max(0.0, then - now)
-    window = [part.strip() for part in lowered.get("ratelimit", "").split(";")]
-    ends = next((part[2:] for part in window if part.startswith("t=")), "")
-    if "r=0" in window and ends.isdigit():
-        return float(ends)
+    fields = [field.strip() for field in lowered.get("ratelimit", "").split(";")]
+    reset_s = next((field[2:] for field in fields if field.startswith("t=")), "")
+    if "r=0" in fields and reset_s.isdigit():
+        return float(reset_s)
     return None
 
 
 class Brake:
-    """One pause for all streams: a server that says "later" to one of them means all of them."""
+    """A pause that all parallel downloads share: a server that limits one of them limits all of them."""
 
     def __init__(self) -> None:
         self._until = 0.0
         self._lock = threading.Lock()
 
     def hold(self, seconds: float) -> None:
-        """Let nobody pass for ``seconds``."""
+        """Start a pause of ``seconds``, unless a longer one is running."""
         with self._lock:
             self._until = max(self._until, time.monotonic() + seconds)
 
     def left(self) -> float:
-        """The seconds for which nobody passes."""
+        """The seconds that are left of the pause; 0 without one."""
         with self._lock:
             return max(0.0, self._until - time.monotonic())

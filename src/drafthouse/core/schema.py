@@ -1,7 +1,7 @@
-"""Check plain data (read from YAML) against the shape it must have, and collect everything that is wrong.
+"""Check data read from YAML or JSON against a shape (a schema), and collect every problem instead of the first.
 
-A shape is data too: a `Map` of named fields, a `Table` of entries under free names, a `List`, or a
-`Value`. Unknown keys are errors with the nearest valid word; nothing stops at the first problem.
+A shape is a `Map` of named fields, a `Table` of entries under free names, a `List`, a `Value`, or
+`Anything`. An unknown key is a problem that names the nearest valid key.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from .errors import Problem, did_you_mean
 from .plain_text import hidden_character
 from .removed import removed
 
-#: No number of ours is larger or, but for 0, smaller, whatever it counts: their squares and ratios stay finite.
+#: The bounds of every number other than 0, whatever it counts; squares and ratios of such numbers are finite.
 LEAST, MOST = 1e-100, 1e18
-_SHOWN_BITS = 512
+_SHOWN_BITS = 512  # a larger whole number is not printed digit by digit
 _TYPE_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 @dataclass(frozen=True)
 class Form:
-    """What a word looks like: a regular expression for the whole of it, and the same for a person."""
+    """The form of a word: a regular expression for the whole word, and its description in an error."""
 
     pattern: str
     needed: str
 
     def fits(self, text: str) -> bool:
-        """Tell whether all of ``text`` has the form."""
+        """True if the pattern matches all of ``text``."""
         return re.fullmatch(self.pattern, text) is not None
 
 
 @dataclass(frozen=True)
 class Value:
-    """One plain value; ``choices`` are its words, ``low`` and ``high`` its limits (inclusive)."""
+    """A text, number or boolean. ``choices`` are the valid words; ``low`` and ``high`` are inclusive limits."""
 
     type: type = str
     required: bool = False
     null: bool = False
-    """Whether nothing may stand there too, as in every shape below: programs write null for what is not known."""
+    """True if null is valid too, here and in the shapes below: programs write null for an unknown value."""
     choices: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
@@ -58,9 +58,9 @@ class List:
 
 @dataclass(frozen=True)
 class Map:
-    """Named fields; every key must be one of them, unless ``others`` are left alone.
+    """A mapping with named fields. Another key is a problem, unless ``others`` is True.
 
-    ``one_of``: exactly one of the fields is given.
+    ``one_of``: exactly one of the fields must be present.
     """
 
     fields: Mapping[str, Shape]
@@ -72,7 +72,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Table:
-    """Entries of one shape under free names (the catalogue's ids), which may have to have a form."""
+    """A mapping from free names, such as ids of the catalogue, to entries of one shape; ``names`` is their form."""
 
     entries: Shape
     required: bool = False
@@ -82,7 +82,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Anything:
-    """Data that another place knows how to check."""
+    """Any data; other code checks it."""
 
     required: bool = False
     null: bool = True
@@ -93,7 +93,7 @@ Shape = Value | List | Map | Table | Anything
 
 @dataclass
 class Findings:
-    """Collects problems while a file is checked; ``file`` stands in front of every path."""
+    """Collects the problems of a file; ``file`` is put in front of the path of each."""
 
     file: str
     problems: list[Problem] = field(default_factory=list)
@@ -104,7 +104,7 @@ class Findings:
 
 
 def check(data: object, shape: Shape, findings: Findings, path: str = "") -> bool:
-    """Add to ``findings`` all that is wrong with ``data``; return whether it is as it should be."""
+    """Add every problem of ``data`` to ``findings``; return True if there is none."""
     before = len(findings.problems)
     if data is None and shape.null:
         return True
@@ -132,9 +132,9 @@ def check(data: object, shape: Shape, findings: Findings, path: str = "") -> boo
 
 
 def check_text(data: object, findings: Findings, path: str = "") -> None:
-    """Add to ``findings`` every text and key of ``data`` that would not stand as one line in a file or a terminal.
+    """Add to ``findings`` every text and key of ``data`` that has a line break or a control character.
 
-    It looks at everything, also below what :class:`Anything` lets through.
+    It checks all of ``data``, also what the shape :class:`Anything` accepts.
     """
     if isinstance(data, Mapping):
         for key, value in data.items():
@@ -154,7 +154,7 @@ def check_text(data: object, findings: Findings, path: str = "") -> None:
 
 
 def check_keys(data: object, findings: Findings, path: str) -> None:
-    """Add to ``findings`` every key of ``data``, at any depth, that is no text: JSON has no other, YAML has."""
+    """Add to ``findings`` every key of ``data``, at any depth, that is not text: YAML allows it, JSON does not."""
     if isinstance(data, Mapping):
         for key, value in data.items():
             if _is_name(key, findings, path):
@@ -178,8 +178,8 @@ def _check_map(data: object, shape: Map, findings: Findings, path: str) -> None:
     for key, value in data.items():
         if key in shape.fields:
             check(value, shape.fields[key], findings, _join(path, key))
-        elif gone := removed("key", _join(path, key), f"{findings.file}: {_join(path, key)}"):
-            findings.problems.append(gone)
+        elif problem := removed("key", _join(path, key), f"{findings.file}: {_join(path, key)}"):
+            findings.problems.append(problem)
         elif not shape.others:
             findings.add(
                 "unknown-key",
@@ -191,12 +191,12 @@ def _check_map(data: object, shape: Map, findings: Findings, path: str) -> None:
     for key, wanted in shape.fields.items():
         if wanted.required and key not in data:
             findings.add("missing-key", _join(path, key), "nothing", f"the key '{key}'", f"add '{key}:' here")
-    given = [key for key in shape.fields if key in data]
-    if shape.one_of and len(given) != 1:
+    present = [key for key in shape.fields if key in data]
+    if shape.one_of and len(present) != 1:
         findings.add(
             "conflicting-keys",
             path,
-            f"{len(given)} of them ({', '.join(given) or 'none'})",
+            f"{len(present)} of them ({', '.join(present) or 'none'})",
             f"exactly one of: {', '.join(shape.fields)}",
             "keep one",
         )
@@ -209,8 +209,8 @@ def _check_value(data: object, shape: Value, findings: Findings, path: str) -> N
             do = "put it in quotes"
         findings.add("wrong-type", path, _show(data), _TYPE_NAMES[shape.type], do)
     elif shape.choices and data not in shape.choices:
-        if gone := removed("value", f"{path}: {data}", f"{findings.file}: {path}"):
-            findings.problems.append(gone)
+        if problem := removed("value", f"{path}: {data}", f"{findings.file}: {path}"):
+            findings.problems.append(problem)
             return
         findings.add(
             "unknown-value", path, _show(data), f"one of: {', '.join(shape.choices)}", did_you_mean(data, shape.choices)
@@ -223,14 +223,14 @@ def _check_value(data: object, shape: Value, findings: Findings, path: str) -> N
 
 
 def _is_of_type(data: object, kind: type) -> bool:
-    # bool is an int in Python, and an int is a fine float.
+    # In Python a bool is an int, which is not meant here. An int is accepted as a float.
     if isinstance(data, bool):
         return kind is bool
     return isinstance(data, kind) or (kind is float and isinstance(data, int))
 
 
 def _check_number(data: float, shape: Value, findings: Findings, path: str) -> None:
-    if not _is_sane(data):
+    if not _is_in_bounds(data):
         findings.add(
             "out-of-range", path, _show(data), f"0, or a number from {LEAST:g} to {MOST:g}", "correct the value"
         )
@@ -241,8 +241,8 @@ def _check_number(data: float, shape: Value, findings: Findings, path: str) -> N
         findings.add("out-of-range", path, _show(data), f"{shape.high:g} or less", "correct the value")
 
 
-def _is_sane(number: float) -> bool:
-    return number == 0 or LEAST <= abs(number) <= MOST  # and not NaN
+def _is_in_bounds(number: float) -> bool:
+    return number == 0 or LEAST <= abs(number) <= MOST  # False for NaN
 
 
 def _is_mapping(data: object, findings: Findings, path: str) -> bool:
@@ -265,7 +265,7 @@ def _show(data: object) -> str:
 
 
 def _plain(data: Any) -> str:
-    # Python writes out no whole number of more than 4,300 digits.
+    # str() raises ValueError for a whole number of more than 4,300 digits.
     if isinstance(data, int) and data.bit_length() > _SHOWN_BITS:
         return f"a number of {data.bit_length()} bits"
     text = str(data)

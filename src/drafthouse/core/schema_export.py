@@ -1,6 +1,6 @@
-"""A shape of `schema.py` as JSON Schema (draft 2020-12): an editor then completes and checks what our validator will.
+"""Convert a shape of `schema.py` to JSON Schema (draft 2020-12), with which an editor completes and checks files.
 
-It says less than the validator does: versions, references and rules over several keys are looked at there alone.
+It checks less than the code does: engine versions, references and rules over several keys are checked only there.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 Schema = dict[str, Any]
-"""A JSON schema, whose keys are its own."""
+"""A JSON schema as data."""
 
 
 def json_schema_of(shape: Shape) -> Schema:
-    """The JSON schema of what ``shape`` lets through."""
+    """The JSON schema that accepts what ``shape`` accepts."""
     if isinstance(shape, Anything):
         return {}
     schema: Schema
@@ -69,10 +69,10 @@ def _map(shape: Map) -> Schema:
 
 
 def required_of(shape: Map) -> list[str]:
-    """The names of the fields that must be there."""
+    """The names of the required fields."""
     return [name for name, field in shape.fields.items() if field.required]
 
 
 def _pattern(form: Form) -> str:
-    # A form is of the whole text, a pattern of JSON Schema is looked for anywhere in it.
+    # A `Form` must match the whole text, while a pattern of JSON Schema may match anywhere in it.
     return f"^(?:{form.pattern})$"

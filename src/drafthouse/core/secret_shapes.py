@@ -1,7 +1,7 @@
-r"""What looks like a secret that nobody has named to us: by the name that it stands behind, and by where it stands.
+r"""Remove what looks like a secret: values behind a secret-sounding name, and values of a secret's form or place.
 
-Names with a value (environments, INI, YAML, JSON, command lines, headers), passwords in URLs, private keys in PEM, and
-the tokens of hubs, clouds and engines that a GPU box meets. Standard library only, Python 3.10.
+It finds names with a value (environments, INI, YAML, JSON, command lines, headers), passwords in URLs, private keys in
+PEM, and the tokens of hubs, clouds and engines that are used on a GPU box. Standard library only, Python 3.10.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ import re
 
 GONE = "(secret)"
 
-# The last word of a name tells: API_KEY, apiKey, hf_token, password; not max_tokens, key_file, bytes_per_token.
+# The last word of a secret's name: API_KEY, apiKey, hf_token, password; not max_tokens, key_file, bytes_per_token.
 _LAST = (
     r"key|(?<!per[_-])token|secret|password|passwd|passphrase|passcode|pwd|credential|credentials|creds|auth|authorization"
     r"|apikey|accesskey|pat|psk|cookie|jwt|bearer|signature|mnemonic|connection[_-]?string|sess(?:ion)?[_-]?id"
     r"|(?:api|access)[_-]?keys|(?:api|auth|access)[_-]?tokens|passwords|(?<=[_.\-])(?:pass|pw|sid|sas|otp)"
 )
-# What may follow that word in a name: HF_TOKEN_2, SECRET_KEY_BASE, API_KEY_PROD, client-key-data.
+# A suffix that may follow this last word: HF_TOKEN_2, SECRET_KEY_BASE, API_KEY_PROD, client-key-data.
 _MORE = (
     r"(?:[_-]?\d{1,2}|[_-]?(?:value|base64|base|b64|data|pem|string|plaintext|raw)"
     r"|_(?:prod|production|dev|staging|live|main|primary|secondary|old|new|ro|rw|admin|root|default))?"
 )
 NAME = rf"[A-Za-z0-9_.\-]{{0,64}}?(?:{_LAST}){_MORE}"
 _SECRET_NAME = re.compile(rf"(?i)(?:{_LAST}){_MORE}$")
-# A tokenizer's, and what is counted or timed by them.
+# Names that end like a secret's and are none: a tokenizer's special tokens, counts and times per token.
 _NO_SECRET_NAME = re.compile(
     r"(?i)(?:eos|bos|pad|unk|sep|cls|mask|stop|image|audio|video|special|end|start|draft|output|input|prompt|next|first|last"
     r"|per|each|think|every|one|added|from)[_ -]?token$"
 )
 _NUMBER = re.compile(r"-?\d{1,5}(?:\.\d+)?(?:e-?\d+)? ?(?:[munµ]?s|%|[KMGT]?i?B|/s|tok/s)?$")
-# What such a name may have as a value and is no secret.
+# Values behind a secret's name that are no secret: switches, versions, placeholders, references to a variable.
 _SCHEME = r"(?:(?:bearer|basic|token|&\w+|!+\w+)[ +]+)?"
 PLAIN = re.compile(
     rf"(?i)^{_SCHEME}(true|false|null|none|yes|no|on|off|0|1|mode|\.{{3}}|…|={{0,2}}v?\d+(?:\.\d+)+\S{{0,12}}"
@@ -46,9 +46,9 @@ _BASE64_LINE = re.compile(r"[A-Za-z0-9+/=]{16,}\s*$")
 
 # --- tokens ---------------------------------------------------------------------------------------------------------
 
-# Where a word begins, also behind a line's end as JSON writes it and behind a sign as URLs do.
+# The start of a word, also behind an escaped line end (\n) and behind a character that is escaped in a URL (%3D).
 _START = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
-#: Tokens that are known by how they begin. hf_snapshot, hf_transfer and their like are none.
+#: Tokens with a known prefix. Names of programs, such as hf_snapshot and hf_transfer, do not match.
 TOKENS = {
     "Hugging Face": r"hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|[a-z]{30,})",
     "OpenAI and its like": r"sk-[A-Za-z0-9_-]{12,}",
@@ -63,16 +63,16 @@ TOKENS = {
     "Google": r"AIza[A-Za-z0-9_-]{30,}",
 }
 _TOKEN = re.compile(rf"{_START}(?:{'|'.join(TOKENS.values())})")
-# vast.ai's keys have 64 hexadecimal digits, as sha256 has: what does not say that it is a hash goes.
+# A key of vast.ai has 64 hexadecimal digits, like a sha256: it is removed unless the text around it names a hash.
 _HEX = re.compile(r"(?:(?<![0-9A-Za-z])|(?<=\\[nrt])|(?<=%[0-9A-F]{2}))[0-9a-f]{64}(?![0-9A-Za-z])")
-# Before one, on its line; and what is a file's or a container's name, or stands before a file's as sha256sum writes it.
+# The text before a hash on its line. `_OF_FILE` is the text behind one: a file's suffix, or a name as of sha256sum.
 _IS_HASH = re.compile(
     r"(?i)(?:(?:sha-?256|digest|checksum|fingerprint|drafthouse\.definition)(?:(?!key|token|secret)[^\n]){0,60}"
     r"|(?:etag|oid|hash|blob|layer|commit|revision|container|image|certificate|(?<![a-z])id|_id|(?-i:[a-z]ID))[\"'=:\\\s\-]{0,6}|[/@~])$"
 )
 _OF_FILE = re.compile(r"(?:\.(?:part|json|log|lock|incomplete)\b|/| [ *][\w./-]+\.\w+|  ?-(?:\s|$))")
 
-# --- where it stands ------------------------------------------------------------------------------------------------
+# --- places of a secret ---------------------------------------------------------------------------------------------
 
 _BEARER = re.compile(rf"(?i){_START}(bearer(?:[ \t]+|%20|\+))[A-Za-z0-9._~+/=%-]{{6,}}")
 _USER_IN_URL = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,30}:\\*/\\*/)[^\s\"'<>]+@")
@@ -80,18 +80,18 @@ _COOKIE = re.compile(r"(?im)\b((?:set-)?cookie[\"']?\s*[:=]\s*)[^\n]+")
 _IN_QUERY = re.compile(
     rf"(?i)([?&;](?:[a-z0-9]+[_-])*(?:{_LAST}|sig|x-amz-[a-z-]+|policy|key-pair-id)=)([^&\s\"'<>#]+)"
 )
-#: A value that is not beside its name; it is the last group.
+#: A name and a value that does not follow it directly; the value is the last group.
 _PLACES = (
-    # A header with another scheme, to its end: Digest, AWS4-HMAC-SHA256, Negotiate.
+    # The header Authorization with a scheme such as Digest, AWS4-HMAC-SHA256 or Negotiate, to its end.
     re.compile(
         r"(?i)authorization[ \t]*:[ \t]*(?!bearer|basic|token)[\w-]+[ \t]+((?:=\\*\"[^\"\n\\]*\\*\"|[^\n'\"\\])+)"
     ),
-    # A name and a value as two fields: environments of containers in JSON and YAML.
+    # Two fields, one with the name and one with the value, as in a container's environment in JSON or YAML.
     re.compile(
         rf"(?i)\b(?:name|key|k|var)\\*[\"']?\s*:\s*\\*[\"']?(?:{NAME})\\*[\"']?\s*,?\s*\\*[\"']?(?:value|val|v)"
         rf"\\*[\"']?\s*:\s*\\*[\"']?([^\s\"'\\,}}]+)"
     ),
-    # Below its name in YAML: a block, a scalar, a list.
+    # Lines below the name in YAML: a block, a scalar, a list.
     re.compile(
         rf"(?im)^([ \t]*)(?:-[ \t]+)?[\"']?(?:{NAME})[\"']?[ \t]*:[ \t]*[|>][+-]?\d?[ \t]*\r?\n"
         rf"((?:\1[ \t]+\S[^\n]*(?:\n|$)|[ \t]*\n)+)"
@@ -103,8 +103,8 @@ _PLACES = (
     re.compile(rf"(?im)^([ \t]*)[\"']?(?:{NAME})[\"']?[ \t]*:[ \t]*\r?\n((?:\1[ \t]*-[ \t]+[^\s:]+[ \t]*(?:\n|$))+)"),
 )
 
-# name = value in environments, INI, YAML, JSON (also as text inside JSON), Python and command lines: a value in quotes
-# to its end, another one to a blank or a quote. Headers and arguments also come as lists of values.
+# The value of a name in environments, INI, YAML, JSON (also in a JSON string), Python and command lines: up to its
+# closing quote, or without quotes up to a blank or a quote. Headers and arguments may be lists of values.
 _VALUE = (
     r"(?P<value>\[[^\[\]]*\]|\[[^\[\]\n]*|\"(?:[^\"\\\n\0]|\\.)*\"?|'(?:[^'\\\n\0]|\\.)*'?"
     rf"|(?P<escaped>\\+[\"'])(?:(?!(?P=escaped)).)*(?:(?P=escaped))?|{_SCHEME}[^\s\"'\0]+)"
@@ -114,19 +114,19 @@ _ASSIGNED = re.compile(
     rf"[ \t]*(?::[-=?+]?|=>?|%3[AaDd])[ \t]*)"
     rf"(?!\{{){_VALUE}"
 )
-# An argument behind its option: in a list of JSON's or YAML's, in /proc, or on the next line of a shell's.
+# An option and its argument: in a JSON or YAML list, in /proc/PID/cmdline, or on the next line of a shell command.
 _FLAG = re.compile(
     rf"(?i)(?P<head>(?:(?<![\w-])|(?<=\\[nrt]))--?(?P<name>{NAME})(?P<close>(?:\\*[\"'])?)"
     rf"(?:\s*,\s*|[ \t]*\\\r?\n\s*|\s*\n\s*-\s+|[\s\0]+))(?![-{{\[]){_VALUE}"
 )
-# A header as programs write those that they have: a pair in brackets.
+# A header as a pair in brackets, as Python programs print it.
 _PAIR = re.compile(rf"(?i)([(\[]\s*b?(\\*[\"'])(?:{NAME})\2\s*,\s*b?(\\*[\"']))((?:(?!\3).)+)(\3\s*[)\]])")
-# A passphrase without quotes has blanks in it.
+# A passphrase without quotes, which may contain blanks: to the end of its line.
 _TO_THE_END = re.compile(r"(?im)((?:password|passwd|passphrase|secret)\s*[:=]\s*)(?![\"'\\\s(])([^\n\0\"']+)")
 
 
 def without_shapes(text: str) -> str:
-    """The text without what looks like a secret."""
+    """``text`` with `GONE` in place of everything that looks like a secret."""
     text = _without_key_ends(_PEM.sub(GONE, text))
     text = _USER_IN_URL.sub(rf"\1{GONE}@", text)
     text = _IN_QUERY.sub(rf"\1{GONE}", text)
@@ -135,29 +135,29 @@ def without_shapes(text: str) -> str:
     text = _BEARER.sub(rf"\1{GONE}", text)
     text = _HEX.sub(_unless_hash, text)
     for pattern in _PLACES:
-        text = pattern.sub(_last_gone, text)
-    text = _TO_THE_END.sub(_unless_harmless, text)
+        text = pattern.sub(_without_last_group, text)
+    text = _TO_THE_END.sub(_without_passphrase, text)
     text = _PAIR.sub(rf"\g<1>{GONE}\g<5>", text)
-    return _FLAG.sub(_value_gone, _ASSIGNED.sub(_value_gone, text))
+    return _FLAG.sub(_without_value, _ASSIGNED.sub(_without_value, text))
 
 
-def _last_gone(found: re.Match[str]) -> str:
-    """What was found without its last group; of several lines their indentation and their ends stay."""
-    number = found.re.groups
-    secret, begin = found[number], found.start(number) - found.start()
-    if _harmless(secret.strip().strip("\"'`")):
-        return found[0]
+def _without_last_group(match: re.Match[str]) -> str:
+    """The match with `GONE` for the text of its last group, whose leading and trailing whitespace stays."""
+    last = match.re.groups
+    secret, begin = match[last], match.start(last) - match.start()
+    if _is_harmless(secret.strip().strip("\"'`")):
+        return match[0]
     inside = secret.strip()
     lead, tail = secret[: secret.index(inside)], secret[secret.index(inside) + len(inside) :]
-    return f"{found[0][:begin]}{lead}{GONE}{tail}{found[0][begin + len(secret) :]}"
+    return f"{match[0][:begin]}{lead}{GONE}{tail}{match[0][begin + len(secret) :]}"
 
 
-def _harmless(value: str) -> bool:
+def _is_harmless(value: str) -> bool:
     return not value or bool(PLAIN.match(value) or _DONE.match(value) or _NUMBER.match(value))
 
 
 def _without_key_ends(text: str) -> str:
-    """Take out the end of a private key whose beginning was cut off: its last line, and those of base64 before it."""
+    """Remove the end of a private key whose beginning is missing: its last line, and the base64 lines before it."""
     if not _PEM_END.search(text):
         return text
     kept: list[str] = []
@@ -165,59 +165,59 @@ def _without_key_ends(text: str) -> str:
         if _PEM_END.search(line):
             while kept and _BASE64_LINE.search(kept[-1]):
                 kept.pop()
-            line = f"{GONE}\n"  # noqa: PLW2901 (the line as it is kept)
+            line = f"{GONE}\n"  # noqa: PLW2901 (it replaces the line)
         kept.append(line)
     return "".join(kept)
 
 
-def _unless_harmless(found: re.Match[str]) -> str:
-    if _harmless(found[2].strip()):
-        return found[0]
-    return f"{found[1]}{GONE}"
+def _without_passphrase(match: re.Match[str]) -> str:
+    if _is_harmless(match[2].strip()):
+        return match[0]
+    return f"{match[1]}{GONE}"
 
 
-def _unless_hash(found: re.Match[str]) -> str:
-    before = found.string[max(0, found.start() - 90) : found.start()]
-    named = _IS_HASH.search(before.rpartition("\n")[2]) or _OF_FILE.match(found.string, found.end())
-    return found[0] if named else GONE
+def _unless_hash(match: re.Match[str]) -> str:
+    before = match.string[max(0, match.start() - 90) : match.start()]
+    is_hash = _IS_HASH.search(before.rpartition("\n")[2]) or _OF_FILE.match(match.string, match.end())
+    return match[0] if is_hash else GONE
 
 
-def _value_gone(found: re.Match[str]) -> str:
-    value = found["value"]
-    if _DONE.match(value.strip("\"'\\")) or _NO_SECRET_NAME.search(found["name"]) or _in_sentence(found):
-        return found[0]
+def _without_value(match: re.Match[str]) -> str:
+    value = match["value"]
+    if _DONE.match(value.strip("\"'\\")) or _NO_SECRET_NAME.search(match["name"]) or _in_sentence(match):
+        return match[0]
     if value.startswith("["):
         inner = value.strip("[]\"'\\, \t\r\n")
         if not inner or PLAIN.match(inner):
-            return found[0]
-        quote = found["close"]
+            return match[0]
+        quote = match["close"]
         if quotes := re.search(r"\\*[\"']", value):
             quote = quotes[0]
-        return f"{found['head']}[{quote}{GONE}{quote}{']' * value.endswith(']')}"
-    quote = found["escaped"] or (value[0] if value[0] in "\"'" else "")
-    # What closes a list or an object around a bare value is none of it, nor what escapes the quote behind it.
+        return f"{match['head']}[{quote}{GONE}{quote}{']' * value.endswith(']')}"
+    quote = match["escaped"] or (value[0] if value[0] in "\"'" else "")
+    # An unquoted value ends before the brackets of a list or object around it, and before an escaped quote.
     core = value if quote else value.rstrip(",;)}]\\")
     bare = core.strip("\"'\\")
-    if found["name"] == "key" and re.fullmatch(r"[0-9a-f]{16}", bare):
-        return found[0]  # of a result, in our own reports
+    if match["name"] == "key" and re.fullmatch(r"[0-9a-f]{16}", bare):
+        return match[0]  # the hash `key` of a result in Drafthouse's reports
     if not bare or PLAIN.match(bare) or (not quote and _NUMBER.match(bare)):
-        return found[0]
-    # A bare number in JSON becomes a text, so that it is JSON still.
-    around = quote or found["close"]
-    return f"{found['head']}{around}{GONE}{around}{value[len(core) :]}"
+        return match[0]
+    # An unquoted JSON value, such as a number, gets the quotes of its name, so that the text stays valid JSON.
+    around = quote or match["close"]
+    return f"{match['head']}{around}{GONE}{around}{value[len(core) :]}"
 
 
-def _in_sentence(found: re.Match[str]) -> bool:
-    """Tell a sentence from a setting: "it asks nobody for a key: keep it on loopback"."""
+def _in_sentence(match: re.Match[str]) -> bool:
+    """True for a sentence that is no setting, such as "it asks nobody for a key: keep it on loopback"."""
     before, behind = (
-        found.string[max(0, found.start() - 16) : found.start()],
-        found.string[found.end() : found.end() + 3],
+        match.string[max(0, match.start() - 16) : match.start()],
+        match.string[match.end() : match.end() + 3],
     )
-    is_word = found["name"] in ("key", "token") and re.fullmatch(r"[A-Za-z]{1,12}:?", found["value"])
+    is_word = match["name"] in ("key", "token") and re.fullmatch(r"[A-Za-z]{1,12}:?", match["value"])
     return bool(is_word and re.search(r"[A-Za-z] $", before) and re.match(r"[,;]? [a-z]", behind))
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether a variable, a key or an option of this name holds a secret."""
+    """True if a variable, key or option with this name holds a secret."""
     name = name.strip()
     return bool(_SECRET_NAME.search(name)) and not _NO_SECRET_NAME.search(name)

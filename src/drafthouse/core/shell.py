@@ -1,4 +1,4 @@
-"""Command lines as lists of words, and how a person would type them in a shell."""
+"""Quote words for a shell, and build the flags of an engine's command line."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 def shell_words(words: str | Sequence[object]) -> str:
-    """One word, or several, quoted for a POSIX shell where that is needed."""
+    """One word, or several separated by spaces, quoted for a POSIX shell where necessary."""
     if isinstance(words, str):
         return shlex.quote(words)
     return " ".join(shlex.quote(str(word)) for word in words)
 
 
 def inside_double_quotes(text: object) -> str:
-    """Text for the inside of a shell's double quotes, where it stands for itself."""
+    """``text`` escaped so that it can stand literally inside double quotes of a shell."""
     return re.sub(r'(["\\$`])', r"\\\1", str(text))
 
 
 def inside_single_quotes(text: object) -> str:
-    """Text for the inside of a shell's single quotes, where it stands for itself."""
+    """``text`` escaped so that it can stand literally inside single quotes of a shell."""
     return str(text).replace("'", "'\"'\"'")
 
 
 def compact_json(data: object) -> str:
-    """``data`` as one line of JSON in the order it was given, as a person would type it.
+    """``data`` as one line of JSON, in the given order of keys and without escapes that are not needed.
 
-    What is a line break to YAML, or cannot be written as UTF-8, is escaped.
+    Escaped are characters that YAML takes for a line break, and those that UTF-8 cannot encode.
     """
-    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(data, ensure_ascii=False))
+    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(data, ensure_ascii=False))
 
 
 def flag(name: str, value: object) -> Flag:
-    """One flag with its value; a true switch stands alone, a false one is ``--no-…``."""
+    """A flag and its value as words; for True the flag alone, for False ``--no-…``."""
     if value is True:
         return [name]
     if value is False:

@@ -1,7 +1,7 @@
-"""When steps were measured, by a clock that nobody sets: seconds since the machine's start, and which start that was.
+"""The time of a measured step by a clock that nobody can set: the seconds since the machine's boot, and the boot's id.
 
-The wall clock is for people. A time server or a person may set it back between two steps, and their order, what lies
-between them and what a round has cost must not change with it.
+A time server or a person may set the wall clock between two steps. The order of steps, the time between them and the
+duration of a round must not change with it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 class StepClock(TypedDict):
-    """A moment: which start of the machine, and seconds since then, those included in which it was suspended."""
+    """A moment: the id of the machine's boot, and the seconds since that boot, time in suspend included."""
 
     boot: str
     boot_s: float
 
 
 class Begun(TypedDict):
-    """What tells when a step began: the machine's own clock, where it has one, and the wall clock."""
+    """The fields of a step with its begin: by the wall clock, and by the boot clock (None: the system has none)."""
 
     started_unix_s: float
     clock: NotRequired[StepClock | None]
 
 
 def read_step_clock(ago_s: float = 0.0) -> StepClock | None:
-    """The moment ``ago_s`` seconds ago; None where the system has no such clock."""
+    """The moment ``ago_s`` seconds ago; None where the system has no boot clock."""
     try:
         return {"boot": boot_id(), "boot_s": round(time.clock_gettime(time.CLOCK_BOOTTIME) - ago_s, 3)}
     except (OSError, AttributeError):
@@ -39,17 +39,17 @@ def read_step_clock(ago_s: float = 0.0) -> StepClock | None:
 
 
 def seconds_apart(before: StepClock | None, after: StepClock | None) -> float | None:
-    """How many seconds lie between two moments of one start of the machine, otherwise None."""
+    """The seconds from ``before`` to ``after``; None where they are not of the same boot."""
     if not before or not after or before.get("boot") != after.get("boot"):
         return None
     return float(after["boot_s"]) - float(before["boot_s"])
 
 
 def begun_s(steps: Sequence[Begun]) -> Callable[[Begun], float]:
-    """What tells when one of ``steps`` began, in seconds; only differences and their order mean something.
+    """A function that returns the begin (s) of one of ``steps``; only differences between two begins have a meaning.
 
-    By the machine's own clock where all were measured in one start of it, otherwise by the wall clock: also steps that
-    an earlier version kept.
+    It uses the boot clock if all steps are of the same boot. Otherwise it uses the wall clock, the only one that steps
+    of earlier versions have.
     """
     clocks = [step.get("clock") for step in steps]
     if clocks and all(seconds_apart(clocks[0], clock) is not None for clock in clocks):

@@ -1,72 +1,72 @@
-"""Plain tables for a terminal, no wider than it is."""
+"""Tables as plain text that fit the width of the terminal."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Sequence
 
-#: Columns of what is copied, or goes to a file: no line or word of it is broken.
+#: A width in characters at which nothing is wrapped, for text that is copied or written to a file.
 WHOLE = 10_000
-#: Through a pipe, where nobody says how wide it is shown.
+#: The width where the output is a pipe, which has none.
 PIPED = 100
 _NARROWEST = 40
-_LEAST, _NARROW = 12, 5
-#: Behind these a name is broken that is longer than its column.
+_LEAST, _NARROW = 12, 5  # least widths of a column: where long names are broken, and where any word is
+#: A name that is longer than its column is broken after one of these characters.
 _BREAKS = "/-._,"
 
 
 def terminal_columns(least: int = _NARROWEST, most: int = WHOLE) -> int:
-    """Columns of the terminal, or of COLUMNS, from ``least`` to ``most``; PIPED where there is none."""
+    """The width of the terminal, or of COLUMNS, limited to ``least`` to ``most``; PIPED without a terminal."""
     return min(max(shutil.get_terminal_size((PIPED, 24)).columns, least), most)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], columns: int | None = None) -> str:
-    """A table as text, ``columns`` wide at most (default: the terminal's).
+    """A table as text, at most ``columns`` characters wide (default: the terminal's width).
 
-    The widest columns give way, and their cells are wrapped; names are broken where nothing else helps, those of the
-    first column never. A cell that looks like a number stands at the right.
+    The cells of the widest columns are wrapped at blanks. If that is not enough, names are broken too, but never those
+    of the first column. Numbers are aligned to the right.
     """
     cells = [list(map(str, row)) for row in [head, *rows]]
-    most = _widths(list(zip(*cells, strict=True)), columns or terminal_columns())
-    wrapped = [list(map(_wrapped, row, most)) for row in cells]
+    limits = _widths(list(zip(*cells, strict=True)), columns or terminal_columns())
+    wrapped = [list(map(_wrapped, row, limits)) for row in cells]
     widths = [0] * len(head)
     for row in wrapped:
-        for place, cell in enumerate(row):
-            widths[place] = max(widths[place], *map(len, cell))
+        for column, cell in enumerate(row):
+            widths[column] = max(widths[column], *map(len, cell))
     lines = []
-    for number, row in enumerate(wrapped):
+    for row_index, row in enumerate(wrapped):
         for line in range(max(map(len, row))):
             parts = []
-            for place, cell in enumerate(row):
+            for column, cell in enumerate(row):
                 part = "".join(cell[line : line + 1])
-                parts.append(_padded(part, widths[place], right=_is_number(cells[number][place])))
+                parts.append(_padded(part, widths[column], right=_is_number(cells[row_index][column])))
             lines.append("  ".join(parts).rstrip())
-        if number == 0:
-            lines.append("  ".join("-" * size for size in widths))
+        if row_index == 0:
+            lines.append("  ".join("-" * width for width in widths))
     return "\n".join(lines)
 
 
 def _widths(cells: Sequence[Sequence[str]], columns: int) -> list[int]:
-    """The width of each column: its longest cell, or less of the widest ones, so that all stand in ``columns``."""
+    """The width of each column, whose ``cells`` are given: its longest cell, or less where all must fit ``columns``."""
     room = columns - 2 * (len(cells) - 1)
-    longest = [max(map(len, column)) for column in cells]
-    whole = [max(map(len, " ".join(column).split()), default=0) for column in cells]
-    long_names = [min(word, _LEAST) for word in whole[1:]]
-    # What is broken, by turns: spaces, those of what a row is called, long names, at last any word; a row's own name,
-    # which is typed, never.
-    ways = ([longest[0], *whole[1:]], whole, [longest[0], *long_names], [whole[0], *long_names])
-    for least in (*ways, [whole[0], *[_NARROW] * len(long_names)]):
-        widths = _at_most(longest, least, room)
+    longest_cell = [max(map(len, column)) for column in cells]
+    longest_word = [max(map(len, " ".join(column).split()), default=0) for column in cells]
+    broken = [min(word, _LEAST) for word in longest_word[1:]]
+    # The least widths, tried in turn: wrap all columns but the first; wrap the first too; break long names instead; do
+    # both; break any word. Words of the first column are never broken, because users copy them.
+    steps = ([longest_cell[0], *longest_word[1:]], longest_word, [longest_cell[0], *broken], [longest_word[0], *broken])
+    for least in (*steps, [longest_word[0], *[_NARROW] * len(broken)]):
+        widths = _cut_widths(longest_cell, least, room)
         if sum(widths) <= room:
             break
     return widths
 
 
-def _at_most(longest: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """The widths that stand in ``room`` if the widest are cut alike, none to less than its ``least``."""
+def _cut_widths(longest: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """The ``longest`` widths, cut to the largest common maximum whose sum fits ``room``, but not below ``least``."""
 
     def cut(most: int) -> list[int]:
-        return [min(one, max(most, low)) for one, low in zip(longest, least, strict=True)]
+        return [min(width, max(most, low)) for width, low in zip(longest, least, strict=True)]
 
     fits, too_wide = 0, max(longest) + 1
     while too_wide - fits > 1:
@@ -79,24 +79,24 @@ def _at_most(longest: Sequence[int], least: Sequence[int], room: int) -> list[in
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
-    """Rows as lines of columns as wide as needed, to the right but for those in ``left``."""
+    """The rows as lines whose columns are aligned to the right; the columns in ``left`` are aligned to the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        cells = [_padded(cell, widths[place], right=place not in left) for place, cell in enumerate(row)]
+        cells = [_padded(cell, widths[column], right=column not in left) for column, cell in enumerate(row)]
         lines.append("  ".join(cells).rstrip())
     return lines
 
 
 def _padded(text: str, width: int, *, right: bool) -> str:
-    """A cell's text, filled up with blanks to the ``width`` of its column."""
+    """A cell's text, padded with blanks to ``width`` characters."""
     if right:
         return text.rjust(width)
     return text.ljust(width)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """The lines of a cell."""
+    """The lines of a cell that is ``width`` characters wide."""
     lines = [""]
     for word in text.split():
         rest = word

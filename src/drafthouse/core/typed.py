@@ -1,4 +1,4 @@
-"""What a person types: our texts name make's targets, which only a clone has; of a wheel the verbs do the same."""
+"""Rewrite `make TARGET` in messages as `drafthouse VERB` for users of a wheel, which has no Makefile."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _VERBS = (
 )
 _TARGET = re.compile(r"\bmake ([a-z0-9.-]*[a-z0-9])((?: [A-Z_]+=(?:'[^']*'|[^\s,;)']+))*)")
 _SETTING = re.compile(r" ([A-Z_]+)=(?:'([^']*)'|(\S+))")
-#: Settings that stand for a word of their own, or for an option without a value.
-_PLAIN = {
+#: Make variables that become an argument, or an option of another name; the others become --NAME VALUE.
+_SPECIAL = {
     "PROFILE": "{}",
     "ENGINE_VERSION": "{}",
     "ARGS": "{}",
@@ -24,24 +24,24 @@ _PLAIN = {
 
 
 def typed(text: str, *, installed: bool = INSTALLED) -> str:
-    """``text`` with each target of make as a verb, where a wheel is ``installed``: what is no target of ours stays."""
+    """``text`` with every `make TARGET` as a verb if a wheel is ``installed``; otherwise unchanged."""
     if not installed:
         return text
     text = re.sub(r"\bmake (NAME|with the profile's name)", r"drafthouse run \1", text)
     return re.sub(r"\bARGS='([^']*)'", r"-- \1", _TARGET.sub(_as_verb, text))
 
 
-def _as_verb(found: re.Match[str]) -> str:
-    target, settings = found.groups()
-    plays = target not in _VERBS
-    if plays and not settings:
-        return found[0]
-    words = ["drafthouse", "run", target] if plays else ["drafthouse", target]
-    last: list[str] = []
+def _as_verb(match: re.Match[str]) -> str:
+    target, settings = match.groups()
+    is_profile = target not in _VERBS
+    if is_profile and not settings:
+        return match[0]  # perhaps no target at all but an English sentence: "make sure"
+    words = ["drafthouse", "run", target] if is_profile else ["drafthouse", target]
+    ansible_words: list[str] = []
     for name, quoted, bare in _SETTING.findall(settings):
         value = quoted or bare
-        if name == "ARGS" and plays:
-            last = ["--", value]
+        if name == "ARGS" and is_profile:
+            ansible_words = ["--", value]
         else:
-            words.append(_PLAIN.get(name, f"--{name.lower().replace('_', '-')} {{}}").format(value))
-    return " ".join([*words, *last])
+            words.append(_SPECIAL.get(name, f"--{name.lower().replace('_', '-')} {{}}").format(value))
+    return " ".join([*words, *ansible_words])

@@ -1,7 +1,7 @@
-"""The shape that a TypedDict gives: what is read from a file is checked by the type that it then has.
+"""Derive a shape (`schema.py`) from a TypedDict, so that data read from a file is checked by its own type.
 
-What a type cannot say stands beside it, in the shape's own words: ``Annotated[int, {"low": 1}]``; or the whole shape,
-where it lets something else through: ``Annotated[Tuned, Anything()]``.
+What a type cannot express is added with `Annotated`: fields of the shape, ``Annotated[int, {"low": 1}]``, or another
+shape instead, ``Annotated[Tuned, Anything()]``.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ _MAY_LACK = {"required": False}
 
 
 class _NotRequired:
-    """In place of typing's, which Python 3.10 has not: modules of types import it for the type checker alone."""
+    """Stands for `typing.NotRequired`, which Python 3.10 lacks and which modules import under TYPE_CHECKING only."""
 
     def __class_getitem__(cls, kind: Any) -> Any:
         return Annotated[kind, _MAY_LACK]
 
 
 class _Fields(Mapping[str, Shape]):
-    """A type's fields, read when one is asked for: most programs that import a shape check little by it."""
+    """The fields of a TypedDict as shapes, computed at first use: most programs never use most shapes."""
 
     def __init__(self, kind: Any) -> None:
         self._kind = kind
 
     @functools.cached_property
-    def _read(self) -> dict[str, Shape]:
+    def _shapes(self) -> dict[str, Shape]:
         hints = get_type_hints(self._kind, localns={"NotRequired": _NotRequired}, include_extras=True)
         return {key: _shape(hint, key in self._kind.__required_keys__) for key, hint in hints.items()}
 
     def __getitem__(self, key: str) -> Shape:
-        return self._read[key]
+        return self._shapes[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._read)
+        return iter(self._shapes)
 
     def __len__(self) -> int:
-        return len(self._read)
+        return len(self._shapes)
 
 
 @functools.cache
 def shape_of(kind: Any) -> Map:
-    """The shape of a TypedDict; what is a ``dict[str, Any]`` in it is left to another place.
+    """The shape of a TypedDict. A field of type ``dict[str, Any]`` accepts anything.
 
-    Its fields raise TypeError for a type, or a word beside one, that no shape has.
+    Using its fields raises TypeError for a type, or an annotation, that no shape expresses.
     """
     return Map(_Fields(kind))
 
@@ -57,8 +57,8 @@ def _shape(kind: Any, required: bool = False) -> Shape:
     origin, parts = get_origin(kind), get_args(kind)
     shape: Shape
     if origin is Annotated:
-        given = [part for part in parts[1:] if not isinstance(part, dict)]
-        shape = replace(given[0], required=required) if given else _shape(parts[0], required)
+        shapes = [part for part in parts[1:] if not isinstance(part, dict)]
+        shape = replace(shapes[0], required=required) if shapes else _shape(parts[0], required)
         for part in parts[1:]:
             if isinstance(part, dict):
                 shape = replace(shape, **part)

@@ -1,4 +1,4 @@
-"""Which of an engine's versions knows what: since-and-until arithmetic, and words that changed on the way."""
+"""Compare engine versions: which versions have a feature (since, until), and how each one spells an option."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-# A nightly build is no release: it stands behind all of them.
+# A nightly build counts as newer than every release.
 NIGHTLY = "nightly"
-_BEHIND_ALL = Version("99999")
+_NEWEST = Version("99999")
 
 
-def number(version: str) -> Version:
-    """``version`` as something to compare; raises InvalidVersion for what is none."""
-    return _BEHIND_ALL if version == NIGHTLY else Version(version)
+def as_version(version: str) -> Version:
+    """``version`` as a comparable object. Raises InvalidVersion."""
+    return _NEWEST if version == NIGHTLY else Version(version)
 
 
 def is_version(text: str) -> bool:
-    """Tell whether ``text`` is a version at all."""
+    """True if ``text`` is a valid version (PEP 440) or `NIGHTLY`."""
     try:
-        number(text)
+        as_version(text)
     except InvalidVersion:
         return False
     return True
 
 
-def known(version: str, entry: Mapping[str, Any]) -> bool:
-    """Tell whether ``version`` has what ``entry`` describes.
+def supports(version: str, entry: Mapping[str, Any]) -> bool:
+    """True if ``version`` has the feature that the catalogue's ``entry`` describes.
 
-    Keys ``since`` and ``until``, both inclusive; ``except`` is a range of the same kind in between that lacks it.
+    ``since`` and ``until`` are its inclusive bounds; ``except`` holds the bounds of versions between that lack it.
     """
     gap = entry.get("except")
     return _within(version, entry) and not (gap is not None and _within(version, gap))
@@ -38,40 +38,40 @@ def known(version: str, entry: Mapping[str, Any]) -> bool:
 def _within(version: str, bounds: Mapping[str, Any]) -> bool:
     since, until = bounds.get("since"), bounds.get("until")
     return not (
-        (since is not None and number(version) < number(str(since)))
-        or (until is not None and number(version) > number(str(until)))
+        (since is not None and as_version(version) < as_version(str(since)))
+        or (until is not None and as_version(version) > as_version(str(until)))
     )
 
 
 def having(versions: Iterable[str], entry: Mapping[str, Any]) -> list[str]:
-    """The ``versions`` that have what ``entry`` describes, oldest first."""
-    return sorted((version for version in versions if known(version, entry)), key=number)
+    """The ``versions`` that have the feature ``entry``, oldest first."""
+    return sorted((version for version in versions if supports(version, entry)), key=as_version)
 
 
 def spelled(version: str, word: str, spellings: Sequence[Mapping[str, Any]] = ()) -> str:
-    """``word`` as ``version`` spells it; ``spellings`` are ``{as, since?, until?}``."""
-    return next((str(entry["as"]) for entry in spellings if known(version, entry)), word)
+    """``word`` as ``version`` spells it; each of ``spellings`` has ``as``, and may have ``since`` and ``until``."""
+    return next((str(entry["as"]) for entry in spellings if supports(version, entry)), word)
 
 
 def releases(engine: Mapping[str, Any]) -> list[str]:
-    """Every version of an engine of the catalogue that may be asked for, oldest first.
+    """Every version of a catalogue engine that a profile may name, oldest first.
 
-    An engine with a plugin has those that the plugin patches.
+    For an engine with a plugin these are the versions that the plugin patches.
     """
     if plugin := engine.get("plugin"):
-        return sorted(plugin["versions"], key=number)
-    return sorted({*engine.get("releases", ()), *engine["versions"]}, key=number)
+        return sorted(plugin["versions"], key=as_version)
+    return sorted({*engine.get("releases", ()), *engine["versions"]}, key=as_version)
 
 
 def ranges(versions: Sequence[str], all_versions: Sequence[str]) -> str:
-    """Versions for a person, neighbours drawn together: ``0.8.5 to 0.9.2, 0.32.0``."""
-    places = sorted(map(all_versions.index, versions))
+    """Versions as text, consecutive ones (in ``all_versions``) as a range: ``0.8.5 to 0.9.2, 0.32.0``."""
+    positions = sorted(map(all_versions.index, versions))
     runs: list[list[int]] = []
-    for place in places:
-        if runs and place == runs[-1][-1] + 1:
-            runs[-1].append(place)
+    for position in positions:
+        if runs and position == runs[-1][-1] + 1:
+            runs[-1].append(position)
         else:
-            runs.append([place])
+            runs.append([position])
     names = []
     for run in runs:
         name = all_versions[run[0]]

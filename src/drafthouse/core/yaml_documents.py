@@ -1,8 +1,8 @@
-"""Read YAML as plain data: what JSON can hold, with a place for everything that is wrong. On the controller only.
+"""Read YAML as data that JSON could hold, with the line and column of every error. Used on the controller only.
 
-The safe loader, and stricter: no key twice in one mapping, no tags but those of plain data (a date without quotes is
-text), not deeper than `documents.MOST_DEEP`, and no aliases that stand for more than `MOST_VALUES` values or for
-themselves.
+It is stricter than PyYAML's safe loader. Errors are: a repeated key, a tag of anything but plain data (an unquoted date
+is text), nesting deeper than `documents.MOST_DEEP`, aliases that expand to more than `MOST_VALUES` values, and an alias
+inside its own anchor.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .documents import MIB, MOST_DEEP, MOST_WHOLE, BadDocument, bytes_of, checke
 from .errors import DrafthouseError, one_problem
 from .parsed_files import parsed_once
 
-#: Bytes of a YAML file at most: what people write by hand is much smaller, and the parser is slow.
+#: The largest file that is read. Files written by hand are much smaller, and the parser is slow.
 MOST_BYTES = 8 * MIB
-#: Values that a document may stand for, aliases written out. Without aliases its size bounds them.
+#: The most values of a document with its aliases expanded. Without aliases the size of the file limits them.
 MOST_VALUES = 1_000_000
 
 _TAG = "tag:yaml.org,2002:"
@@ -27,10 +27,10 @@ _PLAIN = frozenset(_TAG + name for name in ("map", "seq", "str", "int", "float",
 
 
 def read_yaml(path: Path, needed: str, do: str, *, where: str = "", most: int = MOST_BYTES) -> Any:
-    """The YAML in a file of at most ``most`` bytes, None where it holds nothing.
+    """The data of a YAML file of at most ``most`` bytes; None for an empty file.
 
-    Raises DrafthouseError with ``needed`` and ``do`` where it cannot be read; ``where`` is what the message calls the
-    file (default: its path).
+    Raises DrafthouseError where it cannot be read, with ``needed`` and ``do`` as the advice and ``where`` as the name
+    of the file (default: its path).
     """
     where = where or str(path)
     try:
@@ -42,7 +42,7 @@ def read_yaml(path: Path, needed: str, do: str, *, where: str = "", most: int = 
 
 
 def yaml_of(text: str) -> Any:
-    """The YAML document ``text`` as plain data. Raises BadDocument with the place of what is wrong."""
+    """The data of the YAML document ``text``. Raises BadDocument with the place of the error."""
     try:
         return yaml.load(checked_text(text), Loader=_Loader)  # noqa: S506 (a safe loader, below)
     except yaml.MarkedYAMLError as error:
@@ -52,16 +52,16 @@ def yaml_of(text: str) -> Any:
             place = f"line {mark.line + 1}, column {mark.column + 1}"
         raise _no_yaml(short(str(error.problem or error.context), 120), place) from error
     except yaml.reader.ReaderError as error:
-        # libyaml counts bytes, PyYAML's own reader characters.
+        # The position is in bytes with libyaml, and in characters with PyYAML's reader in Python.
         position = len(text.encode("utf-8", "surrogatepass")[: error.position].decode("utf-8", "ignore"))
         place = place_in(text, position if issubclass(_Loader, _C_LOADER) else error.position)
         raise _no_yaml(short(str(error.reason)), place) from error
 
 
 def is_too_deep(text: str) -> bool:
-    """Whether a text nests deeper than `documents.MOST_DEEP`; a reader in C that follows it ends the whole process.
+    """True if a text nests deeper than `documents.MOST_DEEP`, which could overflow the stack of another parser.
 
-    What is no YAML is not too deep: its reader says what is wrong. Events alone are read here, which does not recurse.
+    False for invalid YAML, whose error that parser reports. Only events are read here, without recursion.
     """
     depth = 0
     try:
@@ -81,7 +81,7 @@ def _no_yaml(why: str, place: str) -> BadDocument:
     return BadDocument(f"not YAML ({why})", place, why)
 
 
-def _wrong(found: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
+def _error_at(node: yaml.Node, found: str) -> yaml.constructor.ConstructorError:
     return yaml.constructor.ConstructorError(None, None, found, node.start_mark)
 
 
@@ -89,15 +89,15 @@ _C_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_C_LOADER):  # type: ignore[misc]  # chosen at run time
-    """The loader of `yaml_of`."""
+    """The loader of `yaml_of`: the safe loader with the checks of this module."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self._depth = 0
 
-    # Called for every node on the way down and up, by the parser in C as by the one in Python.
+    # PyYAML calls this and `ascend_resolver` around every node, whether the parser is in C or in Python.
     def descend_resolver(self, current_node: yaml.Node | None, current_index: object) -> None:
-        """Go one level down, and no further than the interpreter's own stack reaches."""
+        """Count one level down. Raises ComposerError below `MOST_DEEP`, before the recursion overflows the stack."""
         self._depth += 1
         if self._depth > MOST_DEEP:
             raise yaml.composer.ComposerError(
@@ -106,91 +106,91 @@ class _Loader(_C_LOADER):  # type: ignore[misc]  # chosen at run time
         super().descend_resolver(current_node, current_index)
 
     def ascend_resolver(self) -> None:
-        """Go one level up."""
+        """Count one level up."""
         self._depth -= 1
         super().ascend_resolver()
 
     def get_single_node(self) -> yaml.Node | None:
-        """The document's tree, which is looked at before anything is made of it."""
+        """The document's tree of nodes, checked by `_measure` before data is made of it."""
         node: yaml.Node | None = super().get_single_node()
         if node is not None:
             _measure(node)
         return node
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Look at a mapping as it was written, once, before merge keys are put into it; raise on a repeated key."""
-        looked_at: set[int] = self.__dict__.setdefault("_looked_at", set())
-        if id(node) not in looked_at:
-            looked_at.add(id(node))
-            seen: set[str] = set()
+        """Raise for a repeated key, once for each mapping and before merge keys (`<<`) are expanded into it."""
+        checked: set[int] = self.__dict__.setdefault("_looked_at", set())
+        if id(node) not in checked:
+            checked.add(id(node))
+            keys: set[str] = set()
             for key_node, _ in node.value:
                 if not isinstance(key_node, yaml.ScalarNode):
-                    raise _wrong("a key that is no plain value", key_node)
-                if key_node.value in seen:
-                    raise _wrong(f"the key '{short(key_node.value)}' is written twice", key_node)
-                seen.add(key_node.value)
+                    raise _error_at(key_node, "a key that is no plain value")
+                if key_node.value in keys:
+                    raise _error_at(key_node, f"the key '{short(key_node.value)}' is written twice")
+                keys.add(key_node.value)
         super().flatten_mapping(node)
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Make the value of a node; raise at its place where it is none."""
+        """The value of a node. Raises ConstructorError at the node for a value that JSON could not hold."""
         if node.tag in (f"{_TAG}timestamp", f"{_TAG}value"):
-            # A date, or a sign, that nobody meant as more than text.
+            # An unquoted date, and the sign "=", are meant as text.
             node.tag = f"{_TAG}str"
         if node.tag not in _PLAIN:
-            raise _wrong(f"the tag {short(node.tag.replace(_TAG, '!!'))}, which is no plain data", node)
+            raise _error_at(node, f"the tag {short(node.tag.replace(_TAG, '!!'))}, which is no plain data")
         if not isinstance(node, yaml.ScalarNode):
             return super().construct_object(node, deep)
         try:
             value = super().construct_object(node, deep)
         except (ValueError, KeyError, IndexError) as error:  # !!int x, !!bool maybe, !!float ''
-            raise _wrong(f"'{short(node.value)}', which is no {node.tag.removeprefix(_TAG)}", node) from error
+            raise _error_at(node, f"'{short(node.value)}', which is no {node.tag.removeprefix(_TAG)}") from error
         if isinstance(value, float) and not math.isfinite(value):
-            raise _wrong(f"'{short(node.value)}', which is no finite number", node)
+            raise _error_at(node, f"'{short(node.value)}', which is no finite number")
         if isinstance(value, int) and abs(value) > MOST_WHOLE:
-            raise _wrong(f"the number {short(node.value)}, too large to count with", node)
+            raise _error_at(node, f"the number {short(node.value)}, too large to count with")
         if isinstance(value, str):
             try:
-                checked_text(value)  # "\0" and "\ud800" may stand in quotes
+                checked_text(value)  # a quoted text may contain the escapes "\0" and "\ud800"
             except BadDocument as error:
-                raise _wrong(error.found, node) from error
+                raise _error_at(node, error.found) from error
         return value
 
 
 def _measure(root: yaml.Node) -> None:
-    """Raise where a tree, its aliases written out, is too large, too deep or part of itself.
+    """Raise ConstructorError where a tree with its aliases expanded is too large, too deep, or part of itself.
 
-    A node that several aliases name is one object in the tree: each is counted once, and by the sum of its parts.
+    The tree is walked depth first. All aliases of a node are the same object, which is measured once.
     """
-    sizes: dict[int, tuple[int, int]] = {}
-    open_nodes: set[int] = set()
+    measured: dict[int, tuple[int, int]] = {}  # id of a node to its number of values and its depth
+    ancestors: set[int] = set()
     waiting = [(root, False)]
     while waiting:
-        node, seen_below = waiting.pop()
-        if id(node) in sizes:
+        node, children_measured = waiting.pop()
+        if id(node) in measured:
             continue
-        parts = _parts(node)
-        if seen_below:
-            open_nodes.discard(id(node))
+        children = _children(node)
+        if children_measured:
+            ancestors.discard(id(node))
             size = depth = 1
-            for part in parts:
-                part_size, part_depth = sizes[id(part)]
-                size += part_size
-                depth = max(depth, 1 + part_depth)
+            for child in children:
+                child_size, child_depth = measured[id(child)]
+                size += child_size
+                depth = max(depth, 1 + child_depth)
             if size > MOST_VALUES:
-                raise _wrong(f"aliases that stand for more than {MOST_VALUES:,} values", node)
+                raise _error_at(node, f"aliases that stand for more than {MOST_VALUES:,} values")
             if depth > MOST_DEEP:
-                raise _wrong("nested too deeply", node)
-            sizes[id(node)] = size, depth
+                raise _error_at(node, "nested too deeply")
+            measured[id(node)] = size, depth
             continue
-        open_nodes.add(id(node))
+        ancestors.add(id(node))
         waiting.append((node, True))
-        for part in parts:
-            if id(part) in open_nodes:
-                raise _wrong("an alias of what it is a part of", part)
-            waiting.append((part, False))
+        for child in children:
+            if id(child) in ancestors:
+                raise _error_at(child, "an alias of what it is a part of")
+            waiting.append((child, False))
 
 
-def _parts(node: yaml.Node) -> list[yaml.Node]:
+def _children(node: yaml.Node) -> list[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []

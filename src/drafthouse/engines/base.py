@@ -1,9 +1,9 @@
-"""What the house must know of an engine in Python: the page that whoever adds one reads (docs/add-an-engine.md).
+"""The base class of all inference engines (vLLM, SGLang, ...): how to read counters, logs and pasted commands.
 
-How an engine is started, its versions, options and methods are data (`profiles/catalog/engines/<name>.yml`), and so is
-what became of its old flags (`profiles/catalog/old_flags/<name>.yml`). Here stands what data cannot say: how its
-counters are read, and how a pasted command of it is understood. Everything has a default that suits an engine which
-says nothing about itself: such a one is measured all the same, and its drafting is read from its answers.
+To add an engine, subclass `Engine` (docs/add-an-engine.md). How an engine is started, its versions, options and
+methods are data in `profiles/catalog/engines/<name>.yml`; its renamed and removed flags are data in
+`profiles/catalog/old_flags/<name>.yml`. This class holds what needs code. Each attribute and method has a default that
+suits an engine without counters: it is measured too, and its draft tokens are counted from its answers.
 """
 
 from __future__ import annotations
@@ -25,38 +25,33 @@ Field = TypeVar("Field")
 
 @dataclass(frozen=True)
 class Series:
-    """The names of an engine's counters as Prometheus records them; '' where it has none.
-
-    ``ttft``, ``tpot`` and ``queue`` are histograms, in seconds. ``position`` is the label of ``accepted_at``,
-    ``drafts_where`` what else a line of ``drafts`` must have. ``not_accepted``: what is to be taken off
-    ``accepted_tokens``, where that counts more than those (several names, blanks between).
-    """
+    """The names of an engine's Prometheus series; '' if the engine does not have that series."""
 
     drafts: str
     draft_tokens: str
     accepted_tokens: str
-    accepted_at: str
+    accepted_at: str  # accepted tokens by draft position
     output_tokens: str
     input_tokens: str
-    drafts_where: str = ""
-    not_accepted: str = ""
-    position: str = "position"
-    output_seconds: str = ""  # spent on output tokens, where there is no histogram
-    running: str = ""
-    waiting: str = ""
-    kv_cache: str = ""
-    ttft: str = ""
+    drafts_where: str = ""  # a label matcher for ``drafts``
+    not_accepted: str = ""  # series to subtract if ``accepted_tokens`` counts other tokens too; blanks between names
+    position: str = "position"  # the label of ``accepted_at`` with the draft position
+    output_seconds: str = ""  # total seconds spent on output tokens, for an engine without a TPOT histogram
+    running: str = ""  # requests in progress
+    waiting: str = ""  # requests in the queue
+    kv_cache: str = ""  # the used fraction
+    ttft: str = ""  # this and the next two are histograms in seconds
     tpot: str = ""
     queue: str = ""
 
 
 @dataclass(frozen=True)
 class Drafted:
-    """What an engine's counters say of drafting since its start; None where it does not count that.
+    """Speculation counters of a server since its start; None for a figure that the engine does not count.
 
-    ``per_position`` has the accepted tokens at each place of a draft. ``family`` tells ways to count apart whose
-    figures do not compare. ``length``: the mean acceptance length of the last moments, of an engine that has a gauge
-    of it and counts nothing.
+    ``per_position`` has the accepted tokens at each draft position, the first position first. ``family`` names the
+    set of counters that was read; figures of two families must not be compared. ``length`` is the mean acceptance
+    length of the last few steps, of an engine that has a gauge instead of counters.
     """
 
     num_drafts: int | None = 0
@@ -69,9 +64,10 @@ class Drafted:
 
 @dataclass(frozen=True)
 class LogLine:
-    """What a line of an engine's log says of drafting since the last one; ``rates`` are acceptances by position.
+    """Speculation figures of one log line, which cover the time since the previous such line.
 
-    ``length``: the mean acceptance length, of an engine that writes no counts.
+    ``rates`` are the acceptance rates (fractions) by draft position; ``num_drafts`` is None where the line does not
+    tell it. ``length`` is the mean acceptance length, of an engine that logs no counts.
     """
 
     num_drafts: float | None
@@ -83,48 +79,41 @@ class LogLine:
 
 @dataclass(frozen=True)
 class HostPlace:
-    """A host's place among the ``hosts`` that serve one model: ``rank`` 0 is the ``head``, which alone has the API.
-
-    ``addresses`` are of the private subnet, the head's first; ``interface`` is the host's own there. ``ports``: two
-    free ones of the head; an executor's begin with the second, on every host. ``copies``: how many whole models there
-    are over all hosts; 1: a single one, split over them. ``devices``: how many of the host's serve. ``executor``: what
-    starts the workers, the engine itself (``mp``) or one of its `Engine.executors`; ``cluster``: where one is already
-    there; ``token_file``: what lets a host take part in it.
-    """
+    """The place of a host among several that serve one model together. Rank 0 is the head: it alone has the API."""
 
     rank: int
-    addresses: tuple[str, ...]
-    interface: str
-    infiniband: tuple[str, ...]
-    ports: tuple[int, int]
-    copies: int
-    devices: int
-    executor: str = "mp"
-    cluster: str = ""
-    token_file: str = ""
+    addresses: tuple[str, ...]  # of all hosts in their private subnet, by rank
+    interface: str  # of this host in that subnet
+    infiniband: tuple[str, ...]  # names of this host's InfiniBand adapters, if any
+    ports: tuple[int, int]  # free ports of the head; an executor uses ports from the second one up, on every host
+    copies: int  # complete models over all hosts; 1: one model, split over the hosts
+    devices: int  # GPUs of this host that serve
+    executor: str = "mp"  # what starts the workers: the engine ("mp"), or a key of `Engine.executors`
+    cluster: str = ""  # the address of an executor's cluster that already runs, or ''
+    token_file: str = ""  # the file with the secret that admits a host to the cluster
 
     @property
     def hosts(self) -> int:
-        """How many there are."""
+        """The number of hosts."""
         return len(self.addresses)
 
     @property
     def head(self) -> str:
-        """The address of the first."""
+        """The address of the host with rank 0."""
         return self.addresses[0]
 
     @property
     def address(self) -> str:
-        """The host's own."""
+        """The address of this host."""
         return self.addresses[self.rank]
 
 
 @dataclass(frozen=True)
 class Executor:
-    """Another way to start an engine's workers on several hosts.
+    """A program other than the engine that starts its workers on several hosts (Ray, for example).
 
-    ``since`` is the oldest version that has run with ``packages``, which are added to its environment as they are, and
-    with ``tools`` of `roles/engine/files`.
+    ``since`` is the oldest engine version that has been run with it. ``packages`` are the requirements that it adds to
+    the engine's environment, ``tools`` the files that it needs from `roles/engine/files`.
     """
 
     since: str
@@ -133,156 +122,163 @@ class Executor:
 
 
 class Engine:
-    """An engine, as it is told from others and read. Subclass it, and name the class in `registry.py`."""
+    """The facts and parsers of one engine. Subclass it, and add an instance to `ENGINES` in `registry.py`.
 
-    #: As the catalogue's `metrics.dialect` and an engine's own entry name it.
+    A pasted command is an old command of a user, which ``drafthouse translate`` turns into a profile. "Drafting" is the
+    work of speculation: a draft is a guess of several tokens that the model then verifies.
+    """
+
+    # --- names and counters: facts --------------------------------------------------------------------------
+
+    #: The engine's name in the catalogue, also in ``metrics.dialect`` of an entry.
     name: ClassVar[str] = ""
-    #: The engine whose command and counters it has, as its entry's `like` says; '' for one of its own.
+    #: The engine whose command and counters this one shares (``like`` in its entry); '' for none.
     like: ClassVar[str] = ""
-    #: What the names of its Prometheus series begin with.
+    #: Prefixes of the names of its Prometheus series.
     prefixes: ClassVar[tuple[str, ...]] = ()
-    #: What the names of the series have in them that `drafted` reads.
-    of_drafting: ClassVar[tuple[str, ...]] = ("spec_decode",)
-    #: Under which names Prometheus finds what is watched; None: it is only asked whether it lives.
+    #: Parts of the names of the series that `drafted` reads.
+    drafting_words: ClassVar[tuple[str, ...]] = ("spec_decode",)
+    #: The series that monitoring records; None: Prometheus only checks that the server is up.
     series: ClassVar[Series | None] = None
-    #: Which of its counters (without ``_total``) says what of its work: requests, input_tokens, output_tokens and
-    #: cached_tokens (of prompts, which its prefix cache had) since its start; running now, those in the queue included.
+    #: Counter (without ``_total``) -> what it counts: requests, input_tokens, output_tokens or cached_tokens (prompt
+    #: tokens from the prefix cache), all since the start; or running: requests now in progress or in the queue.
     traffic: ClassVar[Mapping[str, str]] = {}
-    #: Whether /tokenize tells how many tokens a text has.
+    #: True if its /tokenize returns the tokens of a text.
     tokenizes: ClassVar[bool] = False
-    #: Whether counters of drafting are there before anything was drafted. Where not, their absence tells nothing.
+    #: True if the draft counters exist, as 0, before the first draft. If False, their absence proves nothing.
     shows_zeros: ClassVar[bool] = True
-    #: What to say, and what to do, where such an engine shows no sign of drafting at all.
+    #: The message for a server without any sign of drafting, and the counters that would show it.
     no_sign: ClassVar[str] = ""
     see_drafts: ClassVar[str] = ""
-
-    #: Since which version it serves one model over several hosts, and `place_flags` says how; '' where it cannot.
-    spans_hosts_since: ClassVar[str] = ""
-
-    #: What may start its workers on several hosts in its own place, by the inventory's `drafthouse_executor`.
-    executors: ClassVar[Mapping[str, Executor]] = {}
-
-    #: Packages, as patterns of names, that must have the same version on all of those hosts.
-    same_on_hosts: ClassVar[tuple[str, ...]] = ()
-
-    #: Where a running server says whether it speculates, where its counters look the same without; '' for nowhere.
+    #: The path that tells whether a running server speculates, for an engine whose counters do not; '' for none.
     slots: ClassVar[str] = ""
 
-    #: Programs that serve, without their folder, and the words behind one that have it serve, where it does more.
+    # --- one model over several hosts: facts ----------------------------------------------------------------
+
+    #: The oldest version that serves one model over several hosts (see `place_flags`); '' if none does.
+    spans_hosts_since: ClassVar[str] = ""
+    #: Programs that may start its workers on several hosts, by the value of the inventory's `drafthouse_executor`.
+    executors: ClassVar[Mapping[str, Executor]] = {}
+    #: Patterns of the names of packages that must have the same version on all of these hosts.
+    same_on_hosts: ClassVar[tuple[str, ...]] = ()
+
+    # --- pasted command: how to recognise it ----------------------------------------------------------------
+
+    #: Serving programs, without their folder, each with the subcommand that serves ('' if there are none).
     programs: ClassVar[Mapping[str, str]] = {}
-    #: The program of these whose models an ini of presets lists; '' where there is no such file.
+    #: The program among these that reads models from an ini file of presets; '' if none does.
     presets_of: ClassVar[str] = ""
-    #: Words behind such a program with which it does something else: what that is.
+    #: Subcommands that do not serve a model -> what they start, for a message.
     other_verbs: ClassVar[Mapping[str, str]] = {}
-    #: Python modules that serve, as behind ``python -m``.
+    #: Serving Python modules, as after ``python -m``.
     python_modules: ClassVar[tuple[str, ...]] = ()
-    #: Patterns of images, each with the command that its entrypoint starts (nothing where it must be given).
+    #: Patterns of container images, each with the command of the entrypoint (empty if the user gives the command).
     images: ClassVar[tuple[tuple[str, tuple[str, ...]], ...]] = ()
-    #: What the names of variables begin with that are flags of it.
+    #: The prefix of environment variables that stand for flags.
     flag_variables: ClassVar[str] = ""
-    #: What charts of Kubernetes and Ray Serve start without saying so; nothing where that is another engine.
+    #: The command that Kubernetes charts and Ray Serve start without naming it; empty if it is not this engine's.
     chart_command: ClassVar[tuple[str, ...]] = ()
-    #: Calls in Python that make an engine of it.
+    #: Python classes whose constructor takes the engine's settings.
     python_calls: ClassVar[tuple[str, ...]] = ()
-    #: A package whose calls look the same and cannot be read: its name, what is needed in its place, what to do.
+    #: A package with such classes that cannot be translated: its name, what is needed instead, what to do.
     python_package: ClassVar[tuple[str, str, str] | None] = None
-    #: How its commands are written, for people.
+    #: Forms of its commands, as a message lists them.
     forms: ClassVar[tuple[str, ...]] = ()
-    #: Whether the file that a command names holds flags, and not settings of its own.
+    #: True if the file that a command names holds the command's flags.
     flags_in_file: ClassVar[bool] = False
 
-    # --- its counters -------------------------------------------------------------------------------------
+    # --- counters and log -----------------------------------------------------------------------------------
 
     def drafted(self, samples: Sequence[Sample]) -> Drafted | None:
-        """What these series (all of its own) say of drafting; None where none of them does."""
+        """The speculation counters in ``samples``, which are all of this engine; None if there are none."""
         return None
 
     def log_lines(self, text: str) -> list[LogLine]:
-        """What the lines of a log say of drafting."""
+        """The lines of the log ``text`` that report speculation."""
         return []
 
     def speculates(self, text: str) -> bool | None:
-        """What the answer at `slots` tells, None where it tells nothing."""
+        """True if the response ``text`` from the path `slots` shows speculation; None if it does not tell."""
         return None
 
     # --- one model over several hosts -----------------------------------------------------------------------
 
     def place_flags(self, place: HostPlace) -> list[Flag]:
-        """The flags by which a host takes its place; only of an engine that spans hosts."""
+        """The flags with which the host at ``place`` joins the others; none for an engine of one host."""
         return []
 
     def place_words(self, place: HostPlace) -> list[str]:
-        """An executor's words: before a head's command, and in the place of a follower's."""
+        """The executor's command: it precedes the engine's command on the head, and replaces it on other hosts."""
         return []
 
     def place_environment(self, place: HostPlace) -> dict[str, str]:
-        """The variables by which it finds the others."""
+        """The environment variables with which the host at ``place`` finds the others."""
         return {}
 
-    # --- its configuration file ---------------------------------------------------------------------------
+    # --- configuration file ---------------------------------------------------------------------------------
 
     def config_problems(self, data: Settings, version: str, where: str) -> list[Problem]:
-        """What is wrong with the configuration file of a version, where the engine cannot be asked itself."""
+        """What engine ``version`` would refuse in the configuration file ``data``, which ``where`` names."""
         return []
 
     def config_warnings(self, data: Settings) -> list[str]:
-        """What the engine would silently change of a file that is right."""
+        """What the engine would silently change in the valid configuration file ``data``."""
         return []
 
     def shows_counters(self, config: Settings) -> bool:
-        """Tell whether a server with this configuration file (empty: without one) shows its counters."""
+        """True if a server with the configuration file ``config`` (empty: without a file) has a metrics endpoint."""
         return self.series is not None
 
-    # --- a pasted command of it ---------------------------------------------------------------------------
+    # --- pasted command -------------------------------------------------------------------------------------
 
     def claims(self, taken: Settings, environment: Mapping[str, str]) -> bool:
-        """Tell whether a command of the engine that this one is ``like`` is really one of this; see `Command`."""
+        """True if a command of the engine `like` is for this engine; ``taken`` as in `Command`."""
         return False
 
     def settings_of_call(self, given: Settings) -> Settings:
-        """The engine's settings in the keyword arguments of one of ``python_calls``."""
+        """The engine's settings among the keyword arguments ``given`` of one of `python_calls`."""
         return given
 
     def take_speculation(self, command: Command) -> None:
-        """Take the speculation out of a command's flags (``given``) into ``taken``, before its model is known."""
+        """Move the speculation flags from ``command.given`` to ``command.taken``; the model is not yet known then."""
 
     def read_speculation(self, command: Command) -> Speculation | None:
-        """What a command says of speculation, taken out of it; None where it does not speculate."""
+        """Remove the speculation settings from ``command`` and return them; None if it does not speculate."""
         return None
 
 
 def by_field(
     samples: Sequence[Sample], fields: Mapping[str, Field], prefixes: Sequence[str], label: str
 ) -> dict[Field, dict[int, int]]:
-    """The values of counters by field and by place in a draft, summed over all other labels.
+    """The values of counters by field, then by draft position, summed over all other labels.
 
-    ``fields`` has the counters' names without prefix and ``_total``; ``label`` holds the place (0 without it). Where a
-    server writes both spellings of a counter, the one with ``_total`` counts.
+    ``fields`` maps a counter's name without prefix and ``_total`` to its field. ``label`` is the label with the draft
+    position; a sample without it is at position 0. A name with ``_total`` overrides the same name without it.
     """
     sums: dict[tuple[Field, bool, int], float] = {}
     for sample in samples:
-        begins = next((prefix for prefix in prefixes if sample.name.startswith(prefix)), "")
-        wanted = fields.get(sample.counter[len(begins) :])
-        if wanted is None or not sample.finite:
+        prefix = next((prefix for prefix in prefixes if sample.name.startswith(prefix)), "")
+        field_of_sample = fields.get(sample.counter[len(prefix) :])
+        if field_of_sample is None or not sample.finite:
             continue
-        place = sample.labels.get(label, "")
-        key = (wanted, sample.name.endswith(TOTAL), int(place) if place.isdigit() else 0)
+        position = sample.labels.get(label, "")
+        key = (field_of_sample, sample.name.endswith(TOTAL), int(position) if position.isdigit() else 0)
         sums[key] = sums.get(key, 0.0) + sample.value
-    found: dict[Field, dict[int, int]] = {}
-    for (wanted, _, at), value in sorted(sums.items(), key=lambda total: total[0][1]):
-        found.setdefault(wanted, {})[at] = int(value)
-    return found
+    values: dict[Field, dict[int, int]] = {}
+    for (field_of_sum, _, at), value in sorted(sums.items(), key=lambda total: total[0][1]):
+        values.setdefault(field_of_sum, {})[at] = int(value)
+    return values
 
 
-def by_place(counts: Mapping[int, int]) -> list[int]:
-    """Counts by place as a list, 0 where nothing was counted."""
+def by_position(counts: Mapping[int, int]) -> list[int]:
+    """``counts`` by draft position as a list; 0 at a position that is missing."""
     if not counts:
         return []
-    return [counts.get(at, 0) for at in range(max(counts) + 1)]
+    return [counts.get(position, 0) for position in range(max(counts) + 1)]
 
 
 class SpecDecodeCounters(Engine):
-    """An engine whose counters of drafting have vLLM's names: ``<prefix>spec_decode_num_drafts_total`` and others."""
+    """An engine with vLLM's names of draft counters, such as ``<prefix>spec_decode_num_drafts_total``."""
 
     _FIELDS: ClassVar[Mapping[str, str]] = {
         "spec_decode_num_drafts": "num_drafts",
@@ -292,22 +288,22 @@ class SpecDecodeCounters(Engine):
     }
 
     def drafted(self, samples: Sequence[Sample]) -> Drafted | None:
-        """The totals of these counters; see `Engine.drafted`."""
-        found = by_field(samples, self._FIELDS, self.prefixes, "position")
-        if not found:
+        """The totals of the counters in `_FIELDS`; see `Engine.drafted`."""
+        values = by_field(samples, self._FIELDS, self.prefixes, "position")
+        if not values:
             return None
-        # What an older engine does not count is not 0 but unknown.
-        totals = {name: counts.get(0, 0) for name, counts in found.items()}
+        # A counter that an older version does not have is unknown (None), not 0.
+        totals = {name: counts.get(0, 0) for name, counts in values.items()}
         return Drafted(
             num_drafts=totals.get("num_drafts"),
             draft_tokens=totals.get("draft_tokens"),
             accepted_tokens=totals.get("accepted_tokens"),
-            per_position=by_place(found.get("per_position", {})),
+            per_position=by_position(values.get("per_position", {})),
         )
 
 
 def spec_decode_series(prefix: str, **names: str) -> Series:
-    """The `Series` of such an engine; ``names`` has what else it shows."""
+    """The `Series` of a `SpecDecodeCounters` engine; ``names`` are its further series, by the fields of `Series`."""
     return Series(
         drafts=f"{prefix}spec_decode_num_drafts_total",
         draft_tokens=f"{prefix}spec_decode_num_draft_tokens_total",

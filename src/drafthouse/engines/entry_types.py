@@ -1,4 +1,8 @@
-"""An engine's entry in the catalogue, as types; `profiles/schemas.py` checks the files by them."""
+"""Types of an engine's entry in the catalogue; `profiles/schemas.py` checks the YAML files against them.
+
+docs/add-an-engine.md explains the keys. An arm is one of the compared servers: baseline or speculative. K is the
+number of draft tokens per step.
+"""
 
 from __future__ import annotations
 
@@ -24,31 +28,27 @@ if TYPE_CHECKING:
     from typing import NotRequired
 
 ServerPath = Annotated[str, {"form": ROUTE}]
-#: Configurations that are not as transformers has them: speculators (vllm-project/speculators).
+#: A model's config.json that is not in the format of transformers: speculators (vllm-project/speculators).
 Layout = Literal["speculators"]
-
-#: Options of a profile by the names they have there; an engine's entry says how each is given.
+#: Options with a profile's names for them; an engine's entry maps each to a flag, a variable or a key.
 Options = dict[str, Any]
-#: What a method drafts with: another model, a head of its own, the text so far, or a head inside the target.
+#: What drafts: another model, a separate head, a lookup in the text so far, or a head inside the target.
 DraftKind = Literal["model", "head", "lookup", "builtin"]
-#: Settings in an engine's own words, as its configuration file or a command has them.
+#: Settings with the engine's names for them, as in its configuration file or its command.
 Settings = dict[str, Any]
 
 
 class Metrics(TypedDict):
-    """The engine's counters: their dialect, their path, and whether the key guards them.
-
-    ``ask``: the field of a request with which it tells of drafting in the answer; older versions ignore it.
-    """
+    """The engine's counters: the engine that has the same (``dialect``), their path, and if they need the API key."""
 
     dialect: str
     path: NotRequired[ServerPath]
     key: bool
-    ask: NotRequired[Name]
+    ask: NotRequired[Name]  # the field of a request that asks for the draft counts in the answer
 
 
 class VersionRange(TypedDict):
-    """Versions from ``since`` up to, and without, ``until``."""
+    """The versions from ``since`` up to ``until``, which is not one of them."""
 
     since: Version
     until: Version
@@ -58,55 +58,55 @@ _Except = TypedDict("_Except", {"except": VersionRange}, total=False)
 
 
 class Versioned(_Except, total=False):
-    """What some versions have: since one, until another, except a range of them."""
+    """Something that only some versions have: from ``since`` to ``until``, both included, without a range."""
 
     since: Version
     until: Version
 
 
 class Guard(Versioned):
-    """A prefix of paths that the key guards, by version."""
+    """The versions in which the paths with a certain prefix need the API key."""
 
 
 class Route(Versioned):
-    """A path of the server, and what it gives to who asks."""
+    """A path of the server, and what a request to it gives: docs/add-an-engine.md lists the words."""
 
     gives: Literal["work", "control", "tells", "memory", "nothing"]
     guarded: NotRequired[bool]
 
 
 class OpenPaths(TypedDict):
-    """What the server answers without a key."""
+    """The paths that the server answers without the API key."""
 
-    ask: Literal["GET", "PATCH"]
-    lists: NotRequired[str]
-    guards: NotRequired[dict[str, Guard]]
+    ask: Literal["GET", "PATCH"]  # the method with which the doctor requests them
+    lists: NotRequired[str]  # the path where a running server lists its routes
+    guards: NotRequired[dict[str, Guard]]  # by prefix of paths
     routes: dict[str, Route]
 
 
 class Scores(Versioned):
-    """How an engine scores a given text, up to so many tokens."""
+    """The parameter with which an engine returns the log probabilities of a given text of at most ``tokens``."""
 
     by: Literal["prompt_logprobs"]
     tokens: Count
 
 
 class Proof(TypedDict):
-    """What of an engine was run for real, and what was not."""
+    """What the tests prove about an engine, and what they do not."""
 
     proven: str
     missing: NotRequired[str]
 
 
 class CudaNeed(Versioned):
-    """The CUDA and the driver that versions need."""
+    """The CUDA version of the packages and the image, and the oldest driver for it, by version."""
 
     cuda: str
     driver: str
 
 
 class PluginFlags(TypedDict):
-    """Flags of a plugin's own: those that take no value, and those that take one."""
+    """The flags that a plugin adds: those that take no value, and those that take one."""
 
     none: list[str]
     one: list[str]
@@ -116,37 +116,37 @@ class Plugin(TypedDict):
     """A plugin that fits exactly one version of its engine."""
 
     package: Name
-    versions: Annotated[dict[str, Version], {"names": VERSION}]
+    versions: Annotated[dict[str, Version], {"names": VERSION}]  # version of the engine -> version of the plugin
     flags: NotRequired[PluginFlags]
     reason: str
 
 
 class ContainerWishes(TypedDict):
-    """What a container of the engine needs."""
+    """The settings that a container of the engine needs."""
 
-    ipc: NotRequired[Name]
+    ipc: NotRequired[Name]  # Docker's IPC mode
     environment: NotRequired[Variables]
     ulimits: NotRequired[Annotated[dict[str, int], {"names": VARIABLE}]]
-    cache: NotRequired[Annotated[str, {"form": FOLDER}]]
+    cache: NotRequired[Annotated[str, {"form": FOLDER}]]  # a folder of compiled kernels, which is kept on the box
 
 
 class ConfigDefault(Versioned):
-    """A key of the engine's YAML that is always there."""
+    """The value of a key that every configuration file of the engine has."""
 
     value: Annotated[Any, {"null": True}]
 
 
 class EngineConfig(TypedDict):
-    """The engine's YAML: its flag, and a file for each arm."""
+    """The engine's YAML configuration file, and the flag that names it."""
 
     flag: str
-    files: dict[str, File]
+    files: dict[str, File]  # file name by arm
     template: File
-    always: NotRequired[dict[str, ConfigDefault]]
+    always: NotRequired[dict[str, ConfigDefault]]  # by key
 
 
 class GpuEnvironment(TypedDict):
-    """Variables for some GPUs, or for some weights on them: without a list, for all; both lists must fit."""
+    """Environment variables for some GPUs and some quantizations of the weights; a missing list means all."""
 
     compute_capability: NotRequired[list[Annotated[str, {"form": NUMBER}]]]
     quantization: NotRequired[list[Name]]
@@ -154,24 +154,24 @@ class GpuEnvironment(TypedDict):
 
 
 class Launch(TypedDict):
-    """How the server is started.
+    """The command of the server, and its flags for the model, its name, the address and the API key.
 
-    ``key_inside``: the flag of an engine that takes its key as a flag alone, which every process list would show: its
-    template hands the key over inside of the process.
+    ``key_inside``: the key's flag of an engine that takes the key in no other way. A process list would show the flag,
+    so the template passes the key inside the process.
     """
 
     command: list[str]
-    target: NotRequired[str]
-    name: NotRequired[str]
+    target: NotRequired[str]  # the flag for the model; without it, the model is a positional argument
+    name: NotRequired[str]  # the flag for the served model's name
     host: str
     port: str
     key_file: NotRequired[str]
     key_environment: NotRequired[Annotated[str, {"form": VARIABLE}]]
     key_inside: NotRequired[str]
     config: NotRequired[EngineConfig]
-    always: NotRequired[list[list[str]]]
+    always: NotRequired[list[list[str]]]  # constant flags
     environment: NotRequired[Variables]
-    environment_by_kind: NotRequired[dict[str, Variables]]
+    environment_by_kind: NotRequired[dict[str, Variables]]  # by kind of hardware: gpu or cpu
     environment_by_gpu: NotRequired[list[GpuEnvironment]]
 
 
@@ -179,17 +179,17 @@ _As = TypedDict("_As", {"as": str})
 
 
 class Spelling(_As, Versioned):
-    """The word for something in some versions."""
+    """The name of an option, a value or a setting in some versions."""
 
 
 class OptionChoice(Versioned):
-    """A value that some versions know, or spell otherwise."""
+    """A value of an option: the versions that have it, and its other names."""
 
     spelled: NotRequired[list[Spelling]]
 
 
 class RefusedOn(TypedDict):
-    """Values that a compute capability does not run."""
+    """Values of an option that a GPU's compute capability does not support."""
 
     values: list[str]
     reason: str
@@ -199,32 +199,32 @@ _Is = TypedDict("_Is", {"is": Literal["fit", "model"]})
 
 
 class Meaning(_Is, Versioned):
-    """What a word in the place of a number of tokens is: as many as fit into the memory, or the model's own."""
+    """The meaning of a word instead of a number of tokens: as many as fit into memory, or the model's maximum."""
 
 
 @final
 class Option(Versioned):
-    """An option of profiles in the words of an engine.
+    """An option of a profile: the engine's flag, configuration key or environment variable for it.
 
-    ``unless_said``: what every arm is given where the profile says nothing, because the engine's own default is another
-    one with speculation.
+    ``unless_said``: the value for both arms if the profile sets none, for an option whose default in the engine
+    differs with and without speculation.
     """
 
     flag: NotRequired[str]
-    yaml: NotRequired[str]
+    yaml: NotRequired[str]  # the key of the configuration file
     environment: NotRequired[Annotated[str, {"form": VARIABLE}]]
     type: Literal["int", "float", "str", "bool", "schedule", "tokens"]
-    means: NotRequired[dict[str, Meaning]]
+    means: NotRequired[dict[str, Meaning]]  # by word
     unless_said: NotRequired[float]
     warning: NotRequired[str]
-    choices: NotRequired[dict[str, OptionChoice]]
+    choices: NotRequired[dict[str, OptionChoice]]  # by value
     spelled: NotRequired[list[Spelling]]
     server_only: NotRequired[bool]
-    refused_on: NotRequired[dict[str, RefusedOn]]
+    refused_on: NotRequired[dict[str, RefusedOn]]  # by compute capability
 
 
 class Reserved(TypedDict, total=False):
-    """Flags and variables, as patterns, that are for what ``by`` names alone; or that go with a ``warning``."""
+    """Patterns of flags and variables that a profile may not set, because ``by`` does, or only with a ``warning``."""
 
     flags: list[str]
     environment: list[str]
@@ -233,14 +233,14 @@ class Reserved(TypedDict, total=False):
 
 
 class OptionLimit(TypedDict):
-    """The most that an option may be, and why."""
+    """The maximum of an option, and the reason."""
 
     most: int
     reason: str
 
 
 class SpeculationForm(TypedDict):
-    """How the settings of speculation are given; ``at_most``: what options may be beside any method."""
+    """How the engine takes its speculation settings; ``at_most``: limits of options (by name) with any method."""
 
     form: Literal["flags", "json", "yaml"]
     flag: NotRequired[str]
@@ -249,14 +249,14 @@ class SpeculationForm(TypedDict):
 
 
 class DraftMatch(TypedDict):
-    """What of draft and target must match."""
+    """What must match in a draft and its target; ``vocab_difference``: in how many entries they may differ."""
 
     tokenizer: NotRequired[bool]
     vocab_difference: NotRequired[Annotated[int, {"low": 0}]]
 
 
 class MethodRequires(TypedDict):
-    """What a method needs in both arms, and why."""
+    """The options and variables that both arms get because a method needs them, and the reason."""
 
     serve: NotRequired[Options]
     environment: NotRequired[Variables]
@@ -265,9 +265,9 @@ class MethodRequires(TypedDict):
 
 @final
 class MethodOption(Versioned):
-    """An option of a method. ``lossy``: words of it that buy the speed with other answers, and how."""
+    """An option of a method. ``lossy``: values with which the answers may differ from the target's -> how."""
 
-    name: str
+    name: str  # in the engine
     type: Literal["int", "float", "str", "bool", "schedule"]
     choices: NotRequired[dict[str, OptionChoice]]
     lossy: NotRequired[dict[str, str]]
@@ -276,13 +276,13 @@ class MethodOption(Versioned):
 
 
 class Method(Versioned, MethodPackages):
-    """A method of speculation, as an engine has it.
+    """A speculation method of an engine.
 
-    ``or_head``: instead of the head inside the target it takes one of its own too (a profile that names a draft means
-    that). ``head``: the kind of its heads, where the method has another name. ``whole_passes``: beyond the tokens that
-    a head predicts in one pass, K must be a multiple of them. ``one_pass``: all tokens of a draft come out of one pass.
-    ``always``: settings that it is always given; ``follows``: settings that are K and so much more (a step verifies the
-    drafted tokens and one).
+    ``or_head``: it takes a separate head too, if the profile names a draft, instead of the head inside the target.
+    ``head``: the kind of its heads, if that is not the method's name. ``whole_passes``: if K is above the number of
+    tokens that a head predicts in one pass, it must be a multiple of it. ``one_pass``: one pass drafts all tokens.
+    ``names``: a profile's name of a setting -> the engine's. ``always``: settings with a constant value; ``follows``:
+    settings that are K plus a constant (a step verifies K + 1 tokens, for example).
     """
 
     draft: DraftKind
@@ -290,24 +290,24 @@ class Method(Versioned, MethodPackages):
     head: NotRequired[Name]
     whole_passes: NotRequired[bool]
     one_pass: NotRequired[bool]
-    value: NotRequired[str]
+    value: NotRequired[str]  # the engine's name, if it is not the catalogue's
     reason: NotRequired[str]
     match: NotRequired[DraftMatch]
-    usual_tokens: NotRequired[Count]
-    all_heads: NotRequired[bool]
+    usual_tokens: NotRequired[Count]  # K for a pasted command that sets none
+    all_heads: NotRequired[bool]  # K must be the draft's number of heads
     requires: NotRequired[MethodRequires]
     names: dict[str, str]
     spelled: NotRequired[dict[str, list[Spelling]]]
     always: NotRequired[Settings]
     follows: NotRequired[dict[str, int]]
-    options: NotRequired[dict[str, MethodOption]]
+    options: NotRequired[dict[str, MethodOption]]  # by a profile's name
 
 
 class DraftStep(TypedDict):
-    """What a pass of a draft costs beside the bytes that it reads: ms, and a share of a step of the target.
+    """The time of a draft's pass besides reading its weights: ``ms``, plus a ``share`` of the target's step.
 
-    ``by_capability``: for one user, all that a drafted token costs, verifying it too, as a share of such a step
-    (median, least, most), by a card's compute capability or the digits before its point.
+    ``by_capability``: the whole cost of a draft token for one user, its verification included, as a share of such a
+    step (median, minimum, maximum); by a GPU's compute capability, or its major number.
     """
 
     ms: NotRequired[Annotated[float, {"low": 0}]]
@@ -316,61 +316,61 @@ class DraftStep(TypedDict):
 
 
 class EngineEntry(TypedDict):
-    """An engine of the catalogue: `profiles/catalog/engines/<name>.yml`."""
+    """The file `profiles/catalog/engines/<name>.yml`."""
 
-    name: str
-    family: NotRequired[str]
-    template: File
-    offline_template: NotRequired[File]
-    formats: list[str]
-    unread_layouts: NotRequired[list[Layout]]
-    health: ServerPath
+    name: str  # for people
+    family: NotRequired[str]  # the engine of `like`
+    template: File  # of the start script
+    offline_template: NotRequired[File]  # of a script that uses the engine's Python API
+    formats: list[str]  # of weights: gguf, safetensors
+    unread_layouts: NotRequired[list[Layout]]  # that the engine does not load
+    health: ServerPath  # answers 200 once the server is ready
     ready_timeout_s: Count
     metrics: Metrics
     open_paths: OpenPaths
     scores: NotRequired[Scores]
     proof: NotRequired[Proof]
-    overhead_mib: Count
+    overhead_mib: Count  # memory besides weights and KV cache
     draft_step: NotRequired[DraftStep]
-    kv_bytes_per_value: Count
-    kv_type_option: NotRequired[str]
+    kv_bytes_per_value: Count  # of the KV cache
+    kv_type_option: NotRequired[str]  # the option that sets the KV cache's type
     kv_bytes_by_type: NotRequired[Annotated[dict[str, Annotated[float, {"low": 0.1}]], {"names": NAME}]]
-    reserves: Literal["needed", "share", "share_of_free"]
+    reserves: Literal["needed", "share", "share_of_free"]  # of GPU memory
     default_version: Version
-    releases: NotRequired[list[Version]]
-    versions: Annotated[dict[str, EngineRelease], {"names": VERSION}]
-    install: dict[str, Install]
+    releases: NotRequired[list[Version]]  # all versions that a profile may name
+    versions: Annotated[dict[str, EngineRelease], {"names": VERSION}]  # the supported ones
+    install: dict[str, Install]  # by kind of hardware: gpu or cpu
     image: NotRequired[Image]
-    rental_image: NotRequired[ImageName]
+    rental_image: NotRequired[ImageName]  # for a rented box, if `image` has no Python
     cuda: NotRequired[list[CudaNeed]]
-    shared_memory_mib: NotRequired[Count]
+    shared_memory_mib: NotRequired[Count]  # the size of /dev/shm
     nightly: NotRequired[Nightly]
     plugin: NotRequired[Plugin]
     container: NotRequired[ContainerWishes]
     launch: Launch
     options: Annotated[dict[str, Option], {"names": OPTION}]
-    flag_style: NotRequired[Literal["-", "_"]]
+    flag_style: NotRequired[Literal["-", "_"]]  # between the words of a flag
     reserved: NotRequired[list[Reserved]]
-    context_option: str
+    context_option: str  # the next options are read by the memory plan
     sequences_option: str
     sequences_default: NotRequired[Count]
-    context_is_shared: bool
+    context_is_shared: bool  # False: each sequence has its own
     share_option: NotRequired[str]
     share_default: NotRequired[Annotated[float, {"low": 0, "high": 1}]]
     devices_option: NotRequired[str]
-    layer_split: NotRequired[bool]  # takes all devices unasked, some layers each: their memory adds up, not their speed
-    copies_option: NotRequired[str]
+    layer_split: NotRequired[bool]  # it puts some layers on each GPU by itself: the memory adds up, not the speed
+    copies_option: NotRequired[str]  # data parallel replicas
     speculation: SpeculationForm
     methods: Annotated[dict[str, Method], {"names": NAME}]
 
 
 class CatalogEngine(EngineEntry):
-    """An engine with its name in the catalogue."""
+    """An engine's entry with its name in the catalogue (``id``)."""
 
     id: str
 
 
 class CatalogMethod(Method):
-    """A method with its name in the catalogue."""
+    """A method with its name in the catalogue (``id``)."""
 
     id: str

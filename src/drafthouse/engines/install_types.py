@@ -1,4 +1,4 @@
-"""What an engine is installed from: packages for an environment, or an image."""
+"""Types for the installation of a catalogue's engine: Python packages for an environment, or a container image."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ ImageName = Annotated[str, {"form": IMAGE}]
 
 
 class MetadataStub(TypedDict):
-    """A package that is only named, so that nothing installs it."""
+    """A package whose metadata alone is installed, so that a dependency on it counts as satisfied."""
 
     name: Name
     version: Version
 
 
 class Install(TypedDict):
-    """What an environment of an engine consists of."""
+    """A Python environment of an engine."""
 
     python_packages: list[Requirement]
-    no_deps_packages: NotRequired[list[Requirement]]
-    launcher: NotRequired[File]
+    no_deps_packages: NotRequired[list[Requirement]]  # installed without their dependencies
+    launcher: NotRequired[File]  # a program in roles/engine/files, for an engine whose packages have none
     lock: NotRequired[File]
-    tools: NotRequired[list[File]]
-    torch_backend: NotRequired[Name]
+    tools: NotRequired[list[File]]  # further programs in roles/engine/files
+    torch_backend: NotRequired[Name]  # of uv pip: which build of PyTorch
     prerelease: NotRequired[bool]
-    unpinned: NotRequired[bool]
+    unpinned: NotRequired[bool]  # the bytes may change from day to day; reports say so
     extra_index_url: NotRequired[Annotated[str, {"form": URL}]]
     metadata_stub: NotRequired[MetadataStub]
-    glibc: NotRequired[str]
+    glibc: NotRequired[str]  # the oldest version of the C library
 
 
 class Image(TypedDict):
-    """A container image; ``tag`` has {version}, {plugin} and {build} to fill in."""
+    """A container image; in ``tag``, {version}, {plugin} and {build} are placeholders."""
 
     name: ImageName
     tag: Annotated[str, {"form": TAG}]
@@ -44,27 +44,27 @@ class Image(TypedDict):
 
 
 class MethodPackages(TypedDict, total=False):
-    """What a method adds to an environment: built there from source, with what the build needs."""
+    """The packages that a speculation method adds to an environment."""
 
-    source_packages: list[Requirement]
-    build_packages: list[Requirement]
+    source_packages: list[Requirement]  # built from source on the box
+    build_packages: list[Requirement]  # needed for that build
 
 
 class EngineInstall(Install, MethodPackages):
-    """What an environment consists of for one method."""
+    """The environment of an engine with the packages of one method."""
 
 
 class EngineRelease(TypedDict):
-    """A release that is not installed as the others are."""
+    """A supported version; ``install`` and ``image`` replace the engine's usual ones."""
 
     reason: str
-    pinned: str
+    pinned: str  # the date of the decision, YYYY-MM-DD
     install: NotRequired[dict[str, Install]]
     image: NotRequired[Image]
 
 
 class Nightly(TypedDict):
-    """The unreleased build."""
+    """The nightly build, which is unpinned."""
 
     reason: str
     install: dict[str, Install]

@@ -1,4 +1,4 @@
-"""llama.cpp's server: its counters, and its flags of speculation."""
+"""llama.cpp's server: its counters, its log, and its speculation flags."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .pasted import Command, Speculation, json_value, whole_number
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import Settings
 
-#: Lookups that draft so many tokens as this one setting of theirs says; --spec-draft-n-max is for the others.
+#: Lookups whose draft tokens are set by --spec-TYPE-size-m; the other types use --spec-draft-n-max.
 _SIZES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
-#: What a draft's file is called, and its type: draft-simple would crash with them.
+#: Pattern of a draft's file name -> its type. The default type, draft-simple, would crash with these drafts.
 _DRAFT_FILES = (
     (r"(?:^|[-_./])mtp(?:[-_.]|$)", "draft-mtp"),
     ("eagle-?3", "draft-eagle3"),
@@ -23,7 +23,7 @@ _DRAFT_FILES = (
     ("dspark", "draft-dspark"),
 )
 _RENAMED = "2026-04 (PR 22397)"
-#: What its log says behind each answer (pull requests 22673 and 24536), and of all answers so far (23269).
+#: Log lines about one answer (pull requests 22673 and 24536), and about all answers since the start (23269).
 _ANSWER = re.compile(
     r"draft acceptance(?: rate)? = +[\d.]+ \( *(?P<accepted>\d+) accepted / *(?P<drafted>\d+) generated\)"
     r"(?:, mean acceptance length = +(?P<length>[\d.]+))?"
@@ -36,11 +36,11 @@ _STATISTICS = re.compile(
 
 
 class LlamaCpp(SpecDecodeCounters):
-    """llama-server. It counts a request's tokens as that ends, and has no histograms."""
+    """llama-server. It counts the tokens of a request when the request ends, and has no histograms."""
 
     name = "llamacpp"
     prefixes = ("llamacpp:",)
-    # Since 2026.8.10566.
+    # The draft counters exist since 2026.8.10566.
     series = spec_decode_series(
         "llamacpp:",
         output_tokens="llamacpp:tokens_predicted_total",
@@ -49,7 +49,7 @@ class LlamaCpp(SpecDecodeCounters):
         running="llamacpp:requests_processing",
         waiting="llamacpp:requests_deferred",
     )
-    # Its prompt tokens are without what its cache had.
+    # Its prompt tokens exclude those from the prefix cache.
     traffic: ClassVar[Mapping[str, str]] = {
         "llamacpp:prompt_tokens": "input_tokens",
         "llamacpp:tokens_predicted": "output_tokens",
@@ -57,7 +57,7 @@ class LlamaCpp(SpecDecodeCounters):
         "llamacpp:requests_deferred": "running",
     }
     tokenizes = True
-    # It has counters of drafts with and without speculation; a lookup that finds nothing looks like none.
+    # The draft counters exist without speculation too, so a lookup that finds nothing cannot be told from none.
     slots = "/slots"
     programs: ClassVar[Mapping[str, str]] = {
         "llama-server": "",
@@ -76,16 +76,16 @@ class LlamaCpp(SpecDecodeCounters):
     forms = ("llama-server", "llama-speculative", "llama-cli")
 
     def log_lines(self, text: str) -> list[LogLine]:
-        """Its lines about drafting: of each answer, else the last total of each kind; see `Engine.log_lines`."""
-        if answers := list(map(_of_answer, _ANSWER.finditer(text))):
+        """A line for each answer, or else the last totals of each speculation type; see `Engine.log_lines`."""
+        if answers := list(map(_answer_line, _ANSWER.finditer(text))):
             return answers
         totals = {}
-        for found in _STATISTICS.finditer(text):
-            totals[found["kind"]] = LogLine(int(found["drafts"]), int(found["drafted"]), int(found["accepted"]), [])
+        for match in _STATISTICS.finditer(text):
+            totals[match["kind"]] = LogLine(int(match["drafts"]), int(match["drafted"]), int(match["accepted"]), [])
         return list(totals.values())
 
     def speculates(self, text: str) -> bool | None:
-        """Whether a slot speculates, None where it does not tell (--no-slots)."""
+        """True if a slot speculates; None if the server hides its slots (--no-slots)."""
         try:
             slots = [slot["speculative"] for slot in json.loads(text)]
         except (ValueError, KeyError, TypeError):
@@ -98,67 +98,67 @@ class LlamaCpp(SpecDecodeCounters):
         if not words or words.get("spec-type") == "none":
             return None
         draft = str(words.get("spec-draft-model") or words.get("spec-draft-hf") or "")
-        method = str(words.get("spec-type") or "")
+        method = str(words.get("spec-type") or "")  # one type or more, separated by commas
         if not method:
-            method = _type_for(draft, words)
+            method = _default_type(draft, words)
             why = "a draft model alone no longer drafts; the type must be named" if draft else "none was named"
             command.note("(no --spec-type)", f"--spec-type {method}", why, "chosen", _RENAMED)
         types = method.split(",")
         _rename_lookup_flags(types[0], words, command)
-        usual = f"--spec-{types[0]}-size-m" if types[0] in _SIZES else "--spec-draft-n-max"
-        count = command.names(method).get("num_speculative_tokens", usual).removeprefix("--")
+        default_flag = f"--spec-{types[0]}-size-m" if types[0] in _SIZES else "--spec-draft-n-max"
+        tokens_flag = command.names(method).get("num_speculative_tokens", default_flag).removeprefix("--")
         tokens = None
-        if count in words:
-            tokens = whole_number(words[count], f"--{count}")
+        if tokens_flag in words:
+            tokens = whole_number(words[tokens_flag], f"--{tokens_flag}")
         if draft and not any(kind.startswith("draft-") for kind in types):
             why = f"--spec-type {method} does not use it; add draft-simple to use both"
             command.note(draft, draft, why, "kept", _RENAMED)
         words.pop("spec-type", None)
-        spoken: Settings = {"--spec-type": method}
+        flags: Settings = {"--spec-type": method}
         for key, value in words.items():
-            spoken[f"--{key}"] = value
-        known = ("--spec-type", "--spec-draft-model", "--spec-draft-hf", f"--{count}")
-        return Speculation(method, draft, tokens, spoken).sorted(command.option_names(method), known, json_value)
+            flags[f"--{key}"] = value
+        basic = ("--spec-type", "--spec-draft-model", "--spec-draft-hf", f"--{tokens_flag}")
+        return Speculation(method, draft, tokens, flags).sort_words(command.option_names(method), basic, json_value)
 
 
-def _type_for(draft: str, words: Settings) -> str:
-    """The type of a command that names none: by the name of its draft, a lookup without one."""
+def _default_type(draft: str, words: Settings) -> str:
+    """The type of a command without --spec-type: by the name of its draft, or a lookup without a draft."""
     if not draft:
         return "ngram-mod" if "spec-default" in words else "ngram-simple"
-    for pattern, kind in _DRAFT_FILES:
+    for pattern, spec_type in _DRAFT_FILES:
         if re.search(pattern, draft, re.IGNORECASE):
-            return kind
+            return spec_type
     return "draft-simple"
 
 
-def _of_answer(found: re.Match[str]) -> LogLine:
-    """An answer's line; the number of its drafts follows from the mean length: 1 + accepted / drafts."""
-    accepted, length = int(found["accepted"]), float(found["length"] or 1)
-    rates = [float(rate) for rate in (found["rates"] or "").split(",") if rate.strip()]
+def _answer_line(match: re.Match[str]) -> LogLine:
+    """The figures of one answer's line; the drafts follow from the mean length, which is 1 + accepted / drafts."""
+    accepted, length = int(match["accepted"]), float(match["length"] or 1)
+    rates = [float(rate) for rate in (match["rates"] or "").split(",") if rate.strip()]
     drafts = accepted / (length - 1) if length > 1 else None
-    return LogLine(drafts, int(found["drafted"]), accepted, rates)
+    return LogLine(drafts, int(match["drafted"]), accepted, rates)
 
 
-def _rename_lookup_flags(kind: str, words: Settings, command: Command) -> None:
-    for old, new in _of_type(kind, words):
+def _rename_lookup_flags(spec_type: str, words: Settings, command: Command) -> None:
+    for old, new in _flag_renames(spec_type, words):
         if new.endswith("-size-m") and old == "spec-draft-n-max":
             why = "this lookup's draft length; --spec-draft-n-max is for the others, and ignored here now"
             command.note(f"--{old} {words[old]}", f"--{new} {words[old]}", why, "renamed", _RENAMED)
         words[new] = words.pop(old)
 
 
-def _of_type(kind: str, words: Settings) -> list[tuple[str, str]]:
-    """Which flags go by another name with this --spec-type: each lookup has its own since PR 22397."""
-    pairs = []
+def _flag_renames(spec_type: str, words: Settings) -> list[tuple[str, str]]:
+    """Old and new names of flags in ``words``: since PR 22397 each lookup has flags of its own."""
+    renames = []
     for name in words:
         if (
-            kind == "ngram-mod"
+            spec_type == "ngram-mod"
             and name in ("spec-draft-n-max", "spec-draft-n-min")
             and not words.get("spec-draft-model")
         ):
-            pairs.append((name, name.replace("spec-draft", "spec-ngram-mod")))
-        elif name == "spec-draft-n-max" and kind in _SIZES and not any(word.endswith("-size-m") for word in words):
-            pairs.append((name, f"spec-{kind}-size-m"))
-        elif name.startswith("spec-ngram-simple-") and kind.startswith("ngram-map-k"):
-            pairs.append((name, name.replace("ngram-simple", kind)))
-    return pairs
+            renames.append((name, name.replace("spec-draft", "spec-ngram-mod")))
+        elif name == "spec-draft-n-max" and spec_type in _SIZES and not any(word.endswith("-size-m") for word in words):
+            renames.append((name, f"spec-{spec_type}-size-m"))
+        elif name.startswith("spec-ngram-simple-") and spec_type.startswith("ngram-map-k"):
+            renames.append((name, name.replace("ngram-simple", spec_type)))
+    return renames

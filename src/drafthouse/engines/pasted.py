@@ -1,4 +1,4 @@
-"""What a pasted command becomes on the way from old words to those of today: shared by all that read one."""
+"""Types and helpers to translate a pasted command, an old command of a user, to the flags of today's engine version."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class OldRule(TypedDict):
-    """What became of a flag, a key or a variable, and since when; ``became`` is there where it was renamed."""
+    """A change of a flag, a configuration key or an environment variable in a version of the engine."""
 
     kind: Literal["removed", "renamed", "moved", "ignored"]
-    became: NotRequired[str]
-    value: NotRequired[str]
-    values: NotRequired[dict[str, str]]
-    invert: NotRequired[bool]
-    when_false: NotRequired[str]
-    takes: NotRequired[Literal["switch"]]
+    became: NotRequired[str]  # the new name, of a renamed one
+    value: NotRequired[str]  # the new value, whatever the old one is
+    values: NotRequired[dict[str, str]]  # old value -> new value
+    invert: NotRequired[bool]  # true becomes false, and false true
+    when_false: NotRequired[str]  # the key to set if the value is false
+    takes: NotRequired[Literal["switch"]]  # it took no value
     version: str
     note: NotRequired[str]
     secret: NotRequired[bool]
@@ -32,20 +32,20 @@ class OldRule(TypedDict):
 
 
 class NewValue(TypedDict):
-    """What a value is called today."""
+    """The new name of a value, since ``version``."""
 
     became: str
     version: str
 
 
 class NewProgram(NewValue):
-    """What a program is called today."""
+    """The new name of a program, since ``version``."""
 
     note: NotRequired[str]
 
 
 class ModelBehind(TypedDict):
-    """A program that takes its model behind its name since a version."""
+    """A program that takes the model as a positional argument since ``version``."""
 
     program: str
     version: str
@@ -53,7 +53,7 @@ class ModelBehind(TypedDict):
 
 
 class OptionalWord(TypedDict):
-    """A flag that takes one of these words, and what it meant alone."""
+    """A flag that needs one of ``words`` since ``version``; without a value it meant ``alone`` before."""
 
     words: list[str]
     alone: str
@@ -61,43 +61,40 @@ class OptionalWord(TypedDict):
 
 
 class FlagStyle(TypedDict):
-    """How an engine's flags are written; ``abbreviates``: the beginning of one stands for it (Python's argparse)."""
+    """How an engine's flags are written; names are long and without dashes."""
 
-    style: Literal["-", "_"]
-    short: dict[str, str]
-    switches: list[str]
-    several: list[str]
+    style: Literal["-", "_"]  # between the words of a name
+    short: dict[str, str]  # another spelling -> the long flag, both with dashes
+    switches: list[str]  # flags without a value
+    several: list[str]  # flags with any number of values
     optional: NotRequired[dict[str, OptionalWord]]
-    abbreviates: NotRequired[bool]
+    abbreviates: NotRequired[bool]  # a unique beginning stands for a flag, as in Python's argparse
 
 
 class FlagWords(FlagStyle):
-    """How they are read: ``known`` are all of a version, ``gone`` those of older ones."""
+    """A flag style with all flags that a version has (``known``), and those that only older ones have (``gone``)."""
 
     known: NotRequired[list[str]]
     gone: NotRequired[list[str]]
 
 
 class FlagTable(FlagStyle):
-    """An engine's flags, and what became of old ones: `profiles/catalog/old_flags/<engine>.yml`.
-
-    Of flags in ``appends`` every one counts, not the last; ``variables`` are those whose name is not their flag's.
-    """
+    """The flags of an engine and the changes of old ones: `profiles/catalog/old_flags/<engine>.yml`."""
 
     model_behind: NotRequired[ModelBehind]
-    secret: list[str]
-    config: NotRequired[str]
-    appends: NotRequired[list[str]]
-    variables: NotRequired[dict[str, str]]
+    secret: list[str]  # flags whose value is never shown
+    config: NotRequired[str]  # the flag that names a configuration file
+    appends: NotRequired[list[str]]  # flags that add up if repeated; of others the last one counts
+    variables: NotRequired[dict[str, str]]  # environment variable without prefix -> flag, where the names differ
     programs: dict[str, NewProgram]
-    old: dict[str, OldRule]
-    keys: dict[str, OldRule]
-    values: dict[str, dict[str, NewValue]]
+    old: dict[str, OldRule]  # by flag
+    keys: dict[str, OldRule]  # by key of the configuration file
+    values: dict[str, dict[str, NewValue]]  # by flag, then by old value
     environment: dict[str, OldRule]
 
 
 class FlagsToday(FlagTable):
-    """Such a table with what is known of a version's own flags, as in `FlagWords`."""
+    """A `FlagTable` with the names of flags of one version, as in `FlagWords`."""
 
     known: NotRequired[list[str]]
     gone: NotRequired[list[str]]
@@ -105,7 +102,7 @@ class FlagsToday(FlagTable):
 
 @dataclass(frozen=True)
 class Given:
-    """One flag as given: ``spelled`` as typed, ``name`` the long one without dashes ('' for a bare word)."""
+    """A flag of the command: ``spelled`` as typed; ``name``: the long name without dashes, '' for a bare word."""
 
     spelled: str
     name: str
@@ -113,7 +110,7 @@ class Given:
 
     @property
     def flag(self) -> str:
-        """The long flag, with its dashes; an unknown short one stays as it is."""
+        """The long flag with its dashes; an unknown short flag as typed."""
         if self.name.startswith("-"):
             return self.name
         return f"--{self.name}"
@@ -121,13 +118,13 @@ class Given:
 
 @dataclass(frozen=True)
 class Change:
-    """What became of one thing that was pasted. ``version`` is '-' where no version changed it."""
+    """A part of the pasted command that was changed. ``version`` made the change; '-' if none did."""
 
     what: str
     became: str
     version: str
     why: str
-    kind: str
+    kind: str  # one of `KINDS` of `translate/flags.py`
 
     def as_dict(self) -> dict[str, str]:
         """The change as plain data."""
@@ -136,65 +133,60 @@ class Change:
 
 @dataclass
 class Speculation:
-    """What a command says of speculation. ``tokens`` is None where it leaves their number out."""
+    """The speculation settings of a command."""
 
-    method: str
-    draft: str
-    tokens: int | None
-    words: Settings  # in the engine's own words of today
-    options: Options = field(default_factory=dict)  # in a profile's words
-    unknown: list[str] = field(default_factory=list)  # keys that the catalogue does not know
+    method: str  # the catalogue's name; the engine's name if the catalogue does not have the method
+    draft: str  # the draft model's repository or path, '' for none
+    tokens: int | None  # draft tokens per step; None if the command does not set them
+    words: Settings  # all settings, with the engine's present names
+    options: Options = field(default_factory=dict)  # settings that a profile can hold, with its names for them
+    unknown: list[str] = field(default_factory=list)  # names of settings that the catalogue does not have
 
-    def sorted(
+    def sort_words(
         self,
         names: Mapping[str, str],
-        known: Sequence[str],
-        read: Callable[[Any], Any] = lambda value: value,
+        skipped: Sequence[str],
+        parse: Callable[[Any], Any] = lambda value: value,
         prefix: str = "",
     ) -> Speculation:
-        """Itself, each word put into ``options`` where ``names`` has a profile's word for it, else ``unknown``.
+        """Distribute ``words`` to ``options`` and ``unknown``; return self.
 
-        ``known`` are words that are neither, ``read`` makes a value of a word's, ``prefix`` goes before unknown ones.
+        ``names`` has a profile's name for each word that becomes an option. ``skipped`` words go to neither. ``parse``
+        converts the values of options; ``prefix`` is put before the names of unknown words.
         """
-        for key, value in self.words.items():
-            if key in names:
-                self.options[names[key]] = read(value)
-            elif key not in known:
-                self.unknown.append(f"{prefix}{key}")
+        for word, value in self.words.items():
+            if word in names:
+                self.options[names[word]] = parse(value)
+            elif word not in skipped:
+                self.unknown.append(f"{prefix}{word}")
         return self
 
 
 @dataclass
 class Command:
-    """A command half read: its flags are today's, and its engine takes the speculation out of it.
-
-    ``before`` are the names of the flags as they were typed. ``taken`` is what `Engine.take_speculation` took,
-    ``config`` the settings of the file that the command names, with dotted keys. ``engine`` is the catalogue's entry
-    and ``table`` that of the old flags; ``guess`` names the method for a draft where the command does not. ``target``
-    is the model, as it was typed.
-    """
+    """A command whose old flags have been renamed; its `Engine` then takes the speculation out of ``given``."""
 
     given: list[Given]
-    before: frozenset[str]
-    engine: EngineEntry
+    before: frozenset[str]  # names of the flags before they were renamed
+    engine: EngineEntry  # from the catalogue
     table: FlagTable
-    changes: list[Change]
-    guess: Callable[[str], str]
-    taken: Settings = field(default_factory=dict)
-    config: Settings = field(default_factory=dict)
-    target: str = ""
+    changes: list[Change]  # so far; the user sees them
+    guess: Callable[[str], str]  # the method for the name of a draft
+    taken: Settings = field(default_factory=dict)  # by `Engine.take_speculation`
+    config: Settings = field(default_factory=dict)  # of the configuration file that the command names; dotted keys
+    target: str = ""  # the model, as typed
 
     @property
     def version(self) -> str:
-        """The version of today."""
+        """Today's version: the one that the catalogue pins, to which the command is translated."""
         return self.engine["default_version"]
 
     def note(self, what: str, became: str, why: str, kind: str, version: str = "-") -> None:
-        """Record what became of one thing."""
+        """Add a `Change` to ``changes``."""
         self.changes.append(Change(what, became, version, why, kind))
 
     def take(self, prefix: str) -> list[Given]:
-        """The flags whose names begin with ``prefix``, taken out of ``given``."""
+        """Remove the flags whose names begin with ``prefix`` from ``given``, and return them."""
         taken, rest = [], []
         for flag in self.given:
             if flag.name.startswith(prefix):
@@ -205,34 +197,34 @@ class Command:
         return taken
 
     def names(self, method: str) -> dict[str, str]:
-        """A profile's words for what every method has -> the engine's, for this one."""
+        """A profile's names of the settings that all methods share -> the engine's names for ``method``."""
         entry = self.engine["methods"].get(method)
         return entry["names"] if entry else {}
 
     def option_names(self, method: str) -> dict[str, str]:
-        """The engine's words for the options of a method -> a profile's."""
+        """The engine's names of the options of ``method`` -> a profile's names."""
         entry = self.engine["methods"].get(method)
         if entry is None:
             return {}
         return {option["name"]: key for key, option in entry.get("options", {}).items()}
 
     def method_named(self, word: str, settings: Settings) -> str:
-        """The catalogue's method for an engine's word, beside which ``settings`` stand; else the word itself."""
-        for key, entry in self.engine["methods"].items():
+        """The method with the engine's name ``word`` whose constant settings ``settings`` has; else ``word``."""
+        for method, entry in self.engine["methods"].items():
             always = entry.get("always", {})
-            if always and entry.get("value", key) == word and always.items() <= settings.items():
-                return key
+            if always and entry.get("value", method) == word and always.items() <= settings.items():
+                return method
         return word
 
 
 def apply_keys(settings: Settings, table: FlagTable, changes: list[Change], where: str) -> Settings:
-    """A flat table of settings (dotted keys) with today's keys; what changed goes to ``changes``."""
+    """Flat ``settings`` (dotted keys) with today's keys; each renamed or removed key is added to ``changes``."""
     result: Settings = {}
     for given_key, given_value in settings.items():
         key, value = given_key, given_value
         head, dot, rest = key.partition(".")
         level = table["keys"].get(head) if dot else None
-        if level and level.get("became") == "":  # a level that is gone: its keys stand one higher
+        if level and level.get("became") == "":  # the level was removed: its keys moved up by one level
             why = level.get("note", "")
             changes.append(Change(f"{where}: {key}", rest, level["version"], why, "renamed"))
             key = rest
@@ -252,7 +244,7 @@ def apply_keys(settings: Settings, table: FlagTable, changes: list[Change], wher
 
 
 def whole_number(value: object, where: str) -> int:
-    """A number of tokens, 1 or more; raises DrafthouseError for anything else."""
+    """``value`` as a number of tokens, 1 or more. Raises DrafthouseError for anything else."""
     number = int(value) if isinstance(value, str) and value.strip().isdigit() else value
     if isinstance(number, int) and not isinstance(number, bool) and number >= 1:
         return number
@@ -261,7 +253,7 @@ def whole_number(value: object, where: str) -> int:
 
 
 def json_value(value: Any) -> Any:
-    """What a word means as JSON, or the word itself."""
+    """``value`` parsed as JSON; unchanged if it is not JSON text."""
     try:
         return json.loads(value)
     except (TypeError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The engines that the house knows. A new one is a class in a file of its own, and its line here."""
+"""The list of all engines. A new engine is a class in a file of its own, and an instance of it here."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from .trtllm import TensorRTLLM
 from .vllm import VLLM
 from .vllm_arctic import VLLMWithArctic
 
-# Imports and not a search of the folder: Ansible ships to a box what it finds imported.
+# The classes are imported explicitly because Ansible ships only imported files to a box.
 ENGINES: tuple[Engine, ...] = (VLLM(), VLLMWithArctic(), TensorRTLLM(), LlamaCpp(), SGLang())
 _BY_NAME = {engine.name: engine for engine in ENGINES}
-#: Those that are not like another: what a catalogue's entry may name as its `metrics.dialect`.
+#: The engines with counters of their own, not shared with the engine `Engine.like`: the values of `metrics.dialect`.
 DIALECTS = {engine.name: engine for engine in ENGINES if not engine.like}
 
 
 def engine_of(name: str) -> Engine:
-    """The engine of a catalogue's entry; what is not known of one is as `Engine` says."""
+    """The engine named ``name`` in the catalogue; an `Engine` with all defaults if it has no class."""
     return _BY_NAME.get(name) or Engine()
 
 
 def dialect_of(series: str) -> Engine | None:
-    """Whose Prometheus series this is, by its name; None where it is nobody's."""
+    """The engine with the Prometheus series named ``series``, by its prefix; None if no engine has it."""
     return next((engine for engine in DIALECTS.values() if series.startswith(engine.prefixes)), None)

@@ -1,4 +1,4 @@
-"""SGLang: its counters, its log, and its flags of speculation."""
+"""SGLang: its counters, its log, and its speculation flags."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from .pasted import Command, Speculation, json_value, whole_number
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import Method, Settings
 
-_SINCE = "0.5.15"
+_SINCE = "0.5.15"  # the first version that counts verifications
 _STEPS, _TO_VERIFY = "--speculative-num-steps", "--speculative-num-draft-tokens"
 _DRAFT = "--speculative-draft-model-path"
 _LOG_LINE = re.compile(r"Decode batch.*?accept len: ([\d.]+)")
 
 
 class SGLang(Engine):
-    """SGLang's server. Names: `srt/observability/metrics_collector.py` of 0.5.23.
+    """SGLang's server. The series are named in `srt/observability/metrics_collector.py` of 0.5.23.
 
-    It counts as a request ends: the tokens of its answer, and, since 0.5.15, how often drafts of it were verified
-    (`sglang:spec_verify_calls_total`). Each verification gives the accepted tokens and one, and a request's first token
-    is the prefill's, so that accepted = tokens - requests - verifications. How much was drafted it does not count. No
-    such counter has a line before it first moved.
+    When a request ends, it adds the answer's tokens to its counters and, since 0.5.15, the number of times that drafts
+    were verified (`sglang:spec_verify_calls_total`). A verification yields the accepted tokens and one more, and the
+    first token of a request comes from the prefill. So accepted = tokens - requests - verifications. Draft tokens are
+    not counted. A counter is missing from the metrics until it first increases.
 
-    Older ones show the mean acceptance length of their last steps alone, as a gauge and in their log.
+    Older versions have only the mean acceptance length of their last steps, as a gauge and in their log.
     """
 
     name = "sglang"
     prefixes = ("sglang:",)
-    of_drafting = ("sglang:spec_", "sglang:generation_tokens", "sglang:num_requests")
+    drafting_words = ("sglang:spec_", "sglang:generation_tokens", "sglang:num_requests")
     shows_zeros = False
     no_sign = (
         f"the server has neither sglang:spec_verify_calls_total (SGLang has it since {_SINCE}, once something was "
         "drafted) nor sglang:spec_accept_length, and its answers lack counts (return_spec_tokens_details, since 0.5.20)"
     )
     see_drafts = f"sglang:spec_verify_calls_total, since SGLang {_SINCE}"
-    # How much was drafted, and accepted at which place, it does not count.
+    # It counts neither draft tokens nor accepted tokens by position.
     series = Series(
         drafts="sglang:spec_verify_calls_total",
         draft_tokens="",
@@ -76,40 +76,40 @@ class SGLang(Engine):
     }
 
     def drafted(self, samples: Sequence[Sample]) -> Drafted | None:
-        """The verifications and the tokens that they accepted, else the gauge; see `Engine.drafted`."""
-        found = {name: counts.get(0, 0) for name, counts in by_field(samples, self._FIELDS, self.prefixes, "").items()}
-        if "verified" in found:
-            accepted = found.get("tokens", 0) - found.get("requests", 0) - found["verified"]
-            return Drafted(num_drafts=found["verified"], draft_tokens=None, accepted_tokens=max(0, accepted))
-        if "length" not in found:
+        """The verifications and accepted tokens, or else the gauge; see `Engine.drafted`."""
+        sums = {name: counts.get(0, 0) for name, counts in by_field(samples, self._FIELDS, self.prefixes, "").items()}
+        if "verified" in sums:
+            accepted = sums.get("tokens", 0) - sums.get("requests", 0) - sums["verified"]
+            return Drafted(num_drafts=sums["verified"], draft_tokens=None, accepted_tokens=max(0, accepted))
+        if "length" not in sums:
             return None
         gauges = [sample.value for sample in samples if sample.name == "sglang:spec_accept_length" and sample.finite]
         length = max(gauges, default=0)
-        # 0 where nothing was drafted yet, and for ever where nothing is.
+        # The gauge is 0 before the first draft, and always without speculation.
         if not length:
             return Drafted()
         return Drafted(None, None, None, length=length)
 
     def log_lines(self, text: str) -> list[LogLine]:
-        """The lines `Decode batch, …`: the mean acceptance length since the last one; see `Engine.log_lines`."""
+        """The lines `Decode batch, …`, with a mean acceptance length each; see `Engine.log_lines`."""
         return [LogLine(None, 0, 0, [], float(length)) for length in _LOG_LINE.findall(text)]
 
     def read_speculation(self, command: Command) -> Speculation | None:
         """Take the ``--speculative-…`` flags out of a command; see `Engine.read_speculation`."""
         words: Settings = {flag.flag: flag.value for flag in command.take("speculative-")}
-        given = str(words.get("--speculative-algorithm", ""))
-        if not given:
+        typed = str(words.get("--speculative-algorithm", ""))
+        if not typed:
             return None
-        algorithm = given.upper()  # as it reads it itself
+        algorithm = typed.upper()  # SGLang does the same
         draft = str(words.get(_DRAFT, "")).rstrip("/")
         if draft == command.target and algorithm in ("EAGLE", "NEXTN"):
-            draft = ""  # the head inside the target, by the target's own path
+            draft = ""  # the path of the target stands for the head inside it
         methods = command.engine["methods"]
         method = _method_of(algorithm, draft, methods)
         entry = methods.get(method)
         if entry and entry["draft"] in ("head", "model") and not draft:
             why = f"it exits at its start without a separate draft: {_DRAFT}"
-            command.note(f"--speculative-algorithm {given}", "", why, "kept")
+            command.note(f"--speculative-algorithm {typed}", "", why, "kept")
         names = command.names(method)
         tokens = _tokens_of(words, names.get("num_speculative_tokens", _STEPS), entry)
         if entry and _STEPS in names.values():
@@ -119,20 +119,20 @@ class SGLang(Engine):
             else:
                 self._complete(command, words, tokens, entry)
         words["--speculative-algorithm"] = algorithm
-        spoken = dict(words)
+        needed = dict(words)
         if entry:
             for name, value in _implied(entry, tokens).items():
                 if str(words.get(name)) == str(value):
-                    spoken.pop(name, None)  # the catalogue says it
-        known = [*names.values()]
+                    needed.pop(name, None)  # the method in the catalogue implies this flag
+        basic = [*names.values()]
         if _DRAFT in words:
-            known.append(_DRAFT)
-        found = Speculation(method, draft, tokens, spoken).sorted(command.option_names(method), known, json_value)
-        found.words = words
-        return found
+            basic.append(_DRAFT)
+        result = Speculation(method, draft, tokens, needed).sort_words(command.option_names(method), basic, json_value)
+        result.words = words
+        return result
 
     def _complete(self, command: Command, words: Settings, tokens: int, entry: Method) -> None:
-        """Add what is missing of steps, branches and tokens to verify: with steps alone it ends (a TypeError)."""
+        """Add missing flags for steps, branches and tokens to verify: SGLang exits with a TypeError for steps alone."""
         for name, value in {_STEPS: tokens, **_implied(entry, tokens)}.items():
             if name not in words:
                 words[name] = str(value)
@@ -141,28 +141,28 @@ class SGLang(Engine):
 
 
 def _method_of(algorithm: str, draft: str, methods: Mapping[str, Method]) -> str:
-    """The catalogue's method for an algorithm as SGLang reads it, in capitals."""
+    """The catalogue's method for ``algorithm``, which is in capitals."""
     if algorithm == "EAGLE" and not draft:
-        return "nextn"  # the same to it (speculative_hook.py), and many write it for the layers inside
+        return "nextn"  # SGLang treats both alike (speculative_hook.py): without a draft it uses the target's head
     for name, entry in methods.items():
         if entry.get("value") == algorithm:
             return name
     return algorithm.lower()
 
 
-def _tokens_of(words: Settings, count: str, entry: Method | None) -> int | None:
-    """The draft tokens of a step by the flag ``count``, else by the tokens to verify; None where neither is given."""
-    if count in words:
-        return whole_number(words[count], count)
+def _tokens_of(words: Settings, flag: str, entry: Method | None) -> int | None:
+    """The draft tokens per step: the value of ``flag``, or else the tokens to verify minus 1; None without both."""
+    if flag in words:
+        return whole_number(words[flag], flag)
     if _TO_VERIFY in words and (entry is None or _TO_VERIFY in entry.get("follows", {})):
         return whole_number(words[_TO_VERIFY], _TO_VERIFY) - 1
     return None
 
 
 def _implied(entry: Method, tokens: int | None) -> Settings:
-    """The flags that the catalogue gives with a method, those that follow from the draft tokens among them."""
+    """The flags that a method implies: its constant ones, and those that are the draft tokens plus a constant."""
     flags: Settings = dict(entry.get("always", {}))
     if tokens is not None:
-        for name, more in entry.get("follows", {}).items():
-            flags[name] = tokens + more
+        for name, constant in entry.get("follows", {}).items():
+            flags[name] = tokens + constant
     return flags

@@ -1,4 +1,4 @@
-"""TensorRT-LLM: its two ways to count, its YAML, and how that says what is drafted with."""
+"""TensorRT-LLM: its two sets of counters, its YAML configuration file, and the speculation settings in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..core.errors import Problem
 from ..core.prometheus_text import Sample
-from .base import Drafted, Engine, Series, by_field, by_place
+from .base import Drafted, Engine, Series, by_field, by_position
 from .pasted import Command, Speculation, whole_number
 
 if TYPE_CHECKING:
@@ -20,21 +20,21 @@ _SINCE = "1.3.0rc19"
 
 
 class TensorRTLLM(Engine):
-    """trtllm-serve. It counts twice (`tensorrt_llm/metrics/collector.py`), at /prometheus/metrics.
+    """trtllm-serve. It counts draft tokens in two ways (`tensorrt_llm/metrics/collector.py`).
 
-    That is there only with `return_perf_metrics: true`.
+    The counters are at /prometheus/metrics, only with `return_perf_metrics: true`.
 
     - By request and position, since 1.3.0rc19 (PR 12636): `trtllm_spec_decode_drafted_tokens_total` and
-      `trtllm_spec_decode_accepted_tokens_total`, with the label `token_position`. A draft has a token at position 0,
-      so what was drafted there is the number of drafts. Written as a request ends.
+      `trtllm_spec_decode_accepted_tokens_total`, with the label `token_position`, updated when a request ends. Each
+      draft has a token at position 0, so the drafted tokens there are the number of drafts.
     - By iteration (PR 12545), with `enable_iter_perf_stats: true`: `trtllm_spec_decode_num_draft_tokens_total` and
       `trtllm_spec_decode_num_accepted_tokens_total`, without the number of drafts.
 
-    Neither has a line before it first moved, so that a server without them may draft all the same (every 1.2 does).
+    A counter is missing until it first increases. So a server without them may speculate all the same, as 1.2 does.
     """
 
     name = "trtllm"
-    # With an underscore as trtllm-serve writes it, with a colon behind NVIDIA Dynamo.
+    # trtllm-serve has the underscore, NVIDIA Dynamo the colon.
     prefixes = ("trtllm_", "trtllm:")
     shows_zeros = False
     no_sign = (
@@ -42,7 +42,7 @@ class TensorRTLLM(Engine):
         "nor avg_decoded_tokens_per_iter in its answers (gpt-oss's own chat format leaves it out)"
     )
     see_drafts = f"{_COUNTERS}, since TensorRT-LLM {_SINCE}"
-    # Its queue and its KV cache it shows only with statistics of every iteration, which the catalogue leaves off.
+    # The queue length and the KV cache use are shown only with enable_iter_perf_stats, which the catalogue leaves off.
     series = Series(
         drafts="trtllm_spec_decode_drafted_tokens_total",
         drafts_where='token_position="0"',
@@ -79,34 +79,34 @@ class TensorRTLLM(Engine):
     }
 
     def drafted(self, samples: Sequence[Sample]) -> Drafted | None:
-        """The counts by request, which knows the drafts, before those by iteration; never both added."""
-        found = by_field(samples, self._FIELDS, self.prefixes, "token_position")
-        if not found:
+        """The counters by request, which include the drafts; only if they are missing, those by iteration."""
+        values = by_field(samples, self._FIELDS, self.prefixes, "token_position")
+        if not values:
             return None
-        by_request = any(family == _BY_REQUEST for family, _ in found)
+        by_request = any(family == _BY_REQUEST for family, _ in values)
         family = _BY_REQUEST if by_request else _BY_ITERATION
-        drafts = found.get((family, "draft_tokens"), {})
-        accepted = found.get((family, "accepted_tokens"), {})
-        counted = Drafted(None, sum(drafts.values()), sum(accepted.values()), family=family)
+        drafted = values.get((family, "draft_tokens"), {})  # by position
+        accepted = values.get((family, "accepted_tokens"), {})
+        totals = Drafted(None, sum(drafted.values()), sum(accepted.values()), family=family)
         if by_request:
-            return replace(counted, num_drafts=drafts.get(0, 0), per_position=by_place(accepted))
-        return counted
+            return replace(totals, num_drafts=drafted.get(0, 0), per_position=by_position(accepted))
+        return totals
 
     def config_problems(self, data: Settings, version: str, where: str) -> list[Problem]:
-        """What this version would refuse in its YAML; it can be asked itself only where there is a GPU."""
-        # On the controller alone: a bare box, which imports this file too, has no `packaging`.
+        """What this version would refuse in its YAML; the engine's own check needs a GPU."""
+        # Imported here: only the controller calls this, and a box, which imports this file too, has no `packaging`.
         from .trtllm_config import check_config  # noqa: PLC0415
 
         return check_config(data, version, where)
 
     def config_warnings(self, data: Settings) -> list[str]:
-        """What it accepts in its YAML with a warning in its log."""
+        """What the engine would change in the YAML, with only a line in its log."""
         from .trtllm_config import warnings_of  # noqa: PLC0415 (as above)
 
         return warnings_of(data)
 
     def shows_counters(self, config: Settings) -> bool:
-        """Tell whether its YAML asks for them, as that of versions which have them does."""
+        """True if the YAML enables the metrics; the catalogue does so for the versions that have them."""
         return bool(config.get("return_perf_metrics"))
 
     def read_speculation(self, command: Command) -> Speculation | None:
@@ -121,38 +121,38 @@ class TensorRTLLM(Engine):
         kind = str(words.get("decoding_type", "AUTO"))
         methods = command.engine["methods"]
         method = _method_of(kind, methods)
-        by_word: dict[str, str] = {}
+        profile_names: dict[str, str] = {}
         if method in methods:
-            by_word = _words_of(methods[method])
-            _to_todays(words, method, by_word, command, key)
-        neutral = {by_word[word]: value for word, value in words.items() if word in by_word}
-        tokens = neutral.get("num_speculative_tokens", words.get("max_draft_len"))
-        draft = str(neutral.get("model", words.get("speculative_model_dir", ""))).rstrip("/")
+            profile_names = _profile_names(methods[method])
+            _rename_words(words, method, profile_names, command, key)
+        settings = {profile_names[word]: value for word, value in words.items() if word in profile_names}
+        tokens = settings.get("num_speculative_tokens", words.get("max_draft_len"))
+        draft = str(settings.get("model", words.get("speculative_model_dir", ""))).rstrip("/")
         if tokens is not None:
             tokens = whole_number(tokens, f"{key}max_draft_len")
-        known = (*by_word, "decoding_type", "max_draft_len", "speculative_model_dir")
-        return Speculation(method, draft, tokens, words).sorted(command.option_names(method), known, prefix=key)
+        basic = (*profile_names, "decoding_type", "max_draft_len", "speculative_model_dir")
+        return Speculation(method, draft, tokens, words).sort_words(command.option_names(method), basic, prefix=key)
 
 
 def _method_of(kind: str, methods: Mapping[str, Method]) -> str:
-    """The catalogue's name of a decoding type, which may be given by its class; ``kind`` where it is unknown."""
+    """The catalogue's method for a decoding type, by its name in any spelling; ``kind`` itself if there is none."""
     for name, entry in methods.items():
         if _plain(kind) in (_plain(name), _plain(entry.get("value", name))):
             return name
     return kind
 
 
-def _to_todays(words: Settings, method: str, by_word: Mapping[str, str], command: Command, key: str) -> None:
-    """Write words of other versions as the catalogue's own version has them: it would refuse one, or not read it."""
+def _rename_words(words: Settings, method: str, profile_names: Mapping[str, str], command: Command, key: str) -> None:
+    """Rename keys of other versions in ``words`` to those of the catalogue's version, which ignores or refuses them."""
     from ..core.versions import spelled  # noqa: PLC0415 (as above)
 
     entry, version = command.engine["methods"][method], command.engine["default_version"]
     spellings = entry.get("spelled", {})
-    for word, neutral in by_word.items():
-        own = spelled(version, entry["names"][neutral], spellings.get(neutral, ()))
-        if word in words and word != own:
-            words[own] = words.pop(word)
-            command.note(f"{key}{word}", f"{key}{own}", f"as {version} calls it", "renamed")
+    for word, profile_name in profile_names.items():
+        new = spelled(version, entry["names"][profile_name], spellings.get(profile_name, ()))
+        if word in words and word != new:
+            words[new] = words.pop(word)
+            command.note(f"{key}{word}", f"{key}{new}", f"as {version} calls it", "renamed")
     kind = spelled(version, entry.get("value", method), spellings.get("value", ()))
     if "decoding_type" in words and words["decoding_type"] != kind:
         was = f"{key}decoding_type: {words['decoding_type']}"
@@ -160,14 +160,14 @@ def _to_todays(words: Settings, method: str, by_word: Mapping[str, str], command
         command.note(was, f"{key}decoding_type: {kind}", f"as {version} calls it", "renamed")
 
 
-def _words_of(method: Method) -> dict[str, str]:
-    """What a method's words mean, with those of other versions."""
-    others = method.get("spelled", {})
-    words: dict[str, str] = {}
-    for neutral in method["names"]:
-        for spelling in others.get(neutral, ()):
-            words[spelling["as"]] = neutral
-    return words | {word: neutral for neutral, word in method["names"].items()}
+def _profile_names(method: Method) -> dict[str, str]:
+    """The engine's names of a method's settings, in all versions -> a profile's names."""
+    spellings = method.get("spelled", {})
+    names: dict[str, str] = {}
+    for profile_name in method["names"]:
+        for spelling in spellings.get(profile_name, ()):
+            names[spelling["as"]] = profile_name
+    return names | {word: profile_name for profile_name, word in method["names"].items()}
 
 
 def _plain(word: str) -> str:

@@ -1,10 +1,8 @@
-"""A schema of our own for TensorRT-LLM's YAML (`trtllm-serve --extra_llm_api_options`, or `--config`).
+"""Check TensorRT-LLM's YAML (`trtllm-serve --extra_llm_api_options`, or `--config`) against the schema `trtllm_schema`.
 
-TensorRT-LLM checks the file itself, but only after it has loaded its CUDA libraries and only where there is a
-GPU; a misspelt key is then found minutes after the start. So what its PyTorch backend accepts stands in
-`trtllm_schema`, with its sources, and a file is checked against it here. It is strict in the same places (its
-models forbid unknown keys) and in a few more: numbers written as text, a key written twice, and a pair of keys of
-which the engine would silently take one are refused.
+TensorRT-LLM checks the file too, but only on a machine with a GPU, after it has loaded its CUDA libraries: a misspelt
+key is found minutes after the start. This check refuses unknown keys, as the PyTorch backend does, and also numbers
+written as text, a key written twice, and two keys of which the engine would ignore one without a message.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import Problem, did_you_mean, nearest
 from ..core.format import listing
 from ..core.schema import Anything, Findings, Table, Value, check
-from ..core.versions import is_version, known, number
+from ..core.versions import as_version, is_version, supports
 from .trtllm_keys import Key, Keys, Words
 from .trtllm_schema import CHECKED, NEWEST_LINE, OLDEST, OTHER_NAMES, TOP
 from .trtllm_speculation import DECODING_TYPES, MODEL, NO_OVERLAP, SPECULATION, DecodingType
@@ -27,10 +25,10 @@ WHERE = "the YAML of trtllm-serve"
 
 
 def check_config(data: object, version: str, where: str = WHERE) -> list[Problem]:
-    """All that TensorRT-LLM ``version`` would refuse in ``data`` (read from YAML), and our own rules.
+    """The problems for which TensorRT-LLM ``version`` (or a stricter rule here) refuses ``data``, the parsed YAML.
 
-    ``where`` is the file that the problems name. Nothing is returned for what the engine accepts with a warning:
-    see `warnings_of`. What depends on the GPU stands in the catalogue (`refused_on` of an option).
+    ``where`` is the file's name in the problems. `warnings_of` returns what the engine accepts with a warning. Limits
+    of certain GPUs are in the catalogue (`refused_on` of an option).
     """
     findings = Findings(where)
     if not is_version(version) or not _in_range(version):
@@ -52,38 +50,38 @@ def check_config(data: object, version: str, where: str = WHERE) -> list[Problem
 
 
 def warnings_of(data: Settings) -> list[str]:
-    """What the engine accepts but does not do as written, a sentence each; ``data`` has passed the checks.
+    """Sentences about settings that the engine accepts and does not follow; ``data`` has passed `check_config`.
 
-    Eagle runs with the overlap scheduler, in one model and in two; n-gram lookup does not, and the engine then
-    switches it off by itself and only says so in its log (`tensorrt_llm/_torch/pyexecutor/py_executor_creator.py`).
-    A baseline without that key would keep it, and differ in more than speculation.
+    N-gram lookup cannot run with the overlap scheduler. The engine then disables the scheduler with only a log line
+    (`tensorrt_llm/_torch/pyexecutor/py_executor_creator.py`). A baseline that keeps it would differ in more than the
+    speculation. Eagle runs with the overlap scheduler.
     """
     speculation = data.get("speculative_config") or {}
     kind = speculation.get("decoding_type")
-    found = []
+    warnings = []
     if kind in NO_OVERLAP and not data.get("disable_overlap_scheduler"):
-        found.append(
+        warnings.append(
             f"decoding_type {kind} cannot run with the overlap scheduler: the engine switches it off by itself; "
             "write 'disable_overlap_scheduler: true' into both arms, or they differ in that as well"
         )
     if kind in ("Eagle", "Eagle3") and not speculation.get("allow_advanced_sampling"):
-        found.append(
+        warnings.append(
             "up to early 1.3, Eagle in one model samples greedily whatever a request asks for, unless the version "
             "has 'allow_advanced_sampling' and it is true: compare the arms at temperature 0"
         )
-    return found
+    return warnings
 
 
 # --- keys -----------------------------------------------------------------------------------------
 
 
 def _in_range(version: str) -> bool:
-    found = number(version)
-    return found >= number(OLDEST) and found.release[:2] <= NEWEST_LINE
+    parsed = as_version(version)
+    return parsed >= as_version(OLDEST) and parsed.release[:2] <= NEWEST_LINE
 
 
 def _check_keys(data: object, keys: Mapping[str, Key], version: str, path: str, findings: Findings) -> None:
-    """Check one mapping of known keys, and what is below them."""
+    """Check that the mapping ``data`` at ``path`` has only ``keys`` of this version, and check their values."""
     if not isinstance(data, dict):
         check(data, Table(Anything()), findings, path)
         return
@@ -92,7 +90,7 @@ def _check_keys(data: object, keys: Mapping[str, Key], version: str, path: str, 
         key = keys.get(name) if isinstance(name, str) else None
         if key is None:
             findings.add("unknown-key", here, f"the unknown key '{name}'", *_advice(name, keys, version, path))
-        elif not known(version, key.span):
+        elif not supports(version, key.span):
             findings.add(
                 "option-not-in-version",
                 here,
@@ -116,7 +114,7 @@ def _check_keys(data: object, keys: Mapping[str, Key], version: str, path: str, 
 
 
 def _check_word(value: object, words: Words, version: str, path: str, findings: Findings) -> None:
-    valid = tuple(word for word, span in words.spans.items() if known(version, span))
+    valid = tuple(word for word, span in words.spans.items() if supports(version, span))
     if isinstance(value, str) and value in words.spans and value not in valid:
         findings.add(
             "option-not-in-version",
@@ -130,7 +128,7 @@ def _check_word(value: object, words: Words, version: str, path: str, findings: 
 
 
 def _spoken(span: Mapping[str, str | None]) -> str:
-    """The versions of a span in words: ``1.2.0 or later``, ``1.2 or earlier``."""
+    """The versions of a span as text: ``1.2.0 or later``, ``1.2 or earlier``."""
     since, until = span.get("since"), span.get("until")
     parts = []
     if since:
@@ -141,11 +139,11 @@ def _spoken(span: Mapping[str, str | None]) -> str:
 
 
 def _advice(name: object, keys: Mapping[str, Key], version: str, path: str) -> tuple[str, str]:
-    """What was needed instead of an unknown key, and what to do about it."""
-    valid = sorted(key for key, entry in keys.items() if known(version, entry.span))
-    homes = [home for home, block in _BLOCKS.items() if home != path and name in block]
-    if homes:
-        place = " or ".join(f"below '{home}'" if home else "to the top level" for home in homes)
+    """For the unknown key ``name`` at ``path``: what is needed instead, and what to do."""
+    valid = sorted(key for key, entry in keys.items() if supports(version, entry.span))
+    paths = [other_path for other_path, block in _BLOCKS.items() if other_path != path and name in block]
+    if paths:
+        place = " or ".join(f"below '{other_path}'" if other_path else "to the top level" for other_path in paths)
         return f"that key {place.replace('to the', 'at the')}", f"move it {place}"
     few = len(valid) <= _MOST_NAMED
     needed = f"one of the {len(valid)} keys of TensorRT-LLM {version}"
@@ -158,10 +156,11 @@ def _advice(name: object, keys: Mapping[str, Key], version: str, path: str) -> t
     return needed, "remove it, or look it up: nvidia.github.io/TensorRT-LLM, API reference, TorchLlmArgs"
 
 
-# A longer list of keys helps nobody.
+# A message lists at most so many keys.
 _MOST_NAMED = 40
+# The keys of each block, by its path; "" is the top level.
 _BLOCKS: Mapping[str, frozenset[str]] = {
-    # Its own types' keys are told apart by _check_speculation.
+    # The keys of all decoding types: `_check_speculation` finds keys of another type.
     "speculative_config": frozenset(SPECULATION).union(*(kind.keys for kind in DECODING_TYPES.values())),
     **{
         name: frozenset(key.shape.keys)
@@ -183,23 +182,23 @@ def _check_speculation(data: object, version: str, findings: Findings) -> None:
         return
     kind = _checked_type(data, version, findings)
     if kind is None or kind.refused:
-        # Which keys belong is not known then; those of all types are let through.
+        # Without a valid type, the keys of all types are accepted.
         keys: dict[str, Key] = {}
-        for other in DECODING_TYPES.values():
-            keys |= other.keys
+        for any_kind in DECODING_TYPES.values():
+            keys |= any_kind.keys
         _check_keys(data, {**keys, **SPECULATION}, version, path, findings)
         return
     foreign = _check_foreign(data, kind, version, findings)
-    own = {key: value for key, value in data.items() if key not in foreign}
-    _check_keys(own, {**SPECULATION, **kind.keys}, version, path, findings)
+    rest = {key: value for key, value in data.items() if key not in foreign}
+    _check_keys(rest, {**SPECULATION, **kind.keys}, version, path, findings)
     _check_needs(data, str(data["decoding_type"]), kind, findings)
     _check_schedule(data, version, findings)
 
 
 def _checked_type(data: Settings, version: str, findings: Findings) -> DecodingType | None:
-    """The decoding type of `speculative_config`; None where it is missing or unknown."""
+    """Check and return the decoding type of `speculative_config`; None if it is missing or unknown."""
     path = "speculative_config.decoding_type"
-    usable = sorted(word for word, kind in DECODING_TYPES.items() if not kind.refused and known(version, kind.span))
+    usable = sorted(word for word, kind in DECODING_TYPES.items() if not kind.refused and supports(version, kind.span))
     needed = f"one of: {', '.join(usable)}"
     if "decoding_type" not in data:
         findings.add("missing-key", path, "nothing", needed, "add 'decoding_type:' here")
@@ -211,7 +210,7 @@ def _checked_type(data: Settings, version: str, findings: Findings) -> DecodingT
         findings.add("unknown-value", path, found, needed, did_you_mean(name, usable))
     elif kind.refused:
         findings.add("unknown-value", path, f"{name!r}: {kind.refused}", needed, "choose another type")
-    elif not known(version, kind.span):
+    elif not supports(version, kind.span):
         findings.add(
             "option-not-in-version",
             path,
@@ -223,12 +222,12 @@ def _checked_type(data: Settings, version: str, findings: Findings) -> DecodingT
 
 
 def _check_foreign(data: Settings, kind: DecodingType, version: str, findings: Findings) -> set[str]:
-    """The keys of `speculative_config` that belong to other decoding types alone; each is a finding."""
+    """Add a finding for each key that only other decoding types have; return these keys."""
     foreign = set()
     for key in data:
         if not isinstance(key, str) or key in SPECULATION or key in kind.keys:
             continue
-        owners = [word for word, other in DECODING_TYPES.items() if key in other.keys and known(version, other.span)]
+        owners = [word for word, other in DECODING_TYPES.items() if key in other.keys and supports(version, other.span)]
         if owners:
             foreign.add(key)
             findings.add(
@@ -242,6 +241,7 @@ def _check_foreign(data: Settings, kind: DecodingType, version: str, findings: F
 
 
 def _check_needs(data: Settings, name: str, kind: DecodingType, findings: Findings) -> None:
+    """Check that the keys which the decoding type ``name`` needs are present, and that no two keys conflict."""
     path = "speculative_config"
     models = [key for key in ("speculative_model_dir", "speculative_model") if data.get(key) is not None]
     for key in kind.needs:
@@ -285,14 +285,14 @@ def _check_needs(data: Settings, name: str, kind: DecodingType, findings: Findin
 
 
 def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
-    """Check `draft_len_schedule`: draft length by batch size.
+    """Check `draft_len_schedule`, which maps a batch size to a draft length.
 
-    Up to 1.2 an entry holds from its batch size on, and there must be one for 1. In 1.3 (PR 10860) it holds up
-    to its batch size, and the smallest one, whatever it is, must have the full length.
+    Up to 1.2 an entry is valid from its batch size on, and there must be one for batch size 1. Since 1.3 (PR 10860) it
+    is valid up to its batch size, and the entry with the smallest size must have the full length, `max_draft_len`.
     """
     schedule, most = data.get("draft_len_schedule"), data.get("max_draft_len")
     path = "speculative_config.draft_len_schedule"
-    if schedule is None or not known(version, SPECULATION["draft_len_schedule"].span):
+    if schedule is None or not supports(version, SPECULATION["draft_len_schedule"].span):
         return
     if not isinstance(schedule, Mapping) or not schedule:
         findings.add(
@@ -303,7 +303,7 @@ def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
             "write it as {1: 3, 4: 2}",
         )
         return
-    if not _entries_are_right(schedule, most, path, findings):
+    if not _entries_are_valid(schedule, most, path, findings):
         return
     first = min(schedule)
     if first != 1 and version_line(version) == (1, 2):
@@ -332,12 +332,12 @@ def _check_schedule(data: Settings, version: str, findings: Findings) -> None:
         )
 
 
-def _entries_are_right(schedule: Mapping[Any, Any], most: Any, path: str, findings: Findings) -> bool:
-    """Tell whether each entry of a schedule has a batch size and a draft length of ``most`` at most."""
-    right = True
+def _entries_are_valid(schedule: Mapping[Any, Any], most: Any, path: str, findings: Findings) -> bool:
+    """Check that each entry has a batch size and a draft length of at most ``most``; False if there is a finding."""
+    valid = True
     for size, length in schedule.items():
         if not (_is_whole(size) and _is_whole(length)) or size < 1 or length < 0:
-            right = False
+            valid = False
             findings.add(
                 "wrong-type",
                 f"{path}.{size}",
@@ -346,16 +346,16 @@ def _entries_are_right(schedule: Mapping[Any, Any], most: Any, path: str, findin
                 "correct the entry",
             )
         elif _is_whole(most) and length > most:
-            right = False
+            valid = False
             findings.add(
                 "out-of-range", f"{path}.{size}", f"{length}", f"{most} or less, the max_draft_len", "correct the value"
             )
-    return right
+    return valid
 
 
 def version_line(version: str) -> tuple[int, int]:
-    """The line a version belongs to: ``(1, 2)`` for 1.2.0rc1 and for 1.2.1."""
-    major, minor, *_ = (*number(version).release, 0)
+    """The line (major, minor) of a version: ``(1, 2)`` for 1.2.0rc1 and for 1.2.1."""
+    major, minor, *_ = (*as_version(version).release, 0)
     return major, minor
 
 
@@ -364,9 +364,9 @@ def _is_whole(value: object) -> bool:
 
 
 def _check_cuda_graph(data: Settings, findings: Findings) -> None:
-    """Refuse both ways to say for which batch sizes graphs are made.
+    """Refuse `batch_sizes` together with `max_batch_size`.
 
-    The engine takes both where they agree (1.2: where the list is the one it would make itself), and stops
+    The engine accepts both only if they agree (in 1.2: if the list is the one that it would create itself), and stops
     otherwise: "Please don't set both".
     """
     block = data.get("cuda_graph_config")

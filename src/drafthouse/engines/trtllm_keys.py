@@ -1,4 +1,4 @@
-"""What a schema of TensorRT-LLM's YAML is made of: keys, each with its shape and the versions that have it."""
+"""Building blocks for the schema of TensorRT-LLM's YAML: keys, each with its shape and the versions that have it."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from dataclasses import dataclass
 
 from ..core.schema import Anything, List, Shape, Table, Value
 
-# Version boundaries. ".99" stands for the last of a line, and is not shown to people.
+# Version boundaries. ".99" stands for the last version of a line; messages leave it out.
 SCHEDULE = "1.2.0rc3"
 STABLE = "1.2.0"
 NEXT = "1.3.0rc1"
 LAST_12 = "1.2.99"
-# Read in the reference of 1.4.0rc1 and not in that of 1.3.0rc27; which candidate in between brought it is not known.
+# For keys in the reference of 1.4.0rc1 and not in that of 1.3.0rc27: accepted from the first version after the latter.
 NEXT_14 = "1.3.0rc28"
 LAST_13 = "1.3.99"
 
 
 @dataclass(frozen=True)
 class Words:
-    """Text that must be one of some words, each with the versions that have it (``since``, ``until``)."""
+    """A text value: word -> the versions that accept it, with the optional keys ``since`` and ``until``."""
 
     spans: Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
 class Keys:
-    """A mapping of known keys."""
+    """A mapping with exactly these keys, by name."""
 
     keys: Mapping[str, Key]
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key: its shape, whether it may be null, the versions that have it, and what others write instead."""
+    """A key: its shape, whether it may be null, its versions, and the advice for other versions (``instead``)."""
 
     shape: Shape | Words | Keys
     null: bool = False
@@ -43,7 +43,7 @@ class Key:
 
     @property
     def span(self) -> dict[str, str | None]:
-        """The versions that have this key, as `versions.known` reads them."""
+        """The versions that have this key, as `versions.supports` takes them."""
         return {"since": self.since, "until": self.until}
 
 
@@ -54,21 +54,21 @@ MAYBE_COUNT, MAYBE_POSITIVE = Key(Value(int, low=0), null=True), Key(Value(int, 
 MAYBE_TEXT, MAYBE_NUMBER = Key(Value(str), null=True), Key(Value(float), null=True)
 SHARE = Value(float, low=0, high=1)
 WHOLES, POSITIVES = List(Value(int)), List(Value(int, low=1))
-# Blocks that no profile of ours sets: that they are mappings is all that is looked at.
+# A block that no shipped profile sets: only checked to be a mapping.
 BLOCK = Key(Table(Anything()), null=True)
 
 
 def words(*always: str, **spans: Mapping[str, str]) -> Words:
-    """Words that every version has (``always``), and those of some versions."""
+    """The words that all versions accept (``always``), and those of some versions, by word."""
     return Words({**{word: {} for word in always}, **spans})
 
 
 def new(key: Key, since: str | None = NEXT, until: str | None = None) -> Key:
-    """A key as only some versions have it."""
+    """A copy of ``key`` that only some versions have."""
     return Key(key.shape, key.null, since, until, key.instead)
 
 
-# AUTO came with PR 11074 (opened 2026-01-28); the reference of 1.3.0rc27 has no WIDEEP any more.
+# PR 11074 (opened 2026-01-28) added AUTO; the reference of 1.3.0rc27 no longer has WIDEEP.
 MOE_BACKENDS = words(
     "CUTLASS",
     "CUTEDSL",

@@ -1,20 +1,20 @@
-"""What TensorRT-LLM's PyTorch backend accepts in its YAML: keys, words and numbers, each with its versions.
+"""The schema of TensorRT-LLM's YAML for the PyTorch backend: keys, words and numbers, each with its versions.
 
-For the versions 1.2.0rc1 to 1.4, as of 2026-11-27. `trtllm_config` checks a file against it; what of it is the keys'
-shapes stands in `trtllm_keys`, and what is below `speculative_config` in `trtllm_speculation`.
+It covers the versions 1.2.0rc1 to 1.4, as of 2026-11-27. `trtllm_config` checks a file against it, `trtllm_keys` has
+the types of its keys, and `trtllm_speculation` the part below `speculative_config`.
 
-Sources, all of github.com/NVIDIA/TensorRT-LLM:
+Sources, all from github.com/NVIDIA/TensorRT-LLM:
 
-- `tensorrt_llm/llmapi/llm_args.py` of autumn 2025 (before PR 8194) for 1.2.0rc1: `DecodingBaseConfig.from_dict`
-  names the decoding types, `TorchLlmArgs` the keys.
-- The same file of 1.2.1 for what came in between: `draft_len_schedule` (PR 8194, merged 2025-11-18, after
-  1.2.0rc2) and `speculative_model` (PR 10099, merged 2026-01-14; `speculative_model_dir` stays as its alias).
-- The same file of early 1.3 and nvidia.github.io/TensorRT-LLM/1.3.0rc27/llm-api for 1.3. That line moves with
-  every candidate: a key that is new there is accepted from 1.3.0rc1 on, although the candidate that brought it
-  may be a later one, and one that a late candidate dropped is still accepted.
-- nvidia.github.io/TensorRT-LLM/1.4.0rc1/llm-api for 1.4, whose own keys are accepted from 1.3.0rc28 on; and
-  `tensorrt_llm/usage/llm_args_golden_manifest.json` of autumn 2026 (commit 00043967), which lists every key whose
-  value is a number, a switch or one of some words. What 1.4 dropped is what both leave out.
+- 1.2.0rc1: `tensorrt_llm/llmapi/llm_args.py` of autumn 2025 (before PR 8194); `DecodingBaseConfig.from_dict` has the
+  decoding types, `TorchLlmArgs` the keys.
+- Between 1.2.0rc1 and 1.2.1: the same file of 1.2.1, for `draft_len_schedule` (PR 8194, merged 2025-11-18, after
+  1.2.0rc2) and `speculative_model` (PR 10099, merged 2026-01-14; `speculative_model_dir` remains as an alias).
+- 1.3: the same file of early 1.3, and nvidia.github.io/TensorRT-LLM/1.3.0rc27/llm-api. Each release candidate of 1.3
+  changes the keys. For simplicity, a key that is new in 1.3 is accepted from 1.3.0rc1 on, and a key that a late
+  candidate removed is still accepted.
+- 1.4: nvidia.github.io/TensorRT-LLM/1.4.0rc1/llm-api, whose new keys are accepted from 1.3.0rc28 on; and
+  `tensorrt_llm/usage/llm_args_golden_manifest.json` of autumn 2026 (commit 00043967), which lists all keys for
+  numbers, booleans and enumerations. A key counts as removed in 1.4 if both sources lack it.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from .trtllm_speculation import SPECULATION
 
 #: The day on which the sources above were read.
 CHECKED = "2026-11-27"
-#: The versions this schema knows.
+#: The oldest version that the schema covers, and the newest line (major, minor).
 OLDEST, NEWEST_LINE = "1.2.0rc1", (1, 4)
 
-# `CudaGraphConfig`. Null instead of the whole block switches CUDA graphs off.
+# `CudaGraphConfig`. Null instead of this block disables CUDA graphs.
 _CUDA_GRAPH = Keys({"batch_sizes": Key(POSITIVES, null=True), "max_batch_size": COUNT, "enable_padding": FLAG})
 
 # `MoeConfig`.
@@ -64,7 +64,7 @@ _MOE = Keys(
     }
 )
 
-# `KvCacheConfig`. It mirrors a compiled class, so its keys move with the C++ side.
+# `KvCacheConfig`. It mirrors a C++ class, and its keys change with that class.
 _KV_CACHE = Keys(
     {
         "enable_block_reuse": FLAG,
@@ -134,7 +134,7 @@ TOP: Mapping[str, Key] = {
     "scheduler_config": BLOCK,
     "cache_transceiver_config": BLOCK,
     "sparse_attention_config": BLOCK,
-    "speculative_config": Key(Keys(SPECULATION), null=True),  # see _check_speculation
+    "speculative_config": Key(Keys(SPECULATION), null=True),  # see `_check_speculation` of `trtllm_config`
     "max_batch_size": MAYBE_POSITIVE,
     "max_input_len": MAYBE_POSITIVE,
     "max_seq_len": MAYBE_POSITIVE,
@@ -189,13 +189,13 @@ TOP: Mapping[str, Key] = {
     "kv_connector_config": BLOCK,
     "mm_encoder_only": FLAG,
     "ray_worker_extension_cls": MAYBE_TEXT,
-    # Between 1.2.0rc1 and 1.2.1.
+    # New between 1.2.0rc1 and 1.2.1.
     "pp_partition": Key(POSITIVES, True, STABLE),
     "custom_tokenizer": new(MAYBE_TEXT, STABLE),
     "model_kwargs": new(BLOCK, STABLE),
     "env_overrides": new(BLOCK, STABLE),
     "orchestrator_type": Key(words("rpc", "ray"), True, STABLE),
-    # Seen in 1.3.
+    # New in 1.3.
     "nvfp4_gemm_config": new(BLOCK),
     "layer_wise_benchmarks_config": new(BLOCK),
     "sampler_force_async_worker": new(FLAG),
@@ -241,7 +241,7 @@ TOP: Mapping[str, Key] = {
     ),
 }
 
-# What older versions, other places of the command line, or other engines call it.
+# Names of these settings in older versions, in command-line flags or in other engines -> the advice for a message.
 OTHER_NAMES = {
     "use_torch_sampler": "write 'sampler_type: TorchSampler' (true) or 'sampler_type: TRTLLMSampler' (false)",
     "enable_trtllm_sampler": "write 'sampler_type: TRTLLMSampler'",

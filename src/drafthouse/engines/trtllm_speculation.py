@@ -1,6 +1,6 @@
-"""The ways to speculate that TensorRT-LLM's PyTorch backend takes in its YAML (`speculative_config`).
+"""Schema of `speculative_config` in TensorRT-LLM's YAML, for the PyTorch backend: decoding types and their keys.
 
-The sources stand in `trtllm_schema`.
+`trtllm_schema` lists the sources.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ from .trtllm_keys import (
     words,
 )
 
-# What every decoding type takes (`DecodingBaseConfig`).
+# Keys of every decoding type (`DecodingBaseConfig`).
 SPECULATION: Mapping[str, Key] = {
-    "decoding_type": Key(Anything(), null=True),  # looked at by itself
-    # The engine takes 0 where a type does not forbid it, and then drafts nothing.
+    "decoding_type": Key(Anything(), null=True),  # see `_checked_type` of `trtllm_config`
+    # Most types of the engine accept 0 too, which disables drafting.
     "max_draft_len": POSITIVE,
     "max_total_draft_tokens": MAYBE_POSITIVE,
-    # The reference of 1.4.0rc1 has the other name alone.
+    # The reference of 1.4.0rc1 has only speculative_model.
     "speculative_model_dir": Key(Value(str), True, until=LAST_13, instead="write 'speculative_model'"),
     "speculative_model": Key(Value(str), True, STABLE, instead="write 'speculative_model_dir', as it is called there"),
     "max_concurrency": MAYBE_COUNT,
-    "draft_len_schedule": Key(Anything(), True, SCHEDULE),  # looked at by itself
+    "draft_len_schedule": Key(Anything(), True, SCHEDULE),  # see `_check_schedule` of `trtllm_config`
     "load_format": MAYBE_TEXT,
     "acceptance_window": Key(Value(int, low=0), True, until=LAST_13),
     "acceptance_length_threshold": Key(Value(float, low=0), True, until=LAST_13),
-    # The reference of 1.3.0rc27 has these two instead of the two above.
+    # In the reference of 1.3.0rc27 these two replace the two above.
     "acceptance_rate_window_size": new(MAYBE_COUNT),
     "acceptance_rate_threshold": Key(SHARE, True, NEXT),
     "allow_advanced_sampling": new(FLAG),
     "use_rejection_sampling": new(FLAG),
     "advanced_sampling_mode": Key(words("full", "no_topk", "no_topp", "no_topk_no_topp"), since=NEXT),
     "enable_penalty": new(FLAG),
-    "moe_backend": Key(MOE_BACKENDS, True, NEXT_14),  # of the draft
+    "moe_backend": Key(MOE_BACKENDS, True, NEXT_14),  # for the draft model
     "spec_dec_variant": new(MAYBE_POSITIVE, NEXT_14),
 }
-# `SAEnhancerConfig`: a suffix automaton beside the drafter.
+# `SAEnhancerConfig`: a suffix automaton in addition to the drafter.
 _SA_BESIDE = Key(Keys({"threshold": POSITIVE, "enable_global_pool": FLAG}), True, NEXT)
 _EAGLE: Mapping[str, Key] = {
-    "eagle_choices": Key(Anything(), True, until=LAST_13),  # lists, or such lists written as text
+    "eagle_choices": Key(Anything(), True, until=LAST_13),  # a list of lists, or its text
     "greedy_sampling": new(MAYBE_FLAG, None, LAST_13),
     "posterior_threshold": new(MAYBE_NUMBER, None, LAST_13),
     "use_dynamic_tree": MAYBE_FLAG,
@@ -74,8 +74,8 @@ _EAGLE: Mapping[str, Key] = {
     "eagle3_model_arch": Key(words("llama3", "mistral_large3"), since=STABLE),
 }
 _MTP: Mapping[str, Key] = {
-    # Two names for how many tokens are drafted: each version reads one, and the other in silence or with a warning.
-    # PR 12341 changed it; 1.3.0rc14 was run with the old one (InferenceX PR 1487), and 1.3.0rc16 calls that deprecated.
+    # Two names of the number of draft tokens. A version reads one and ignores the other, at most with a warning.
+    # PR 12341 changed the name: 1.3.0rc14 was run with the old one (InferenceX PR 1487); it is deprecated in 1.3.0rc16.
     "num_nextn_predict_layers": Key(Value(int, low=1), until="1.3.0rc14", instead="write 'max_draft_len'"),
     "max_draft_len": Key(Value(int, low=1), since="1.3.0rc15", instead="write 'num_nextn_predict_layers'"),
     "use_relaxed_acceptance_for_thinking": FLAG,
@@ -99,7 +99,7 @@ _NGRAM: Mapping[str, Key] = {
 }
 _PARD: Mapping[str, Key] = {"mask_token_id": MAYBE_WHOLE, "sa_config": _SA_BESIDE}
 _SA: Mapping[str, Key] = {
-    "max_matching_ngram_size": WHOLE,  # -1, its own default: no bound
+    "max_matching_ngram_size": WHOLE,  # the default is -1: no limit
     "enable_global_pool": FLAG,
     "global_pool_size": MAYBE_POSITIVE,
 }
@@ -128,9 +128,9 @@ _SAVE_STATE: Mapping[str, Key] = {
 
 @dataclass(frozen=True)
 class DecodingType:
-    """One way to speculate: its own keys, what it cannot do without, the versions that call it so.
+    """A decoding type: its keys besides `SPECULATION`, the keys that it needs, and the versions that have its name.
 
-    ``refused`` says why the PyTorch backend cannot be given this type in a file at all.
+    ``refused`` says why a YAML file for the PyTorch backend can never have this type; '' if it can.
     """
 
     keys: Mapping[str, Key] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class DecodingType:
 
     @property
     def span(self) -> dict[str, str | None]:
-        """The versions that have this name, as `versions.known` reads them."""
+        """The versions that have this name, as `versions.supports` takes them."""
         return {"since": self.since, "until": self.until}
 
 
@@ -150,9 +150,9 @@ MODEL = "speculative_model_dir"
 _NEEDS_PYTHON = "its drafter is a Python object, which a file cannot hold"
 _ENGINE_ONLY = "the PyTorch backend does not have it, only the TensorRT engines (`supports_backend`)"
 
-# Up to 1.2 `from_dict` chooses by the left names; since 1.3 a discriminated union chooses by the classes' own,
-# which differ for two of them. On the PyTorch backend `Eagle` means EAGLE-3 in all of them; its name is deprecated
-# (PR 10124), and `Eagle3` is the one whose page the reference of 1.4.0rc1 has.
+# Versions up to 1.2 have the names of `from_dict`; since 1.3 the names are those of the classes, of which two differ.
+# On the PyTorch backend, `Eagle` means EAGLE-3 in all versions. That name is deprecated (PR 10124), and the reference
+# of 1.4.0rc1 has only `Eagle3`.
 DECODING_TYPES: Mapping[str, DecodingType] = {
     "Eagle": DecodingType(_EAGLE, ("max_draft_len", MODEL), until=LAST_13, instead="write 'Eagle3'"),
     "Eagle3": DecodingType(
@@ -163,9 +163,9 @@ DECODING_TYPES: Mapping[str, DecodingType] = {
     "DraftTarget": DecodingType({}, ("max_draft_len", MODEL), until=LAST_12, instead="write 'Draft_Target'"),
     "Draft_Target": DecodingType({}, ("max_draft_len", MODEL), since=NEXT, instead="write 'DraftTarget'"),
     "PARD": DecodingType(_PARD, ("max_draft_len", MODEL), since="1.3.0rc7"),  # PR 11438, in that candidate's notes
-    # PR 12794 of 2026-04; somebody ran it with 1.3.0rc20 (PR 15666).
+    # PR 12794 of 2026-04; the oldest known run is with 1.3.0rc20 (PR 15666).
     "DFlash": DecodingType(_DFLASH, (MODEL,), since="1.3.0rc20"),
-    # A file of 2026-08-09 has it (PR 17455); 1.3.0rc25 is the next candidate.
+    # A file of 2026-08-09 has it (PR 17455); 1.3.0rc25 is the first release candidate after that day.
     "SA": DecodingType(_SA, since="1.3.0rc25"),
     "DSpark": DecodingType(_DSPARK, (MODEL,), since="1.3.0rc27"),
     "SaveState": DecodingType(_SAVE_STATE, ("output_directory",)),
@@ -175,6 +175,6 @@ DECODING_TYPES: Mapping[str, DecodingType] = {
     "Medusa": DecodingType(refused=_ENGINE_ONLY),
     "Lookahead": DecodingType(refused=_ENGINE_ONLY),
 }
-# `SpeculativeDecodingMode.support_overlap_scheduler`: drafting on the host between two steps leaves nothing to
-# overlap. AUTO chooses n-gram lookup. SA drafts on the GPU, and runs with it.
+# Types that cannot run with the overlap scheduler (`SpeculativeDecodingMode.support_overlap_scheduler`): they draft on
+# the host between two steps. AUTO chooses n-gram lookup. SA drafts on the GPU, and can run with it.
 NO_OVERLAP = ("NGram", "AUTO")

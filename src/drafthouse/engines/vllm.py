@@ -1,4 +1,4 @@
-"""vLLM: its counters, its log, and the ways to write its speculation (one JSON flag, dotted flags, older ones)."""
+"""vLLM: its counters, its log, and its speculation settings (a JSON flag, dotted flags, or flags of old versions)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _LOOKUP_WORDS = ("[ngram]", "ngram")
 _SCHEDULE = "num_speculative_tokens_per_batch_size"
-_OWN = ("method", "model", "num_speculative_tokens")
-# deepseek_mtp, qwen3_next_mtp and others: a word for each architecture (vllm/config/speculative.py).
+_BASIC_KEYS = ("method", "model", "num_speculative_tokens")  # a `Speculation` has attributes for these
+# Old versions have a method per architecture: deepseek_mtp, qwen3_next_mtp (vllm/config/speculative.py).
 _OLD_MTP = re.compile(r"\w+_mtp")
 _LOG_LINE = re.compile(r"SpecDecoding metrics: (.*)")
 _LOG_FIELD = {
@@ -32,7 +32,7 @@ _LOG_FIELD = {
 
 
 class VLLM(SpecDecodeCounters):
-    """vLLM's OpenAI server. Names: `vllm/v1/metrics/loggers.py`; TPOT by request is in 0.15.1, and not yet in 0.9.2."""
+    """vLLM's OpenAI server. The series are named in `vllm/v1/metrics/loggers.py`; 0.9.2 has no TPOT, 0.15.1 has it."""
 
     name = "vllm"
     prefixes = ("vllm:",)
@@ -51,8 +51,7 @@ class VLLM(SpecDecodeCounters):
         "vllm:request_success": "requests",
         "vllm:prompt_tokens": "input_tokens",
         "vllm:generation_tokens": "output_tokens",
-        # In tokens (vllm/v1/metrics/loggers.py, 0.33.0).
-        "vllm:prefix_cache_hits": "cached_tokens",
+        "vllm:prefix_cache_hits": "cached_tokens",  # tokens, not requests (vllm/v1/metrics/loggers.py, 0.33.0)
         "vllm:num_requests_running": "running",
         "vllm:num_requests_waiting": "running",
     }
@@ -60,13 +59,13 @@ class VLLM(SpecDecodeCounters):
     programs: ClassVar[Mapping[str, str]] = {"vllm": "serve"}
     python_modules = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main", "dynamo.vllm")
     images = (
-        # Also -rocm, -cpu, -xpu, and what others build on it under the same name.
+        # Also variants such as -rocm, -cpu and -xpu, and images of other registries with the same name.
         (r"(?:.*/)?vllm-(?:openai|cpu)(?:-[\w-]+)?", ("vllm", "serve")),
         (r"rocm/vllm(?:-dev)?", ()),
     )
     chart_command = ("vllm", "serve")
     python_calls = ("LLM", "AsyncLLM", "EngineArgs", "AsyncEngineArgs", "LLMConfig")
-    # The oldest whose own parser has read the flags in our tests; the executor came with PR 23691.
+    # The oldest version whose parser accepts the flags in the tests; PR 23691 added the executor.
     spans_hosts_since = "0.15.1"
     executors: ClassVar[Mapping[str, Executor]] = {"ray": RAY}
     same_on_hosts = ("vllm", "torch", "ray", "nvidia-nccl-*")
@@ -74,44 +73,44 @@ class VLLM(SpecDecodeCounters):
     flags_in_file = True
 
     def place_flags(self, place: HostPlace) -> list[Flag]:
-        """The flags for several hosts: a split model by ``--nnodes``, copies by ``--data-parallel-*``."""
+        """The flags for several hosts: ``--nnodes`` for a split model, ``--data-parallel-*`` for copies."""
         if place.executor == "ray":
             return [["--distributed-executor-backend", "ray"]]
-        split, copies = place.ports
-        follows: list[Flag] = [["--headless"]] if place.rank else []
+        split_port, copies_port = place.ports
+        headless: list[Flag] = [["--headless"]] if place.rank else []
         if place.copies == 1:
             return [
                 ["--distributed-executor-backend", "mp"],
                 ["--nnodes", str(place.hosts)],
                 ["--node-rank", str(place.rank)],
                 ["--master-addr", place.head],
-                ["--master-port", str(split)],
-                *follows,
+                ["--master-port", str(split_port)],
+                *headless,
             ]
-        local = place.copies // place.hosts
-        # A head that is told its first rank would take itself for one of several servers behind a balancer.
-        first: list[Flag] = [["--data-parallel-start-rank", str(place.rank * local)]] if place.rank else []
+        local_copies = place.copies // place.hosts
+        # With this flag a head would act as one of several servers behind a load balancer.
+        start: list[Flag] = [["--data-parallel-start-rank", str(place.rank * local_copies)]] if place.rank else []
         return [
-            ["--data-parallel-size-local", str(local)],
+            ["--data-parallel-size-local", str(local_copies)],
             ["--data-parallel-address", place.head],
-            ["--data-parallel-rpc-port", str(copies)],
-            *first,
-            *follows,
+            ["--data-parallel-rpc-port", str(copies_port)],
+            *start,
+            *headless,
         ]
 
     def place_words(self, place: HostPlace) -> list[str]:
-        """Ray's, where it is the executor."""
+        """Ray's command if it is the executor."""
         return ray_words(place) if place.executor == "ray" else []
 
     def place_environment(self, place: HostPlace) -> dict[str, str]:
-        """Which address and interface it uses, and which InfiniBand adapters where there are any."""
+        """The variables for this host's address, interface and InfiniBand adapters, and for Ray if it is used."""
         environment = {
             "VLLM_HOST_IP": place.address,
             "NCCL_SOCKET_IFNAME": place.interface,
             "GLOO_SOCKET_IFNAME": place.interface,
         }
         if place.infiniband:
-            # "=": these very names, or mlx5_1 would mean mlx5_10 too (NCCL's NCCL_IB_HCA).
+            # NCCL reads names without a leading "=" as prefixes: mlx5_1 would match mlx5_10 too.
             environment["NCCL_IB_HCA"] = f"={','.join(place.infiniband)}"
         if place.executor == "ray":
             environment |= ray_environment(place)
@@ -120,28 +119,27 @@ class VLLM(SpecDecodeCounters):
     def log_lines(self, text: str) -> list[LogLine]:
         """The lines `SpecDecoding metrics: ...`; see `Engine.log_lines`.
 
-        A line gives accepted and drafted tokens exactly and rounded rates. The number of drafts follows from
-        them: accepted / (sum of the per-position rates), which has the most digits; without positions
-        accepted / (mean length - 1). Lines where nothing was accepted say nothing about the drafts, unless
-        the positions give the length of a draft.
+        A line has exact numbers of accepted and drafted tokens, and rounded rates. The number of drafts is computed:
+        accepted / sum of the per-position rates, which is the most precise, or accepted / (mean length - 1) without
+        positions. If nothing was accepted, it is drafted / number of positions, or None without positions.
         """
         return list(filter(None, map(_log_line, _LOG_LINE.findall(text))))
 
     def settings_of_call(self, given: Settings) -> Settings:
-        """The settings; Ray Serve's `LLMConfig` has them, and the model, one level deeper."""
+        """The arguments themselves; or those inside Ray Serve's `LLMConfig`, with the model."""
         settings, loading = given.get("engine_kwargs"), given.get("model_loading_config")
         if not isinstance(settings, dict) or not isinstance(loading, dict):
             return given
         return {"model": loading.get("model_source", loading.get("model_id")), **settings}
 
     def take_speculation(self, command: Command) -> None:
-        """Take ``--speculative-config`` out of the flags, as one table; see `Engine.take_speculation`.
+        """Merge all ``--speculative-config`` flags into one mapping; see `Engine.take_speculation`.
 
-        The JSON, dotted keys and separate flags may be mixed; DrafthouseError where they contradict each other.
+        JSON, dotted keys and separate flags may be mixed. Raises DrafthouseError if they contradict each other.
         """
         rest: list[Given] = []
         raw: Settings = {}
-        flags: dict[str, str] = {}
+        flags: dict[str, str] = {}  # last part of a key -> the flag that set it, as typed
         for flag in command.given:
             head, dot, key = flag.name.partition(".")
             if head != "speculative-config":
@@ -150,12 +148,12 @@ class VLLM(SpecDecodeCounters):
             items = {key: json_value(flag.value)} if dot else _json(flag)
             for name, value in items.items():
                 *parents, last = name.replace("-", "_").split(".")
-                place = raw
+                level = raw
                 for parent in parents:
-                    place = place.setdefault(parent, {})
-                if last in place and str(place[last]) != str(value):
-                    raise DrafthouseError(_two(last, place[last], flags.get(last, "?"), value, flag.spelled))
-                place[last] = value
+                    level = level.setdefault(parent, {})
+                if last in level and str(level[last]) != str(value):
+                    raise DrafthouseError(_clash(last, level[last], flags.get(last, "?"), value, flag.spelled))
+                level[last] = value
                 flags[last] = flag.spelled
         command.given, raw = rest, _one_method(raw, flags)
         lookups = {name for name in command.before if name.startswith("ngram-prompt-lookup")}
@@ -166,7 +164,7 @@ class VLLM(SpecDecodeCounters):
         command.taken = raw
 
     def read_speculation(self, command: Command) -> Speculation | None:
-        """Make one `Speculation` of the table that was taken; see `Engine.read_speculation`."""
+        """The `Speculation` of the mapping ``command.taken``; see `Engine.read_speculation`."""
         raw = command.taken
         if not raw:
             return None
@@ -185,21 +183,21 @@ class VLLM(SpecDecodeCounters):
         if tokens is not None:
             tokens = whole_number(tokens, "num_speculative_tokens")
         names = command.option_names(method)
-        own: Settings = {}
-        old: Settings = {}
+        method_options: Settings = {}
+        others: Settings = {}
         for key, value in raw.items():
             if key in names:
-                own[key] = value
+                method_options[key] = value
             else:
-                old[key] = value
-        settings = {**apply_keys(old, command.table, command.changes, "--speculative-config"), **own}
+                others[key] = value
+        settings = {**apply_keys(others, command.table, command.changes, "--speculative-config"), **method_options}
         entry = command.engine["methods"].get(method)
-        rows = entry.get("options", {}).get(_SCHEDULE) if entry else None
-        # On the controller alone: a bare box, which imports this file too, has no `packaging`.
-        from ..core.versions import known  # noqa: PLC0415
+        schedule = entry.get("options", {}).get(_SCHEDULE) if entry else None
+        # Imported here: only the controller calls this, and a box, which imports this file too, has no `packaging`.
+        from ..core.versions import supports  # noqa: PLC0415
 
-        batch = old.get("disable_by_batch_size")
-        if batch is not None and tokens and rows and known(command.version, rows):
+        batch = others.get("disable_by_batch_size")
+        if batch is not None and tokens and schedule and supports(command.version, schedule):
             most = whole_number(batch, "disable_by_batch_size")
             settings.setdefault(_SCHEDULE, [[1, most, tokens], [most + 1, most + 1, 0]])
             version = command.changes.pop().version
@@ -213,22 +211,22 @@ class VLLM(SpecDecodeCounters):
         for key, value in settings.items():
             words.setdefault(key, value)
         always = entry.get("always", {}) if entry else {}
-        return Speculation(method, draft, tokens, words).sorted(names, [*_OWN, *always])
+        return Speculation(method, draft, tokens, words).sort_words(names, [*_BASIC_KEYS, *always])
 
 
 def _log_line(text: str) -> LogLine | None:
-    found = {name: pattern.search(text) for name, pattern in _LOG_FIELD.items()}
-    if not found["accepted"] or not found["drafted"]:
+    fields = {name: pattern.search(text) for name, pattern in _LOG_FIELD.items()}
+    if not fields["accepted"] or not fields["drafted"]:
         return None
-    accepted, drafted = int(found["accepted"].group(1)), int(found["drafted"].group(1))
+    accepted, drafted = int(fields["accepted"].group(1)), int(fields["drafted"].group(1))
     rates: list[float] = []
-    if positions := found["positions"]:
+    if positions := fields["positions"]:
         rates = list(map(float, positions.group(1).split(", ")))
-    length = float(found["length"].group(1)) if found["length"] else 1.0
+    length = float(fields["length"].group(1)) if fields["length"] else 1.0
     drafts: float | None = None
-    kept = math.fsum(rates)
-    if accepted and kept:
-        drafts = accepted / kept
+    accepted_per_draft = math.fsum(rates)
+    if accepted and accepted_per_draft:
+        drafts = accepted / accepted_per_draft
     elif accepted and length > 1:
         drafts = accepted / (length - 1)
     elif rates:
@@ -236,19 +234,19 @@ def _log_line(text: str) -> LogLine | None:
     return LogLine(drafts, drafted, accepted, rates)
 
 
-def _two(key: str, one: object, where: str, other: object, there: str) -> Problem:
+def _clash(key: str, value: object, flag: str, other_value: object, other_flag: str) -> Problem:
     what = "two methods at once" if key in ("method", "model") else f"two values of {key}"
     return Problem(
         "conflicting-options",
-        f"{what}: {one} ({where}) and {other} ({there})",
+        f"{what}: {value} ({flag}) and {other_value} ({other_flag})",
         "one speculative method",
-        f"remove {where} or {there}",
+        f"remove {flag} or {other_flag}",
         "speculation",
     )
 
 
 def _one_method(raw: Settings, flags: Mapping[str, str]) -> Settings:
-    """Write the method out where the model names a lookup, and refuse two methods at once."""
+    """Set ``method`` where ``model`` or another key means the n-gram lookup. Raises DrafthouseError for two methods."""
     model = str(raw.get("model", ""))
     if model.startswith("[") and model not in _LOOKUP_WORDS:
         raise one_problem(
@@ -257,7 +255,7 @@ def _one_method(raw: Settings, flags: Mapping[str, str]) -> Settings:
     if raw.get("model") in _LOOKUP_WORDS:
         if raw.get("method", "ngram") not in _LOOKUP_WORDS:
             raise DrafthouseError(
-                _two("method", raw["method"], flags["method"], f"a lookup ({raw['model']})", flags["model"])
+                _clash("method", raw["method"], flags["method"], f"a lookup ({raw['model']})", flags["model"])
             )
         raw = {"method": "ngram", **{key: value for key, value in raw.items() if key not in ("model", "method")}}
     if raw.get("method") in _LOOKUP_WORDS:
@@ -265,14 +263,16 @@ def _one_method(raw: Settings, flags: Mapping[str, str]) -> Settings:
     lookups = [key for key in raw if key.startswith("prompt_lookup_")]
     if raw.get("model") and (raw.get("method") in ("ngram", "suffix") or (lookups and raw.get("method") is None)):
         key = "method" if raw.get("method") else lookups[0]
-        raise DrafthouseError(_two("model", raw["model"], flags["model"], f"an n-gram lookup ({raw[key]})", flags[key]))
+        raise DrafthouseError(
+            _clash("model", raw["model"], flags["model"], f"an n-gram lookup ({raw[key]})", flags[key])
+        )
     if lookups and not raw.get("method"):
         raw = {"method": "ngram", **raw}
     return raw
 
 
 def _json(given: Given) -> Settings:
-    """The JSON of --speculative-config; raises DrafthouseError with line and column where it is none."""
+    """The JSON of --speculative-config. Raises DrafthouseError, with line and column, if it is not a JSON object."""
     reason = f"{type(given.value).__name__} instead of text"
     if isinstance(given.value, str):
         try:
@@ -293,15 +293,15 @@ def _json(given: Given) -> Settings:
 
 
 def json_fault(error: json.JSONDecodeError) -> str:
-    """Line, column and words of a fault in JSON, the same from every Python.
+    """Line, column and message of a JSON error, the same text in all Python versions.
 
-    A comma before a closing bracket is told apart since 3.13, and with the place of the comma; older ones tell that
-    of the bracket (https://docs.python.org/3/whatsnew/3.13.html#json).
+    For a comma before a closing bracket, Python 3.13 has a message with the position of the comma, older versions
+    another one with that of the bracket (https://docs.python.org/3/whatsnew/3.13.html#json).
     """
-    place, message = error.pos, error.msg
-    if message.startswith("Illegal trailing comma") and (comma := re.compile(r",\s*").match(error.doc, place)):
-        place = comma.end()
-    if error.doc[:place].rstrip().endswith(",") and error.doc[place : place + 1] in ("}", "]"):
+    position, message = error.pos, error.msg
+    if message.startswith("Illegal trailing comma") and (comma := re.compile(r",\s*").match(error.doc, position)):
+        position = comma.end()
+    if error.doc[:position].rstrip().endswith(",") and error.doc[position : position + 1] in ("}", "]"):
         message = "a comma before the closing bracket"
-    same = json.JSONDecodeError(message, error.doc, place)
-    return f"line {same.lineno}, column {same.colno}: {same.msg}"
+    unified = json.JSONDecodeError(message, error.doc, position)
+    return f"line {unified.lineno}, column {unified.colno}: {unified.msg}"

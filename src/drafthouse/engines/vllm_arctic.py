@@ -1,4 +1,4 @@
-"""vLLM with Snowflake's ArcticInference: the same server, with a method of the plugin's own."""
+"""vLLM with Snowflake's plugin ArcticInference, which adds a speculation method to the same server."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class VLLMWithArctic(VLLM):
-    """It shows and reads all that vLLM does."""
+    """The engine vLLM with the plugin; counters and flags are vLLM's."""
 
     name = "vllm-arctic"
     like = VLLM.name
-    # The plugin over several hosts was run by nobody here.
+    # The plugin has not been tried on several hosts.
     spans_hosts_since = ""
 
     def claims(self, taken: Settings, environment: Mapping[str, str]) -> bool:
-        """Tell whether a command switches the plugin on, or drafts with its method."""
+        """True if a vLLM command enables the plugin or uses its method."""
         return taken.get("method") == "arctic" or "ARCTIC_INFERENCE_ENABLED" in environment

@@ -1,7 +1,7 @@
-"""What a server says of itself: its version, its context, its cache, how much it takes at once.
+"""Ask a running server for its version and settings: context length, cache, maximum number of sequences.
 
-Each engine says it elsewhere: `/v1/models` (all), `/props` (llama.cpp), `/server_info` (SGLang), and the labels of
-`vllm:cache_config_info` among the metrics (vLLM). The names here are one for all of them.
+The sources are `/v1/models` (all engines), `/props` (llama.cpp), `/server_info` (SGLang), the labels of the metric
+`vllm:cache_config_info` (vLLM), and the engine's log. The result has the same keys for all engines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from drafthouse.bench.client import Endpoint
     from drafthouse.bench.result_types import EngineSeen, ServerSettings
 
-# What an engine says of itself while it starts, where the two arms may differ beside speculation.
+# Log lines at the engine's start, by key: settings in which baseline and speculative server may differ unintentionally.
 _IN_LOG: dict[Literal["model_runner", "async_scheduling"], re.Pattern[str]] = {
     "model_runner": re.compile(r"[Uu]sing (?:the )?(V[12]) [Mm]odel [Rr]unner"),
     "async_scheduling": re.compile(r"[Aa]sync(?:hronous)? scheduling (?:is|.{0,90}will be) (enabled|disabled)"),
@@ -29,7 +29,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def engine_seen(endpoint: Endpoint, log: str) -> EngineSeen:
-    """What the engine itself says it is: its version, its context, its settings, what it switched on its own."""
+    """The engine's version, context length and settings, as its server and its ``log`` report them."""
     seen = from_log(log)
     version = _object_at(endpoint, "/version").get("version")
     if version is not None:
@@ -47,7 +47,7 @@ def engine_seen(endpoint: Endpoint, log: str) -> EngineSeen:
 
 
 def from_log(text: str) -> EngineSeen:
-    """What the engine's log says of how it runs; the last start is the one that was measured."""
+    """The settings in an engine's log. Of several starts in the log the last one counts, because it was measured."""
     seen: EngineSeen = {}
     for name, pattern in _IN_LOG.items():
         if words := pattern.findall(text):
@@ -56,36 +56,36 @@ def from_log(text: str) -> EngineSeen:
 
 
 def server_settings(props: JsonObject, server_info: JsonObject, metrics: str) -> ServerSettings:
-    """The settings that a server answers with; only those that it names."""
-    found: JsonObject = {}
+    """The settings in a server's replies, as text; those that it does not report are missing."""
+    reported: JsonObject = {}
     if props:
-        found["context"] = (props.get("default_generation_settings") or {}).get("n_ctx")
-        found["max_sequences"] = props.get("total_slots")
+        reported["context"] = (props.get("default_generation_settings") or {}).get("n_ctx")
+        reported["max_sequences"] = props.get("total_slots")
     if server_info:
-        # SGLang limits its requests by itself where it drafts: that is speculation's own doing, and not here.
-        found["context"] = server_info.get("context_length")
-        found["cache_dtype"] = server_info.get("kv_cache_dtype")
+        # SGLang's max_running_requests is left out, because SGLang lowers it itself when it speculates.
+        reported["context"] = server_info.get("context_length")
+        reported["cache_dtype"] = server_info.get("kv_cache_dtype")
         disabled = server_info.get("disable_radix_cache")
-        found["prefix_cache"] = None if disabled is None else not disabled
+        reported["prefix_cache"] = None if disabled is None else not disabled
     if match := _CACHE_INFO.search(metrics):
         labels = dict(_LABEL.findall(match[1]))
-        found["cache_dtype"] = labels.get("cache_dtype")
-        found["block_size"] = labels.get("block_size")
-        found["prefix_cache"] = labels.get("enable_prefix_caching")
+        reported["cache_dtype"] = labels.get("cache_dtype")
+        reported["block_size"] = labels.get("block_size")
+        reported["prefix_cache"] = labels.get("enable_prefix_caching")
     settings: ServerSettings = {}
     for name in ("context", "cache_dtype", "block_size", "prefix_cache", "max_sequences"):
-        if found.get(name) is not None:
-            settings[name] = str(found[name])
+        if reported.get(name) is not None:
+            settings[name] = str(reported[name])
     return settings
 
 
 def _object_at(endpoint: Endpoint, path: str) -> JsonObject:
-    """The JSON object that a server answers with at ``path``; {} where it answers nothing that can be read."""
+    """The JSON object at ``path`` of the server; {} if it is not readable."""
     return object_of(_text_at(endpoint, path))
 
 
 def _text_at(endpoint: Endpoint, path: str) -> str:
-    """What a server answers with at ``path``, '' where it does not."""
+    """The text at ``path`` of the server; '' if there is none."""
     request = urllib.request.Request(endpoint.root + path, headers=endpoint.headers)  # noqa: S310
     try:
         with opener().open(request, timeout=10) as answer:

@@ -1,7 +1,7 @@
-"""What of an experiment is kept on the box: which steps are missing, which round comes next, and whether it is over.
+"""Read the progress of an experiment from its result folder: missing steps, the next round, and whether it is over.
 
-``<result_dir>/rounds.json`` holds what was decided after the last judged round (`more_rounds.py`). Without it results
-that are there are an earlier version's, and whole. Standard library only: a box is looked at before it has numpy.
+``<result_dir>/rounds.json`` has the decision after the last judged round (`more_rounds.py`). Results without it are
+complete results of an earlier version. Standard library only: this also runs on machines that lack numpy.
 """
 
 from __future__ import annotations
@@ -20,52 +20,52 @@ if TYPE_CHECKING:
     from drafthouse.profiles.planned_types import PlannedStep
     from drafthouse.profiles.resolved_types import Run
 
-#: The file of the last decision, in the folder of the results.
+#: The file of the last decision, in the result folder.
 FILE = "rounds.json"
-_ENDS_S = 15  # how long a job may take to end
+_ENDS_S = 15  # the longest wait for a measuring process to exit, in seconds
 
 
 class Missing(TypedDict):
-    """What is to be measured: the steps that are missing up to the round ``last``."""
+    """The steps to measure: those that are missing up to the round ``last``."""
 
     last: int
     steps: list[PlannedStep]
 
 
 class Kept(Missing):
-    """How far an experiment is, and whether it is over."""
+    """The progress of an experiment; ``over`` is True if no further round is needed."""
 
     over: bool
 
 
 def note_file(resolved: Run) -> Path:
-    """Where the last decision is kept."""
+    """The path of the last decision."""
     return Path(resolved["result_dir"], FILE)
 
 
 def note_of(text: str) -> Note | None:
-    """The decision that a file's text holds, None where it is none."""
+    """The decision in a file's text; None if it contains none."""
     note = object_of(text)
     return None if note.get("schema") != SCHEMA else cast("Note", note)
 
 
 def kept_note(resolved: Run) -> Note | None:
-    """The decision that is kept on this box, None where there is none."""
+    """The decision stored on this machine; None if there is none."""
     file = note_file(resolved)
     return note_of(file.read_text("utf-8")) if file.exists() else None
 
 
 def fresh_of(note: Note | None) -> list[int]:
-    """The fresh prompts that further rounds were decided to ask."""
+    """The numbers of fresh prompts (sent in one round only) by round, as decided; [] without a decision."""
     return [] if note is None else note.get("fresh", [])
 
 
 def end_measuring(resolved: Run) -> str:
-    """The shell's words that end the measuring of a further round, where a run was stopped and left it working.
+    """A shell command that ends the measurement of a further round which a stopped run left running.
 
-    A report of the rounds before it serves an arm, which the measuring would see as an engine that died. Where the last
-    decision was to measure no more nothing is looked for. Whoever takes the lock ends such a job, too
-    (`core/locks.py`).
+    A report of the earlier rounds restarts a server, which that measurement would take for an engine that died. The
+    command does nothing if no further round was decided. Any other process that takes the lock ends the measurement
+    too (`core/locks.py`).
     """
     note, lock = shlex.quote(str(note_file(resolved))), shlex.quote(f"{resolved['site']['home']}/benchmark.lock")
     return (
@@ -75,41 +75,41 @@ def end_measuring(resolved: Run) -> str:
 
 
 def steps_until(resolved: Run, last: int, fresh: Sequence[int] = ()) -> list[PlannedStep]:
-    """The steps of the rounds up to ``last``, in the order they are measured; ``fresh``: the prompts decided on."""
+    """The steps of the rounds up to ``last`` in order; ``fresh`` has the decided numbers of fresh prompts by round."""
     steps: list[PlannedStep] = []
-    for number in range(1, last + 1):
-        steps += steps_of_round(resolved["experiment"], number, fresh)
+    for round_number in range(1, last + 1):
+        steps += steps_of_round(resolved["experiment"], round_number, fresh)
     return steps
 
 
 def kept_files(resolved: Run) -> set[str]:
-    """What is kept on this box, by its path in the folder of the results."""
+    """The JSON files stored on this machine, as paths relative to the result folder."""
     folder = Path(resolved["result_dir"])
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*.json")}
 
 
 def missing_steps(resolved: Run, last: int, files: Container[str], note: Note | None) -> list[PlannedStep]:
-    """The steps up to round ``last`` that were not measured yet; ``files`` are those that are kept.
+    """The steps up to round ``last`` whose file is not among ``files``.
 
-    ``note`` has the fresh prompts that further rounds were decided to ask.
+    ``note`` has the numbers of fresh prompts of further rounds.
     """
     return [step for step in steps_until(resolved, last, fresh_of(note)) if step["file"] not in files]
 
 
 def how_far(resolved: Run, files: Container[str], note: Note | None) -> Kept:
-    """How far the experiment is, by the files that are kept and the last decision.
+    """The progress of the experiment, from the stored files and the last decision.
 
-    Over is what was judged to need no further round, under the settings that the profile has now: with a larger
-    budget it is judged again, and goes on where that allows it.
+    It is over if the decision was against a further round under the profile's current settings. After a change of the
+    budget the rounds are judged again, and measuring may continue.
     """
-    there = all(f"{arm}.json" in files for arm in resolved["arms"])
+    has_results = all(f"{arm}.json" in files for arm in resolved["arms"])
     last = resolved["experiment"]["rounds"]
-    over = there and note is None
+    over = has_results and note is None
     if note is not None:
-        same = note.get("judged") and note.get("settings") == settings_of(resolved["experiment"])
-        over = bool(there and same and note["next"] is None)
+        is_current = note.get("judged") and note.get("settings") == settings_of(resolved["experiment"])
+        over = bool(has_results and is_current and note["next"] is None)
         last = note["done"]
-        if same and note["next"]:
+        if is_current and note["next"]:
             last = note["next"]
     if over:
         return {"over": True, "last": last, "steps": []}

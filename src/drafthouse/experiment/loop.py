@@ -1,7 +1,8 @@
-"""One experiment on the box: its steps are measured and kept one by one, then put together as results.
+"""Run an experiment on the measured machine: measure and store its steps one by one, then assemble the results.
 
-`<result_dir>/steps/NN.json` holds one step, `<result_dir>/<arm>.json` an arm's result, and `<result_dir>/ladder.json`
-the load ladder of a profile that has one. A run that was killed goes on with the first step that is missing.
+A step is one start of servers and the requests to them; an arm is one of the servers, baseline or speculative. Files:
+`<result_dir>/steps/NN.json` is a step, `<result_dir>/<arm>.json` an arm's result, and `<result_dir>/ladder.json` the
+load sweep (ladder) of a profile that has one. A killed run continues with the first missing step.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from ..analysis.cost import memory_told
+from ..analysis.cost import memory_in_log
 from ..analysis.noise import disturbance_of, repeated_in_vain
 from ..bench.client import Endpoint
 from ..bench.foreign_load import wait_for_quiet, waited_in_vain
 from ..bench.groups import StepOptions
-from ..bench.instruments import beside_ladder
+from ..bench.instruments import ladder_readers
 from ..bench.outcome import CUT_OFF
 from ..bench.output_scoring import ANSWERS, score_answers
 from ..bench.own_processes import own_pids
@@ -38,7 +39,7 @@ from ..profiles.experiment_plan import asking_of, fresh_planned
 from ..prompts.suite_file import read_suites
 from ..serving.oom_killer import DO as OUT_OF_MEMORY_DO
 from ..serving.oom_killer import is_out_of_memory
-from ..serving.readiness import read_ready, ready_file, told_of_start
+from ..serving.readiness import read_ready, ready_file, start_facts
 from ..serving.runtimes import Runtime, runtime_of
 from .engine_answers import engine_seen
 from .kept_rounds import fresh_of, kept_files, kept_note, missing_steps, note_file, steps_until
@@ -58,25 +59,25 @@ if TYPE_CHECKING:
 
 
 class Tell(Protocol):
-    """Takes signs of life, and tells those that are important in any case: `progress.Progress`."""
+    """The interface of `progress.Progress`: shows progress events; it may skip those that are not ``important``."""
 
     def __call__(self, event: Event, important: bool = False) -> None:
-        """Take one event."""
+        """Show one event."""
 
 
 def step_file(resolved: Run, step: PlannedStep) -> Path:
-    """Where a step's measurement is kept."""
+    """The path of a step's file."""
     return Path(resolved["result_dir"], str(step["file"]))
 
 
 def result_file(resolved: Run, arm: str) -> Path:
-    """Where an arm's result is kept."""
+    """The path of an arm's result."""
     return Path(resolved["result_dir"]) / f"{arm}.json"
 
 
 @dataclass(frozen=True)
 class _Arms:
-    """The arms that are served now, what they run in, who looks after them, and who is told of it."""
+    """The running servers of a step, their runtime (containers or processes), their watch, and the progress output."""
 
     endpoints: Sequence[Endpoint]
     runtime: Runtime
@@ -84,40 +85,40 @@ class _Arms:
     gpus: Sequence[str]
     progress: Progress
 
-    def restarted(self, dead: Sequence[str] = ()) -> dict[str, str]:
-        """Start all of them anew, and say how it went; those that are ``dead`` need not be stopped.
+    def restart(self, dead: Sequence[str] = ()) -> dict[str, str]:
+        """Restart all arms; return a sentence about each, by arm. Those in ``dead`` are not stopped first.
 
-        The others as well: an engine that was asked all of it remembers the answers, which is no fresh start.
+        Arms that did not die are restarted too, because their caches hold the prompts of the step.
         """
-        found = {}
+        restarts = {}
         for endpoint in self.endpoints:
             if endpoint.arm not in dead:
                 self.runtime.stop(endpoint.arm)
-            found[endpoint.arm] = asyncio.run(self.watch.bring_back(endpoint.arm))
-        return found
+            restarts[endpoint.arm] = asyncio.run(self.watch.bring_back(endpoint.arm))
+        return restarts
 
     def log_ends(self) -> dict[str, str]:
-        """Where the log of each arm ends now."""
+        """A mark of the current end of each arm's log, by arm."""
         return {endpoint.arm: self.runtime.mark(endpoint.arm) for endpoint in self.endpoints}
 
-    def tell_again(self, why: str) -> None:
-        """Tell that a step is measured again."""
+    def report_repeat(self, why: str) -> None:
+        """Show that the step is measured again, and why."""
         self.progress({"done": 0, "total": 1, "phase": "restart", "text": f"{why}: measured again", "eta_s": None})
 
 
-def _served(resolved: Run, step: PlannedStep, tell: Tell) -> _Arms:
-    """The arms that ``step`` names."""
+def _running_arms(resolved: Run, step: PlannedStep, tell: Tell) -> _Arms:
+    """The running servers of the arms that ``step`` names."""
     site, metrics = resolved["site"], resolved["engine"].get("metrics") or {}
     key = Path(resolved["key_file"]).read_text("utf-8").strip()
     endpoints = []
     for arm, port in step["arms"].items():
         url, path = f"http://{site['host']}:{port}", metrics.get("path", "/metrics")
-        name, asks = resolved["target"]["served_name"], metrics.get("ask", "")
-        endpoints.append(Endpoint(arm, url, name, key, metrics_path=path, asks=asks))
-    what = heading_of(step, resolved["experiment"])
+        name, fields = resolved["target"]["served_name"], metrics.get("ask", "")
+        endpoints.append(Endpoint(arm, url, name, key, metrics_path=path, draft_fields=fields))
+    step_name = heading_of(step, resolved["experiment"])
 
     def progress(event: Event) -> None:
-        tell({**event, "text": f"{what}: {event.get('text', '')}"})
+        tell({**event, "text": f"{step_name}: {event.get('text', '')}"})
 
     runtime = runtime_of(site["runtime"], site["home"])
     watch = RuntimeWatch(runtime, resolved["engine"], endpoints)
@@ -131,21 +132,20 @@ def measure_one_step(
     tell: Tell,
     wait_s: float = 0.0,
 ) -> Path:
-    """Measure the arms that ``step`` names, keep it, and return its file. Raises DrafthouseError.
+    """Measure the arms that ``step`` names, store the step, and return its file. Raises DrafthouseError.
 
-    Other work on the machine is waited for up to ``wait_s`` seconds; where a step of the experiment waited in vain, no
-    longer.
+    It first waits up to ``wait_s`` seconds for an idle CPU, unless an earlier step waited in vain.
 
-    Where the profile has a ladder, the same starts of the arms are measured under load before the step is done. A
-    run that is killed meanwhile finds what comes first in `steps/NN.part.json`, and the ladder's steps in its file.
+    If the profile has a ladder, the same server starts are then measured under load. Until that is complete the step
+    is in `steps/NN.part.json`, from which a killed run continues; the ladder's steps are in `ladder.json`.
 
-    When an engine dies, or something stands still, the step is measured again, once, on arms that were all started
-    anew, and says so in its ``notes``. The second time nothing is kept of it, so that the next run measures it.
+    If an engine dies or something stands still, all arms are restarted and the step is repeated once, which its
+    ``notes`` say. If that fails too, nothing is stored, and the next run measures the step.
     """
     experiment, path = resolved["experiment"], step_file(resolved, step)
     part = path.with_suffix(".part.json")
-    arms = _served(resolved, step, tell)
-    # Before it is measured: a disk that is full at the end of a step would cost all of it.
+    arms = _running_arms(resolved, step, tell)
+    # Disk space is reserved first, because a full disk at the end would lose the whole step.
     with room_aside(path):
         measured = _read_step(part) if part.exists() else _measure(resolved, step, arms, request_timeout_s, wait_s)
         if "ladder" in experiment and step["round"] <= experiment["ladder"]["rounds"]:
@@ -159,7 +159,7 @@ def measure_one_step(
 
 
 def _measure(resolved: Run, step: PlannedStep, arms: _Arms, request_timeout_s: float, wait_s: float) -> StepResult:
-    """A step as it was measured, with what its engines say of themselves."""
+    """Measure the step after waiting for a quiet machine; add the engines' descriptions and what the step cost."""
     experiment, home = resolved["experiment"], resolved["site"]["home"]
     options = StepOptions(
         concurrency=experiment["concurrency"],
@@ -176,41 +176,41 @@ def _measure(resolved: Run, step: PlannedStep, arms: _Arms, request_timeout_s: f
     waited = wait_for_quiet(lambda state: own_pids(arms.endpoints, state), arms.progress, wait_s)
     measured = _measure_quietly(arms, suites, options, repeat=not repeated_in_vain(earlier))
     for endpoint in arms.endpoints:
-        own, printed = measured["arms"][endpoint.arm], arms.runtime.printed(endpoint.arm)
-        own["engine"] = {**engine_seen(endpoint, printed), **told_of_start(home, endpoint.arm)}
-        own["memory"] = memory_told(printed)
+        arm_result, printed = measured["arms"][endpoint.arm], arms.runtime.printed(endpoint.arm)
+        arm_result["engine"] = {**engine_seen(endpoint, printed), **start_facts(home, endpoint.arm)}
+        arm_result["memory"] = memory_in_log(printed)
     measured["waited"] = waited
-    measured["cost_s"] = measured["duration_s"] + _started_s(home, arms.endpoints, measured)
+    measured["cost_s"] = measured["duration_s"] + _start_cost_s(home, arms.endpoints, measured)
     return measured
 
 
 def _score(resolved: Run, arms: _Arms, path: Path, measured: StepResult) -> Scoring | None:
-    """Have the baseline that is served now score the answers kept so far; None where there is none, or it cannot.
+    """Let the running baseline score the stored answers; None if no baseline runs or the engine cannot score.
 
-    The last of a step: nothing is timed after it on these starts.
+    It is the last part of a step, so that it delays no timed request.
     """
     baseline = [endpoint for endpoint in arms.endpoints if endpoint.arm == "baseline"]
     scores = resolved.get("scores")
     if not baseline or not scores:
         return None
-    # All that were measured before this one: a file's number is not its turn.
-    earlier = [one for one in sorted(path.parent.glob("*.json")) if one.stem.isdigit() and one != path]
+    # All other stored steps count as earlier, because the files' numbers need not be the order of measurement.
+    earlier = [file for file in sorted(path.parent.glob("*.json")) if file.stem.isdigit() and file != path]
     steps = [*map(_read_step, earlier), measured]
     arms.progress({"done": 0, "total": 1, "phase": "score", "text": "the baseline scores the answers", "eta_s": None})
     return score_answers(baseline[0], steps, scores["tokens"])
 
 
 def heading_of(step: PlannedStep, experiment: PlannedExperiment) -> str:
-    """Which step it is, for people: of those to begin with their number is known."""
+    """The step's number for people; the total is known only for the planned first rounds."""
     if step["round"] <= experiment["rounds"]:
         return f"step {step['number']} of {len(experiment['steps'])}"
     return f"step {step['number']}, in round {step['round']} of at most {experiment['most_rounds']}"
 
 
-def _started_s(home: str, endpoints: Sequence[Endpoint], measured: StepResult) -> float:
-    """How long before the measurement the first of the arms was started, in seconds; 0 where nobody knows.
+def _start_cost_s(home: str, endpoints: Sequence[Endpoint], measured: StepResult) -> float:
+    """The seconds from the first server start to the measurement, which are a part of a round's cost; 0 if unknown.
 
-    That is what a round costs beside its measuring. Of a start that nothing waited for the time to readiness counts.
+    It is at least the sum of the arms' times to readiness, because nothing else is known of a start without a clock.
     """
     ready_s, since_start_s = 0.0, 0.0
     for endpoint in endpoints:
@@ -222,16 +222,16 @@ def _started_s(home: str, endpoints: Sequence[Endpoint], measured: StepResult) -
 
 
 def _measure_quietly(arms: _Arms, suites: Sequence[Suite], options: StepOptions, *, repeat: bool) -> StepResult:
-    """Measure a step, and where another job or a throttled GPU disturbed it once more on fresh starts (``repeat``).
+    """Measure a step. If another process or a throttled GPU disturbed it, ``repeat`` it once after restarts.
 
-    What still disturbs it then stands in ``disturbed``. Raises what `_measure_alive` raises.
+    A disturbance of the repeat is recorded in ``disturbed``. Raises what `_measure_alive` raises.
     """
     measured = _measure_alive(arms, suites, options)
     why = disturbance_of(measured)
     if not why or not repeat:
         return measured
-    arms.tell_again(why)
-    arms.restarted()
+    arms.report_repeat(why)
+    arms.restart()
     notes = [*measured.get("notes", []), f"round {options.first_round}: {why}; the step was measured again"]
     measured = _measure_alive(arms, suites, options)
     measured["notes"] = [*notes, *measured.get("notes", [])]
@@ -242,10 +242,10 @@ def _measure_quietly(arms: _Arms, suites: Sequence[Suite], options: StepOptions,
 
 
 def _measure_alive(arms: _Arms, suites: Sequence[Suite], options: StepOptions) -> StepResult:
-    """Measure a step on engines that live and go on until its end, each with its lines about drafting in ``log``.
+    """Measure a step whose engines run until its end; each arm's ``log`` gets the log lines about drafting.
 
-    Raises DrafthouseError when an engine dies or something stands still the second time, or an engine does not come
-    back.
+    After a death or a standstill the step is repeated once. Raises DrafthouseError if that fails too, or if an engine
+    does not restart.
     """
     notes: list[str] = []
     while True:
@@ -256,10 +256,10 @@ def _measure_alive(arms: _Arms, suites: Sequence[Suite], options: StepOptions) -
             measured = run_step(arms.endpoints, suites, options, arms.progress, gpus=arms.gpus)
         except DrafthouseError as error:
             trouble = error
-        stood = trouble.problems[0].found if isinstance(trouble, StoodStill) else ""
-        # An arm that was stopped has not died, and may not answer who asks.
-        dead = [] if stood else [arm for arm in marks if _died(arms.watch, arm, measured)]
-        if not dead and not stood:
+        standstill = trouble.problems[0].found if isinstance(trouble, StoodStill) else ""
+        # After a standstill no arm is checked for death: a stopped engine is alive, but may not answer.
+        dead = [] if standstill else [arm for arm in marks if _died(arms.watch, arm, measured)]
+        if not dead and not standstill:
             if measured is None:
                 assert trouble is not None
                 raise trouble
@@ -267,62 +267,62 @@ def _measure_alive(arms: _Arms, suites: Sequence[Suite], options: StepOptions) -
                 measured["arms"][arm]["log"] = _drafting_lines(arms.runtime.printed(arm, mark))
             return measured | {"notes": notes}
         whys = {arm: asyncio.run(arms.watch.why(arm)) for arm in dead}
-        if notes and stood and trouble:
+        if notes and standstill and trouble:
             raise trouble
         if notes:
             raise DrafthouseError(_died_again(whys, arms.runtime, options.first_round))
-        arms.tell_again(stood or f"{', '.join(dead)} died")
-        for event in _events(stood, whys, arms.restarted(dead)):
+        arms.report_repeat(standstill or f"{', '.join(dead)} died")
+        for event in _events(standstill, whys, arms.restart(dead)):
             notes.append(f"round {options.first_round}: {event}; the step was measured again")
 
 
-def _events(stood: str, whys: Mapping[str, str], restarts: Mapping[str, str]) -> list[str]:
-    """Why a step is measured again: what stood still, or what became of each arm."""
-    if stood:
-        return [stood]
+def _events(standstill: str, whys: Mapping[str, str], restarts: Mapping[str, str]) -> list[str]:
+    """The reasons of a repeat: the standstill, or a sentence about each restarted arm."""
+    if standstill:
+        return [standstill]
     return [_ended(arm, whys, restart) for arm, restart in restarts.items()]
 
 
 def _drafting_lines(log: str) -> str:
-    """The lines of an engine's log about drafting."""
+    """The lines of vLLM's log about draft statistics."""
     return "".join(line for line in log.splitlines(keepends=True) if "SpecDecoding metrics" in line)
 
 
-def _ended(arm: str, whys: Mapping[str, str], said: str) -> str:
-    """What became of an arm: of one that died why (``whys``), and of each how it came back."""
+def _ended(arm: str, whys: Mapping[str, str], restart: str) -> str:
+    """A sentence about a restarted arm: its death with the reason from ``whys`` (by dead arm), and its ``restart``."""
     if arm not in whys:
-        return f"{arm}, next to one that died: {said}"
-    return f"{_with_reason(f'{arm} died', whys[arm])}: {said}"
+        return f"{arm}, next to one that died: {restart}"
+    return f"{_with_reason(f'{arm} died', whys[arm])}: {restart}"
 
 
 def _with_reason(text: str, why: str) -> str:
-    """A text with a reason in brackets, where there is one."""
+    """``text`` with the reason in brackets; unchanged if the reason is ''."""
     if not why:
         return text
     return f"{text} ({why})"
 
 
-def _died_again(whys: Mapping[str, str], runtime: Runtime, number: int) -> Problem:
-    """The problem of arms that died twice in a step; ``whys`` has the reason of each, '' for unknown."""
+def _died_again(whys: Mapping[str, str], runtime: Runtime, round_number: int) -> Problem:
+    """The problem of arms that died twice in a step; ``whys`` has the reason by arm, '' for unknown."""
     reasons = [_with_reason(arm, why) for arm, why in whys.items()]
-    more = ""
+    out_of_memory = ""
     if any(map(is_out_of_memory, whys.values())):
-        more = f"{OUT_OF_MEMORY_DO}; then "
+        out_of_memory = f"{OUT_OF_MEMORY_DO}; then "
     return Problem(
         "engine-died",
         f"the engine died again after a restart: {', '.join(reasons)}",
         "an engine that survives the whole step",
-        f"{more}read {runtime.log_name(next(iter(whys)))}, then run again: it continues with this step",
-        f"round {number}",
+        f"{out_of_memory}read {runtime.log_name(next(iter(whys)))}, then run again: it continues with this step",
+        f"round {round_number}",
     )
 
 
 def _died(watch: RuntimeWatch, arm: str, measured: StepResult | None) -> bool:
-    """Whether an arm died while it was measured; where answers are missing it is asked for a moment."""
+    """True if an arm died during the measurement. If answers are missing, the runtime is asked several times."""
     attempts = ASK_AGAIN
     if measured and measured["arms"][arm]["requests"]:
         requests = measured["arms"][arm]["requests"]
-        if not any(one["http_status"] is None or one["status"] == CUT_OFF for one in requests):
+        if not any(request["http_status"] is None or request["status"] == CUT_OFF for request in requests):
             attempts = 1
     for attempt in range(attempts):
         if attempt:
@@ -332,20 +332,20 @@ def _died(watch: RuntimeWatch, arm: str, measured: StepResult | None) -> bool:
     return False
 
 
-def _measure_ladder(resolved: Run, number: int, arms: _Arms, request_timeout_s: float, tell: Tell) -> None:
-    """Measure round ``number`` of the profile's ladder on the arms that are served now."""
+def _measure_ladder(resolved: Run, round_number: int, arms: _Arms, request_timeout_s: float, tell: Tell) -> None:
+    """Measure round ``round_number`` of the profile's ladder on the running arms."""
     experiment, path = resolved["experiment"], Path(resolved["result_dir"], "ladder.json")
     suites = read_suites(resolved["suites_file"], experiment["suites"])
-    plan = plan_of(experiment["ladder"], suites, experiment["once"], [number], request_timeout_s)
+    plan = plan_of(experiment["ladder"], suites, experiment["once"], [round_number], request_timeout_s)
     file = LadderFile(path, heading(plan, resolved["profile"], resolved["key"]))
 
-    def told(step: LadderStep) -> None:
+    def show_step(step: LadderStep) -> None:
         tell({"line": step_line(step, plan.load)}, important=True)
 
-    with beside_ladder(arms.endpoints, arms.gpus) as beside:
+    with ladder_readers(arms.endpoints, arms.gpus) as readers:
         run_ladder(
             arms.endpoints, suites, plan, file,
-            watch=arms.watch, beside=beside, on_progress=arms.progress, on_step=told,
+            watch=arms.watch, readers=readers, on_progress=arms.progress, on_step=show_step,
         )  # fmt: skip
 
 
@@ -354,18 +354,18 @@ def _read_step(path: Path) -> StepResult:
 
 
 def read_steps(resolved: Run, last: int) -> list[StepResult]:
-    """The kept steps of the rounds up to ``last``, in the order they were measured."""
+    """The stored steps of the rounds up to ``last``, in the order of measurement."""
     steps = [_read_step(step_file(resolved, step)) for step in steps_until(resolved, last)]
-    # Not the planned order: an earlier version had another one.
+    # The planned order may differ: earlier versions had another one.
     return sorted(steps, key=begun_s(steps))
 
 
 def assemble_results(resolved: Run, last: int) -> list[Path]:
-    """Write the result of every arm from the kept steps of the rounds up to ``last``; return the files."""
+    """Write the result of every arm from the stored steps of the rounds up to ``last``; return the files."""
     steps = read_steps(resolved, last)
     files = []
     for arm in resolved["arms"]:
-        own = [step["arms"][arm] for step in steps if arm in step["arms"]]
+        arm_steps = [step["arms"][arm] for step in steps if arm in step["arms"]]
         engine = resolved["engine"]
         result = assemble(
             steps,
@@ -377,36 +377,36 @@ def assemble_results(resolved: Run, last: int) -> list[Path]:
                 "name": engine["name"],
                 "version": engine["version"],
                 "runtime": engine["runtime"],
-                **own[-1]["engine"],
+                **arm_steps[-1]["engine"],
             },
-            log="".join(part["log"] for part in own),
-            more={"memory": own[-1].get("memory") or {}},
+            log="".join(arm_step["log"] for arm_step in arm_steps),
+            extra_keys={"memory": arm_steps[-1].get("memory") or {}},
         )
         files.append(write_json(result_file(resolved, arm), result))
     return files
 
 
 def put_together(resolved: Run, last: int) -> dict[int, float]:
-    """Write the arms' results over the rounds up to ``last``; return what each of these took, in seconds.
+    """Write the arms' results over the rounds up to ``last``; return the seconds that each round took, by round.
 
-    Until the decision over them is kept they count as not judged: a run that is killed meanwhile judges again.
+    The rounds count as not judged until `keep_decision`, so that a run that is killed before it judges them again.
     """
     note: Note = {"schema": SCHEMA, "done": last, "next": None, "judged": False}
-    before = kept_note(resolved)
-    if before and "fresh" in before:
-        note["fresh"] = before["fresh"]
+    old_note = kept_note(resolved)
+    if old_note and "fresh" in old_note:
+        note["fresh"] = old_note["fresh"]
     write_json(note_file(resolved), note)
     assemble_results(resolved, last)
     return costs_by_round(read_steps(resolved, last))
 
 
 def keep_decision(resolved: Run, note: Note) -> Missing:
-    """Keep what was decided, with the fresh prompts of every round; return what is to be measured now."""
-    before = kept_note(resolved)
-    fresh = fresh_planned(resolved["experiment"], note["done"], fresh_of(before))
-    more = note.get("asks")
-    if more is not None:
-        fresh = [*fresh, more]
+    """Store the decision ``note`` with the number of fresh prompts of every round; return the steps to measure next."""
+    old_note = kept_note(resolved)
+    fresh = fresh_planned(resolved["experiment"], note["done"], fresh_of(old_note))
+    next_fresh = note.get("asks")
+    if next_fresh is not None:
+        fresh = [*fresh, next_fresh]
     note = {**note, "fresh": fresh}
     write_json(note_file(resolved), note)
     if note["next"] is None:
@@ -415,5 +415,5 @@ def keep_decision(resolved: Run, note: Note) -> Missing:
 
 
 def write_json(path: Path, data: Mapping[str, object]) -> Path:
-    """Write JSON so that a reader finds all of it or nothing. Raises DrafthouseError."""
+    """Replace a JSON file atomically, and return its path. Raises DrafthouseError."""
     return write_whole(path, json.dumps(data, indent=1) + "\n")

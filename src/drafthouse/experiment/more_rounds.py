@@ -1,8 +1,8 @@
-"""Whether an experiment goes on with another round: what the evidence asks for, and what time and money allow. Pure.
+"""Decide whether an experiment measures another round. Pure.
 
-That the evidence asks for one is the verdict's own word (`decision.py`); here it is held against the budget, the most
-rounds, and the end of a rented box. What is decided is plain data, kept beside the results as ``rounds.json``: a run
-that was stopped, and one with another budget, go on from it.
+The verdict says whether the evidence needs another round (`decision.py`). The budget, the maximum number of rounds and
+the end of a rented machine may forbid it. The decision is stored next to the results as ``rounds.json``, so that a run
+that was stopped, or one with another budget, continues from it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SCHEMA = "drafthouse.rounds/1"
 
 
 class RoundSettings(TypedDict):
-    """The settings that a decision was made under; with others it is made anew."""
+    """The settings under which a decision was made. If they change, the decision is made again."""
 
     budget: PlannedBudget
     most_rounds: int
 
 
 class Note(TypedDict):
-    """How far the rounds are; ``next`` is the round that follows, None at the end."""
+    """The state of an experiment: ``done`` rounds, whether these are ``judged``, the ``next`` round (None: no more)."""
 
     schema: str
     done: int
@@ -40,17 +40,17 @@ class Note(TypedDict):
     judged: bool
     settings: NotRequired[RoundSettings]
     fresh: NotRequired[list[int]]
-    """The fresh prompts of each round, the next one included."""
+    """The number of fresh prompts (sent in one round only) of each round, including the next one."""
     asks: NotRequired[int | None]
-    """The fresh prompts of the next round."""
+    """The number of fresh prompts of the next round; None if there is none."""
 
 
 class Decision(Note):
-    """What was decided after a round. ``wanted`` is why the evidence asks for another one (None: it does not).
+    """The decision after a round. ``wanted`` is why the evidence needs another round (None: it does not).
 
-    ``why`` says either why it goes on or why it does not. In seconds: what the rounds to begin with took, what was
-    spent on further ones, what the next one takes, and what all of these may. ``asks`` are the next round's fresh
-    prompts.
+    ``why`` is the reason of the decision, either way. In seconds: ``first_s`` is what the planned first rounds took,
+    ``spent_s`` what further rounds took, ``next_s`` what the next round will take, and ``limit_s`` what all further
+    rounds together may take. ``word`` and ``sentence`` are the verdict's.
     """
 
     wanted: str | None
@@ -64,19 +64,19 @@ class Decision(Note):
 
 
 def costs_by_round(steps: Iterable[StepResult]) -> dict[int, float]:
-    """What each round took in seconds, the starts of its servers included; a load ladder is not in it.
+    """The seconds by round, including server starts, without the load sweep.
 
-    An earlier version did not keep how long a start took: of its steps only the measuring counts.
+    Steps of earlier versions have no start times; for them only the measurement counts.
     """
-    found: dict[int, float] = {}
+    costs: dict[int, float] = {}
     for step in steps:
-        number = int(step["settings"]["first_round"])
-        found[number] = found.get(number, 0.0) + float(step.get("cost_s", step["duration_s"]))
-    return found
+        round_number = int(step["settings"]["first_round"])
+        costs[round_number] = costs.get(round_number, 0.0) + float(step.get("cost_s", step["duration_s"]))
+    return costs
 
 
 def settings_of(experiment: PlannedExperiment) -> RoundSettings:
-    """The settings that a decision is made under."""
+    """The settings that a decision depends on."""
     return {"budget": experiment["budget"], "most_rounds": experiment["most_rounds"]}
 
 
@@ -86,31 +86,31 @@ def decide(
     judgement: Judgement,
     left_s: float | None = None,
 ) -> Decision:
-    """What comes after the rounds in ``costs`` (seconds by round), by the judgement over all of them.
+    """The decision after the rounds in ``costs`` (seconds by round), from the judgement over all of them.
 
-    A round is bought only where the last one's cost fits into what is left. ``left_s`` is how long a box that ends by
-    itself still lives.
+    Another round is measured only if it fits into the rest of the budget, at the cost of the last round. ``left_s`` is
+    the time until a rented machine ends (None: it does not end by itself).
     """
-    asked = judgement["next_round"]
-    wanted = asked["why"] if asked else None
+    next_round = judgement["next_round"]
+    evidence_reason = next_round["why"] if next_round else None
     done, rounds = max(costs), experiment["rounds"]
     first_s = spent_s = 0.0
-    for number, seconds in costs.items():
-        if number <= rounds:
+    for round_number, seconds in costs.items():
+        if round_number <= rounds:
             first_s += seconds
         else:
             spent_s += seconds
     next_s, limit = costs[done], limit_s(experiment["budget"], first_s)
-    against = _against(experiment, done, next_s, limit - spent_s, left_s)
-    goes_on = wanted is not None and against is None
-    why = against
-    if goes_on or wanted is None:
-        why = wanted or "the evidence needs no further round"
+    forbidden = _forbidden_by(experiment, done, next_s, limit - spent_s, left_s)
+    goes_on = evidence_reason is not None and forbidden is None
+    why = forbidden
+    if goes_on or evidence_reason is None:
+        why = evidence_reason or "the evidence needs no further round"
     return {
         "schema": SCHEMA,
         "done": done,
         "next": done + 1 if goes_on else None,
-        "wanted": wanted,
+        "wanted": evidence_reason,
         "why": why,
         "first_s": round(first_s, 1),
         "spent_s": round(spent_s, 1),
@@ -120,35 +120,35 @@ def decide(
         "sentence": judgement["sentence"],
         "settings": settings_of(experiment),
         "judged": True,
-        "asks": FRESH_LATER[asked["fresh"]] if asked and goes_on else None,
+        "asks": FRESH_LATER[next_round["fresh"]] if next_round and goes_on else None,
     }
 
 
-def _against(
+def _forbidden_by(
     experiment: PlannedExperiment, done: int, next_s: float, budget_left_s: float, left_s: float | None
 ) -> str | None:
-    """What forbids another round, or None."""
+    """The reason that forbids another round, or None."""
     if done >= experiment["most_rounds"]:
         if experiment["most_rounds"] == experiment["rounds"]:
             return "no further round is allowed (experiment.budget)"
         return f"experiment.most_rounds allows only {done} rounds"
-    takes = f"another round takes about {shown_time(next_s)}"
+    duration = f"another round takes about {shown_time(next_s)}"
     if next_s > budget_left_s:
-        return f"{takes}, and {shown_time(max(budget_left_s, 0))} of the budget is left (experiment.budget)"
+        return f"{duration}, and {shown_time(max(budget_left_s, 0))} of the budget is left (experiment.budget)"
     if left_s is not None and next_s > left_s:
-        return f"{takes}, and the box ends in {shown_time(max(left_s, 0))}"
+        return f"{duration}, and the box ends in {shown_time(max(left_s, 0))}"
     return None
 
 
 def money(seconds: float, price_per_hour: float, currency: str) -> str:
-    """What some time of the box costs."""
+    """The price of ``seconds`` of the machine, as text."""
     return f"{seconds * price_per_hour / 3600:.2f} {currency}".rstrip()
 
 
-def interim_text(note: Decision, most: int, price_per_hour: float | None = None, currency: str = "") -> str:
-    """What a person is told after a round: the verdict so far, what is bought and why, and what Ctrl-C does.
+def interim_text(note: Decision, most_rounds: int, price_per_hour: float | None = None, currency: str = "") -> str:
+    """The message after a round: the interim verdict, the next round with its reason and cost, and what Ctrl-C does.
 
-    Of the last round only why it was the last, where the evidence had asked for another one; '' otherwise.
+    After the last round, the reason why it was the last if the evidence needed another one; otherwise ''.
     """
     done = note["done"]
     if note["next"] is None:
@@ -166,7 +166,7 @@ def interim_text(note: Decision, most: int, price_per_hour: float | None = None,
     return "\n".join(
         [
             f"interim verdict after {done} rounds: {note['sentence']}",
-            f"  next: round {note['next']} of at most {most}, with {note['asks']} fresh prompts: {note['why']}",
+            f"  next: round {note['next']} of at most {most_rounds}, with {note['asks']} fresh prompts: {note['why']}",
             f"  it takes {cost(note['next_s'])}; the budget for further rounds has {cost(left_s)} left",
             "  Ctrl-C keeps this verdict: site.yml --tags report writes its report and serves the better arm;"
             " site.yml goes on with the next round",

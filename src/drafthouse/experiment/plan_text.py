@@ -1,4 +1,4 @@
-"""The plan as text: what a resolved profile needs, would fetch, may reach, and the commands it runs."""
+"""Format the plan of a resolved profile as text: memory, downloads, expected speed, and the engines' commands."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from ..profiles.memory_fit import GB
 from ..profiles.render import yaml_block
 from ..prompts.load_levels import longest_s
 from .more_rounds import money
-from .verdict_cost import GAIN, SMALL_GAIN, asked_in, minutes_of
+from .verdict_cost import GAIN, SMALL_GAIN, minutes_of, round_load
 
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import DerivedImage, ResolvedEngine, ResolvedProfile, WeightItem
     from drafthouse.prompts.load_levels import PlannedLadder
 
-#: What a method drafts with that names no model for it.
+#: The line "draft" of methods without a draft model, by kind of method.
 _NO_DRAFT = {"lookup": "none: tokens are looked up", "builtin": "the head inside the target"}
 
 
-#: Where the values begin below which a broken line goes on.
+#: Columns at which the values of a section begin; continuation lines are indented to them.
 _HEAD, _SPEED = 11, 14
 
 
 def plan_text(resolved: ResolvedProfile, columns: int = WHOLE) -> str:
-    """The whole plan; sizes in GB (powers of ten), for one device. The commands, which are copied, are not broken."""
+    """The whole plan, wrapped at ``columns``, except the commands, which users copy. Sizes are GB (10^9) per device."""
     parts = [
-        _hanging(_head(resolved), _HEAD, columns),
+        _wrapped(_head(resolved), _HEAD, columns),
         _memory(resolved, columns),
         _downloads(resolved, columns),
-        _hanging(_speed(resolved), _SPEED, columns),
+        _wrapped(_speed(resolved), _SPEED, columns),
     ]
     parts += [_commands(resolved, arm) for arm in resolved["arms"]]
     return printable_lines("\n\n".join(parts))
 
 
-def _hanging(text: str, indent: int, columns: int) -> str:
-    """The lines of a text, those that are too long broken, and what goes on set in."""
+def _wrapped(text: str, indent: int, columns: int) -> str:
+    """``text`` wrapped at ``columns``, with continuation lines indented by ``indent``."""
     lines = []
     for line in text.splitlines():
         lines += textwrap.wrap(
@@ -84,13 +84,13 @@ def _head(resolved: ResolvedProfile) -> str:
 
 
 def _rounds(resolved: ResolvedProfile) -> list[str]:
-    """The rounds and what a verdict takes: starts, answers, time and money (`verdict_cost.py`).
+    """The lines about rounds and the cost of a verdict: starts, answers, time and money (`verdict_cost.py`).
 
-    How long a start takes is known only on the box, and told there before a further round is bought.
+    The duration of a start is assumed here. It is measured on the machine, before a further round is decided.
     """
     experiment, engine, site = resolved["experiment"], resolved["engine"], resolved["site"]
     rounds, arms = experiment["rounds"], len(resolved["arms"])
-    answers = arms * sum(asked_in(resolved, number, []).answers for number in range(1, rounds + 1))
+    answers = arms * sum(round_load(resolved, round_number, []).answers for round_number in range(1, rounds + 1))
     minutes = minutes_of(resolved)
     lines = [
         f"rounds     {rounds} at first: {rounds * arms} starts (each {shown_time(engine['ready_timeout_s'])} at most),"
@@ -103,11 +103,11 @@ def _rounds(resolved: ResolvedProfile) -> list[str]:
         )
     else:
         lines.append(f"           and no more than these {rounds} (experiment.budget)")
-    small = minutes["small_gain"]
+    small_gain = minutes["small_gain"]
     lines += [
         f"verdict    at a gain of {GAIN:g} about {minutes['answers']:g} min of answers and {minutes['starts']:g} min"
         f" of starts,",
-        f"           at {SMALL_GAIN:g} about {small['answers']:g} and {small['starts']:g},"
+        f"           at {SMALL_GAIN:g} about {small_gain['answers']:g} and {small_gain['starts']:g},"
         f" at worst {minutes['worst']:g} min in all (load apart)",
     ]
     if (price := site.get("price_per_hour")) is not None:
@@ -120,15 +120,15 @@ def _rounds(resolved: ResolvedProfile) -> list[str]:
 
 
 def _load(resolved: ResolvedProfile, ladder: PlannedLadder) -> list[str]:
-    """The load ladder with the time it takes at most, and the kinds that have too few prompts for a verdict."""
+    """The lines about the load sweep: its longest duration, and kinds with too few prompts for a verdict."""
     experiment = resolved["experiment"]
     suites = [resolved["suites"][name] for name in experiment["suites"]]
     kinds = plan_of(ladder, suites, experiment["once"], [], 0.0).kinds
     levels = ", ".join(map(shown_level, ladder["levels"]))
-    most = shown_time(longest_s(ladder, len(kinds), len(resolved["arms"])))
+    duration = shown_time(longest_s(ladder, len(kinds), len(resolved["arms"])))
     lines = [
         f"load       {levels} {ladder['unit']}: {count(len(kinds), 'kind')} of work, {ladder['rounds']} rounds,"
-        f" each step at most {ladder['seconds']:g} s, {most} at most in all"
+        f" each step at most {ladder['seconds']:g} s, {duration} at most in all"
     ]
     for suite in suites:
         for name, kind in suite["kinds"].items():
@@ -146,7 +146,7 @@ def _plugin(engine: ResolvedEngine) -> str:
 
 
 def _image(resolved: ResolvedProfile) -> list[str]:
-    """The line about the image that a registry is asked for, and whether its tag is pinned."""
+    """The line about the image to pull, and whether its tag is pinned; empty for an engine without an image."""
     name = image_of(resolved)
     if not name:
         return []
@@ -158,7 +158,7 @@ def _image(resolved: ResolvedProfile) -> list[str]:
 
 
 def _derived(image: DerivedImage | None) -> list[str]:
-    """The line about an image that is built on the box."""
+    """The line about an image that is built on the machine; empty if there is none."""
     if image is None:
         return []
     return [f"image      {image['name']}: built on the box from {image['base']} with {', '.join(image['packages'])}"]
@@ -180,7 +180,7 @@ def _memory(resolved: ResolvedProfile, columns: int) -> str:
     )
     if bound:
         notes += "; the KV cache is an upper bound, as the model's config.json was not understood whole"
-    return f"{table(head, rows, columns)}\n{_hanging(notes, 0, columns)}"
+    return f"{table(head, rows, columns)}\n{_wrapped(notes, 0, columns)}"
 
 
 def _downloads(resolved: ResolvedProfile, columns: int) -> str:

@@ -1,4 +1,4 @@
-"""What a verdict takes: answers, starts and minutes, for two gains and at worst, before anything is measured."""
+"""Estimate the minutes of answers and server starts that a verdict takes, for two speed-ups and the worst case."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedProfile
     from drafthouse.prompts.suite_types import Suite
 
-#: The gains that the figures are of, and the fresh prompts of the third round and later that it takes to be sure of
-#: them: about as many answers as docs/verdict.md has on average where the gains of prompts differ by 24 %.
+#: The estimates' gains (speed-ups), and how many fresh (new) prompts each round from the third then sends. The sum is
+#: about the average number of answers in docs/verdict.md for gains that differ by 24 % between prompts.
 GAIN, LATER = 1.3, ("few",)
 SMALL_GAIN, SMALL_LATER = 1.15, ("many", "few")
-#: How long a start takes where nothing was measured, in seconds, or this share of the time that it may take.
+#: The assumed duration of a server start: this many seconds, or this fraction of the start timeout if that is less.
 START_S, START_SHARE = 180.0, 0.1
 
 
 class GainMinutes(TypedDict):
-    """Minutes of a verdict at some gain: of its ``answers``, and of the servers' ``starts``."""
+    """The minutes that a verdict takes at some gain: for ``answers``, and for the servers' ``starts``."""
 
     answers: float
     starts: float
 
 
 class Minutes(GainMinutes):
-    """Minutes of a verdict at a gain of 1.3, at one of 1.15 (``small_gain``), and over the whole budget (``worst``)."""
+    """The minutes at a gain of 1.3, at 1.15 (``small_gain``), and if all allowed rounds are used (``worst``)."""
 
     small_gain: GainMinutes
     worst: float
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Answers of one arm, and the tokens that they have at most, one after the other."""
+class RoundLoad:
+    """The answers of one arm (server) in a round, and their maximum number of tokens if generated one by one."""
 
     answers: int
     tokens: float
 
 
 def minutes_of(resolved: ResolvedProfile) -> Minutes:
-    """What a verdict takes at the decode limit, the load ladder apart; answers take all of their tokens."""
+    """The minutes of a verdict at the decode limit, with answers of full length and without the load sweep."""
     more_rounds = resolved["experiment"]["most_rounds"] - FIRST_ROUNDS
-    # At worst nothing is gained.
+    # In the worst case there is no gain (1.0).
     worst = gain_minutes(resolved, 1.0, ("many",) * more_rounds)
     return {
         **gain_minutes(resolved, GAIN, LATER),
@@ -59,42 +59,42 @@ def minutes_of(resolved: ResolvedProfile) -> Minutes:
 
 
 def gain_minutes(resolved: ResolvedProfile, gain: float, later: Sequence[str]) -> GainMinutes:
-    """What a verdict takes at a gain, where the rounds after the first two ask many fresh prompts or few."""
+    """The minutes of a verdict at ``gain``; ``later``: "many" or "few" fresh prompts for each round from the third."""
     fresh = [FRESH_LATER[name] for name in later]
     rounds = min(FIRST_ROUNDS + len(fresh), resolved["experiment"]["most_rounds"])
     answers_s = 0.0
-    for number in range(1, rounds + 1):
-        answers_s += answer_seconds(resolved, asked_in(resolved, number, fresh), gain)
+    for round_number in range(1, rounds + 1):
+        answers_s += answer_seconds(resolved, round_load(resolved, round_number, fresh), gain)
     starts_s = rounds * len(resolved["arms"]) * start_seconds(resolved)
     return {"answers": round(answers_s / 60, 1), "starts": round(starts_s / 60, 1)}
 
 
-def asked_in(resolved: ResolvedProfile, number: int, later: list[int]) -> Asked:
-    """What an arm is asked in a round, where the rounds after the first two ask so many fresh prompts."""
+def round_load(resolved: ResolvedProfile, round_number: int, later: list[int]) -> RoundLoad:
+    """The load of one arm in a round; ``later`` has the number of fresh prompts of each round from the third."""
     experiment = resolved["experiment"]
     fresh = [experiment["fresh"]] * FIRST_ROUNDS + later
-    step: PlannedStep = steps_of_round(experiment, number, fresh[: max(number, FIRST_ROUNDS)])[0]
+    step: PlannedStep = steps_of_round(experiment, round_number, fresh[: max(round_number, FIRST_ROUNDS)])[0]
     options = StepOptions(
-        first_round=number,
+        first_round=round_number,
         temperatures=tuple(experiment["temperatures"]),
         asking=asking_of(experiment, step),
     )
     answers, tokens = 0, 0.0
     for group in plan_groups(_suites(resolved, step), options):
         answers += len(group.asks)
-        # Requests under way at once share the time of a step of the engine.
+        # Concurrent requests share the engine's steps, so their tokens count once.
         tokens += sum(ask.output_tokens for ask in group.asks) / group.concurrency
-    return Asked(answers, tokens)
+    return RoundLoad(answers, tokens)
 
 
-def answer_seconds(resolved: ResolvedProfile, asked: Asked, gain: float) -> float:
-    """The seconds of all arms' answers at the decode limit; the speculative one is faster by ``gain``."""
+def answer_seconds(resolved: ResolvedProfile, load: RoundLoad, gain: float) -> float:
+    """The seconds of all arms' answers at the decode limit; the speculative arm is ``gain`` times as fast."""
     limit = float(resolved["expectation"]["decode_limit_tok_s"])
-    return asked.tokens / limit * (len(resolved["arms"]) - 1 + 1 / gain)
+    return load.tokens / limit * (len(resolved["arms"]) - 1 + 1 / gain)
 
 
 def start_seconds(resolved: ResolvedProfile) -> float:
-    """How long a start is assumed to take."""
+    """The assumed duration of a server start in seconds; see `START_S`."""
     return min(START_S, START_SHARE * float(resolved["engine"]["ready_timeout_s"]))
 
 

@@ -1,4 +1,4 @@
-"""The kept report that proves what is exported: found by its commands, told by its hash."""
+"""Find the kept report that proves an export: a report with the same commands as the exported arms."""
 
 from __future__ import annotations
 
@@ -24,37 +24,36 @@ _COSTS = "costs"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a kept report says; ``digest`` of its image, ``rates``: requests/s that an arm managed.
+    """The facts of a kept report that go into an exported file.
 
-    A rate of the speculative arm is of loads at which it costs nothing. ``own``: whether the report
-    lies in this clone's reports/; another's digest is named, and not taken.
+    ``proof``: its verdict and hash in a sentence. ``digest``: that of the image, or None. ``in_clone``: False for a
+    report from elsewhere, whose digest is not used. ``rates``: see `_rates`.
     """
 
     name: str
     sha256: str
     word: str
-    told: str
+    proof: str
     digest: str | None
-    own: bool
+    in_clone: bool
     rates: Mapping[str, float]
 
     @property
     def winner(self) -> Arm | None:
-        """The arm that won; None where that is not sure."""
+        """The arm that won; None if the verdict is not clear."""
         return _WINNER.get(self.word)
 
 
 def evidence_of(
-    reports: Path, profile: ResolvedProfile, named: str | None = None, own: Path = WORK / "reports"
+    reports: Path, profile: ResolvedProfile, named: str | None = None, clone_reports: Path = WORK / "reports"
 ) -> Evidence | None:
-    """The newest report of the commands of both arms, or the one ``named``; None if there is none.
+    """The newest report with the commands of both arms, or the report ``named``; None if there is none.
 
-    ``own``: the folder of this clone's reports. Raises DrafthouseError where the named one is of
-    other commands.
+    ``clone_reports`` is this clone's reports/. Raises DrafthouseError if the named report has other commands.
     """
     if named:
         kept = read_kept(find(reports, named, "--report"))
-        if not _same(kept, profile):
+        if not _has_commands_of(kept, profile):
             raise one_problem(
                 "export-other-report",
                 f"a report with other commands than {profile['profile']} has now",
@@ -62,99 +61,100 @@ def evidence_of(
                 "measure the profile again, or leave --report out",
                 "--report",
             )
-        return _evidence(kept, own)
+        return _evidence(kept, clone_reports)
     for folder in folders(reports, profile["profile"]):
         try:
             kept = read_kept(folder)
         except DrafthouseError:
-            continue  # an older or broken one proves nothing, and is no reason to export nothing
-        if _same(kept, profile):
-            return _evidence(kept, own)
+            continue  # skip an unreadable report; an export without proof is possible
+        if _has_commands_of(kept, profile):
+            return _evidence(kept, clone_reports)
     return None
 
 
-def _same(kept: Kept, profile: ResolvedProfile) -> bool:
-    """Whether a report is of the same engine version and commands, wherever weights and key lay."""
-    was = kept.resolved
-    version, arms = (was.get("engine") or {}).get("version"), was.get("arms") or {}
+def _has_commands_of(kept: Kept, profile: ResolvedProfile) -> bool:
+    """True if engine version and commands are the same, apart from the folders of weights and key."""
+    run = kept.resolved
+    version, arms = (run.get("engine") or {}).get("version"), run.get("arms") or {}
     if version != profile["engine"]["version"] or set(arms) != set(profile["arms"]):
         return False
-    host = _host(profile)
+    address = _address_flag(profile)
     for name, arm in arms.items():
-        if _plain(arm, was.get("site"), host) != _plain(profile["arms"][name], profile["site"], host):
+        if _portable(arm, run.get("site"), address) != _portable(profile["arms"][name], profile["site"], address):
             return False
     return True
 
 
-def _host(profile: ResolvedProfile) -> str:
-    """The engine's flag for the address to listen on; the port stands behind it."""
+def _address_flag(profile: ResolvedProfile) -> str:
+    """The engine's flag for the listen address; in a command the port flag follows."""
     container = profile["arms"]["baseline"]["container"]
     return container["command"][0] if container else ""
 
 
-def _plain(arm: ResolvedArm, site: Site | None, host: str) -> list[list[str]]:
-    """A command without what belongs to a site: its folders, its address and its port."""
+def _portable(arm: ResolvedArm, site: Site | None, address: str) -> list[list[str]]:
+    """An arm's command with the site's folders replaced by names, and without its address and port."""
     flags = list(arm["flags"])
-    for place, flag in enumerate(flags):
-        if flag[0] == host:
-            del flags[place : place + 2]
+    for index, flag in enumerate(flags):
+        if flag[0] == address:
+            del flags[index : index + 2]
             break
     folders = ((site.get("models_dir"), "MODELS"), (site.get("home"), "HOME")) if site else ()
-    plain: list[list[str]] = [list(arm.get("command") or ())]
+    command_lines: list[list[str]] = [list(arm.get("command") or ())]
     for flag in flags:
         words = list(flag)
         for folder, name in folders:
             if folder:
                 words = [word.replace(f"{folder}/", f"{name}/") for word in words]
-        plain.append(words)
-    return plain
+        command_lines.append(words)
+    return command_lines
 
 
-def _evidence(kept: Kept, own: Path) -> Evidence:
+def _evidence(kept: Kept, clone_reports: Path) -> Evidence:
+    """Take the facts for an export from a kept report."""
     report, folder = kept.report, kept.path.resolve()
     sha256 = hashlib.sha256((folder / "report.json").read_bytes()).hexdigest()
-    verdict, was = report["verdict"], kept.resolved
+    verdict, run = report["verdict"], kept.resolved
     name = f"{folder.parent.name}/{folder.name[:15]}"
     earlier = "" if verdict.get("rule") == RULE else f" ({EARLIER})"
-    told = (
-        f"Proof: report of {clock(report['date'])}, measured on {was['hardware']['name']} in the runtime"
-        f" {was['engine']['runtime']}: {verdict['word']}{earlier}. {verdict['sentence']} (report.json sha256 {sha256})."
+    proof = (
+        f"Proof: report of {clock(report['date'])}, measured on {run['hardware']['name']} in the runtime"
+        f" {run['engine']['runtime']}: {verdict['word']}{earlier}. {verdict['sentence']} (report.json sha256 {sha256})."
     )
     marks = [f"{word}: {why}" for word, why in report["marks"].items()]
     if marks:
-        told += f" Marked {'; '.join(marks)}."
-    digest = was.get("image_digest")
+        proof += f" Marked {'; '.join(marks)}."
+    digest = run.get("image_digest")
     return Evidence(
         printable(name),
         sha256,
         verdict["word"],
-        told,
+        proof,
         digest if is_digest(digest) else None,
-        folder.is_relative_to(own.resolve()),
+        folder.is_relative_to(clone_reports.resolve()),
         _rates(report["load"]),
     )
 
 
 def _rates(load: Load | None) -> dict[str, float]:
-    """The requests/s of each arm at the highest load that pays, of the slowest declared kind."""
+    """The highest requests/s by arm, for the slowest of the declared kinds; an arm that has none is missing."""
     if load is None:
         return {}
     declared = [kind["kind"] for kind in load["kinds"] if kind["declared"]]
     rates: dict[str, float] = {}
     for arm in ARMS:
-        slowest = min((_most_requests(load["rows"], kind, arm) for kind in declared), default=0.0)
-        if slowest > 0:
-            rates[arm] = round(slowest, 3)
+        lowest_rate = min((_most_requests(load["rows"], kind, arm) for kind in declared), default=0.0)
+        if lowest_rate > 0:
+            rates[arm] = round(lowest_rate, 3)
     return rates
 
 
 def _most_requests(rows: Sequence[LoadRow], kind: str, arm: Arm) -> float:
-    """The most requests/s of an arm on a kind: of the speculative arm, where it costs nothing."""
-    most = 0.0
+    """The highest requests/s of an arm on a kind; for the speculative arm only at loads where it costs no speed."""
+    highest_rate = 0.0
     for row in rows:
         if row["kind"] != kind or (arm == "speculative" and row["word"] == _COSTS):
             continue
-        measured = row[arm]
-        if measured:
-            most = max(most, measured["request_throughput"] or 0)
-    return most
+        arm_result = row[arm]
+        if arm_result:
+            highest_rate = max(highest_rate, arm_result["request_throughput"] or 0)
+    return highest_rate

@@ -1,7 +1,6 @@
-"""An arm's command in the values of vLLM's production-stack chart, which makes the command itself.
+"""Translate an arm's command into values of vLLM's production-stack Helm chart, which builds the command itself.
 
-The chart (https://github.com/vllm-project/production-stack, helm/values.yaml) starts `vllm serve`
-and nothing else.
+The chart (https://github.com/vllm-project/production-stack, helm/values.yaml) can only start `vllm serve`.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from dataclasses import dataclass
 from ..core.errors import one_problem
 from .order import Order
 
-_ON, _OFF, _SPLIT = "--enable-prefix-caching", "--no-enable-prefix-caching", "--tensor-parallel-size"
+_ON, _OFF, _TENSOR_PARALLEL = "--enable-prefix-caching", "--no-enable-prefix-caching", "--tensor-parallel-size"
 
 
 @dataclass(frozen=True)
 class Chart:
-    """What the chart makes the command of; ``devices`` is 0 for a model on one GPU."""
+    """Values of the chart. ``devices`` is the tensor parallel size, or 0 for a model on one GPU."""
 
     model: str
     repository: str
@@ -28,7 +27,7 @@ class Chart:
 
 
 def chart_of(order: Order) -> Chart:
-    """The chart's values. Raises DrafthouseError for another engine than vLLM."""
+    """The chart's values for an order. Raises DrafthouseError if the engine is not vLLM."""
     if order.command != ["vllm", "serve"]:
         found = f"{order.profile['engine']['name']}: the chart starts `vllm serve` and nothing else"
         needed, do = "a profile of vLLM", "export to kubernetes"
@@ -38,7 +37,7 @@ def chart_of(order: Order) -> Chart:
     devices = 0
     arguments = list[str]()
     for flag in flags:
-        if flag[0] == _SPLIT:
+        if flag[0] == _TENSOR_PARALLEL:
             devices = int(flag[1])
         elif flag[0] not in ("--host", "--port", _ON, _OFF):
             arguments += flag

@@ -1,9 +1,8 @@
-"""The quoting of every string that a template of `templates/export` writes.
+"""Quote every string that a template of `templates/export` writes.
 
-Each kind of file has an environment with filters of its own. Whatever a template prints has to come
-out of one of them: `_finalize` refuses any other string, so that none is written unquoted. `$` and
-`%` mean something to the tools as well: the filters write them so that the tool reads the plain
-character.
+Each kind of file has its own Jinja filters, such as `yaml` or `shell_word`. `_finalize` refuses a string that did not
+pass through one of them, so nothing is written unquoted. The filters also escape `$` and `%`, with which tools and
+systemd mark variables and specifiers.
 """
 
 from __future__ import annotations
@@ -23,59 +22,58 @@ from ..core.shell import compact_json
 from ..profiles.render import comment_lines
 from ..profiles.render import variable as checked_variable
 
-#: What a program cannot be given as an argument, in any file: NUL, and half a character.
+#: Characters that no argument of a program can hold: NUL, and a lone surrogate (half of a character).
 _IMPOSSIBLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class Quoted(str):
-    """Text that stands for itself where it is written."""
+    """Text that is already quoted for its file."""
 
     __slots__ = ()
 
 
 def _finalize(value: object) -> object:
-    """A value that may be printed: quoted text or a whole number. Raises TypeError for another."""
+    """Return a value that may be printed: quoted text or an integer. Raises TypeError for any other."""
     if isinstance(value, Quoted) or type(value) is int:
         return value
     raise TypeError(f"printed without a quoting filter: {value!r}")
 
 
-def _words(words: str | Sequence[str]) -> list[str]:
-    """One word or several, as a list. Raises DrafthouseError for what no argument can be."""
-    listed = [words] if isinstance(words, str) else list(words)
-    for word in listed:
+def _checked_words(words: str | Sequence[str]) -> list[str]:
+    """Words as a list. Raises DrafthouseError for a word that no program argument can hold."""
+    word_list = [words] if isinstance(words, str) else list(words)
+    for word in word_list:
         if _IMPOSSIBLE.search(word):
             found, needed = f"{word[:80]!r} in what is exported", "text without NUL and without half a character"
             raise one_problem("wrong-format", found, needed, "correct it in the profile or the catalogue entry")
-    return listed
+    return word_list
 
 
 def shell_word(words: str | Sequence[str]) -> Quoted:
-    """One word or several for a shell.
+    """Quote words for a POSIX shell.
 
-    The quotes close and open again in `${`, `$(` and `$$`: no tool through which the script passes
-    finds its own in it.
+    `${`, `$(` and `$$` are split by closing and reopening the quotes, so that no tool between the file and the shell
+    takes them for its own variables.
     """
     quoted = []
-    for word in _words(words):
+    for word in _checked_words(words):
         quoted.append(re.sub(r"\$(?=[{($])", "$''", shlex.quote(word)))
     return Quoted(" ".join(quoted))
 
 
 def variable(name: str) -> Quoted:
-    """The name of a variable. Raises DrafthouseError for anything else."""
+    """The name of an environment variable. Raises DrafthouseError if it is not one."""
     return Quoted(checked_variable(name))
 
 
 def yaml_value(value: object, indent: int = 0) -> Quoted:
-    """A value in YAML: a scalar, or a list or mapping, an entry a line after ``indent`` spaces.
+    """A value in YAML: a scalar, or a list or mapping with an entry per line after ``indent`` spaces.
 
-    A script is a literal block where nothing in it could end or change the block; every other text
-    is in quotes.
+    A script, which ends in a newline, becomes a literal block if that keeps it unchanged. Other text is quoted.
     """
     pad = "\n" + " " * indent
     if isinstance(value, str):
-        (text,) = _words(value)
+        (text,) = _checked_words(value)
         script = text.endswith("\n") and text[0] not in " \n" and not text.endswith("\n\n")
         if indent and script and text.replace("\n", "").isprintable():
             block = "|"
@@ -94,70 +92,71 @@ def yaml_value(value: object, indent: int = 0) -> Quoted:
 
 
 def yaml_doubled(value: object, indent: int = 0) -> Quoted:
-    """A value in YAML for a tool that fills in variables, and makes one `$` of two."""
+    """A value in YAML for a tool that expands variables and reads `$$` as `$`."""
     return Quoted(yaml_value(value, indent).replace("$", "$$"))
 
 
 def dstack_tag(text: str) -> Quoted:
-    """The value of a tag of dstack, which refuses other characters and more of them."""
+    """The value of a dstack tag: other characters become `-`, and dstack allows at most 256."""
     return yaml_value(re.sub(r"[^a-zA-Z0-9 .:/=_+@-]", "-", text)[:256])
 
 
 def unit_words(words: str | Sequence[str]) -> Quoted:
-    """Words of a command in a unit, each in double quotes, without variables and specifiers.
+    """The words of a command in a systemd unit, each in double quotes, with variables and specifiers escaped.
 
-    Raises DrafthouseError for an empty word, behind which Quadlet reads nothing more, and for `;`,
-    which Quadlet hands to systemd without quotes: the end of the command.
+    Raises DrafthouseError for an empty word, after which Quadlet stops reading, and for `;`, which Quadlet passes to
+    systemd unquoted, where it ends the command.
     """
-    listed = _words(words)
+    word_list = _checked_words(words)
     quoted = []
-    for word in listed:
+    for word in word_list:
         if word in ("", ";"):
             found, needed = f"the argument {word!r}", "arguments that Podman's Quadlet can hand on"
             raise one_problem("export-unsupported", found, needed, "export to another target")
-        letters = "".join(map(_unit_letter, word))
-        quoted.append(f'"{_doubled(letters)}"')
+        escaped = "".join(map(_escape_in_unit, word))
+        quoted.append(f'"{_double_markers(escaped)}"')
     return Quoted(" ".join(quoted))
 
 
-def _unit_letter(letter: str) -> str:
-    """A character between a unit's double quotes; systemd takes what follows an x for a byte."""
-    if letter in '\\"':
-        return f"\\{letter}"
-    if letter.isprintable():
-        return letter
-    code = ord(letter)
-    return f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
+def _escape_in_unit(character: str) -> str:
+    """Escape a character inside a unit's double quotes; systemd reads an x escape as a byte, not as a character."""
+    if character in '\\"':
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    code_point = ord(character)
+    return f"\\x{code_point:02x}" if code_point < 0x80 else f"\\U{code_point:08x}"
 
 
 def unit_json(words: Sequence[str]) -> Quoted:
-    """A list of words as JSON, for the keys of a unit that are handed on as one text."""
-    return Quoted(_doubled(json.dumps(_words(words))))
+    """A list of words as JSON, for unit keys that Quadlet passes on as a single text."""
+    return Quoted(_double_markers(json.dumps(_checked_words(words))))
 
 
 def unit_line(text: str) -> Quoted:
-    """The rest of a unit's line, without variables and specifiers; a line break is a space."""
-    (word,) = _words(text)
-    return Quoted(_doubled(printable(word)))
+    """The value of a unit's key on one line, with variables and specifiers escaped; line breaks become spaces."""
+    (word,) = _checked_words(text)
+    return Quoted(_double_markers(printable(word)))
 
 
-def _doubled(text: str) -> str:
+def _double_markers(text: str) -> str:
+    """Double `$` and `%`, which systemd would expand."""
     return text.replace("$", "$$").replace("%", "%%")
 
 
 def comment(sentences: Sequence[str]) -> Quoted:
-    """Lines of a comment; empty sentences are left out."""
+    """Comment lines for the non-empty sentences."""
     return Quoted("\n".join(comment_lines(text) for text in sentences if text))
 
 
 Filters = Mapping[str, Callable[..., Quoted]]
 _YAML: Filters = {"yaml": yaml_value, "comment": comment}
 _COMPOSE: Filters = {"yaml": yaml_doubled, "comment": comment}
-#: Kubernetes fills in commands, variables and probes; its annotations are as they stand.
+#: Kubernetes expands variables in commands, environment and probes, but not in annotations.
 _KUBERNETES: Filters = {**_COMPOSE, "annotation": yaml_value}
 _UNIT: Filters = {"unit_words": unit_words, "unit_json": unit_json, "unit_line": unit_line, "comment": comment}
 _SHELL: Filters = {"shell_word": shell_word, "variable": variable}
-#: The filters of a template, by its name or else by its suffix.
+#: The filters of a template, by its file name or its suffix.
 FILTERS: Mapping[str, Filters] = {
     "compose.yaml": _COMPOSE,
     "kubernetes.yaml": _KUBERNETES,

@@ -1,4 +1,4 @@
-"""A catalogue entry from what a repository's own small files say. Pure; `repository.py` reads them."""
+"""Make a model's catalogue entry from its configuration and tensor headers, which `repository.py` reads. Pure."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .tensor_totals import TensorKind, Totals, head_tensors, totals_of
 if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import ModelEntry, ModelSource
 
-#: The matrix that joins a target's state with the next token, by its name, and dtypes that hold several values in one.
+#: A head's matrix that joins the target's hidden state with the next token; and dtypes of packed quantised weights.
 _JOINING = re.compile(r"(?:^|\.)(?:fc|eh_proj)\.")
 _PACKED_DTYPES = ("U8", "I32")
-#: Weights that engines load are these; the same ones may lie there again in other formats.
-_AGAIN = ("original/*", "metal/*", "*.bin", "*.pth", "*.pt", "*.onnx", "*.msgpack", "*.h5", "onnx/*")
+#: Copies of the weights in other formats than safetensors, which are not downloaded.
+_COPIES = ("original/*", "metal/*", "*.bin", "*.pth", "*.pt", "*.onnx", "*.msgpack", "*.h5", "onnx/*")
 
 
 @dataclass(frozen=True)
-class Found:
-    """A repository, or a folder of this machine (``path``): sizes in bytes by file, tensors by name."""
+class Facts:
+    """A model's repository or local folder (``path``), without weights; ``files`` are sizes in bytes by name."""
 
     repo: str
     commit: str
@@ -40,88 +40,88 @@ class Found:
     tokenizer_hash: str | None = None
     path: str | None = None
     branch: str = ""
-    """What it was asked for by, where that is no commit."""
+    """The branch or tag that the user named; "" for a commit or none."""
     file: str = ""
-    """The GGUF file, where the model is one; of several the first, and ``files`` are all of them."""
+    """The GGUF file (of a split model the first, while ``files`` has all); "" for safetensors."""
     chats: bool = True
-    """Whether it has a chat template; base models have none."""
+    """True if the model has a chat template; base models have none."""
 
 
 @dataclass(frozen=True)
-class Made:
-    """An entry with its name, and in sentences what was assumed or should be known."""
+class NewEntry:
+    """A catalogue entry with its name, and notes for the user on what was assumed."""
 
     id: str
     entry: ModelEntry
     notes: tuple[str, ...]
 
 
-def made_entry(found: Found, models: Mapping[str, ModelEntry], *, head_for: str | None = None) -> Made:
-    """The catalogue's entry of a repository; ``models`` are those that are known already.
+def made_entry(facts: Facts, models: Mapping[str, ModelEntry], *, head_for: str | None = None) -> NewEntry:
+    """The catalogue entry of a model; ``models`` are the catalogue's other entries.
 
-    ``head_for`` is the target of a head whose files do not name it. Raises DrafthouseError.
+    ``head_for`` is the target of a head whose files name none. Raises DrafthouseError if data for the entry is missing.
     """
-    if not found.tensors:
+    if not facts.tensors:
         raise one_problem(
             "no-weights",
             "no safetensors file with a readable header",
             "weights as safetensors, or one GGUF file (org/name:file.gguf)",
             "use a repository that has them",
-            found.repo,
+            facts.repo,
         )
     notes: list[str] = []
-    if method := head_method(found.config, found.repo):
-        entry = _head_entry(found, method, models, head_for, notes)
+    if method := head_method(facts.config, facts.repo):
+        entry = _head_entry(facts, method, models, head_for, notes)
     else:
-        entry = _model_entry(found, models, notes)
-    file = re.sub(r"(?:-\d{5}-of-\d{5})?\.gguf$", "", found.file)
-    # Names in them are a repository's own text: they go to a terminal and into a comment of the entry's file.
-    return Made(entry_id(file or found.repo), entry, tuple(map(printable, notes)))
+        entry = _model_entry(facts, models, notes)
+    file = re.sub(r"(?:-\d{5}-of-\d{5})?\.gguf$", "", facts.file)
+    # Notes contain names from the repository, and are printed on a terminal and in a comment of the entry's file.
+    return NewEntry(entry_id(file or facts.repo), entry, tuple(map(printable, notes)))
 
 
 def _head_entry(
-    found: Found, method: str, models: Mapping[str, ModelEntry], head_for: str | None, notes: list[str]
+    facts: Facts, method: str, models: Mapping[str, ModelEntry], head_for: str | None, notes: list[str]
 ) -> ModelEntry:
-    """The entry of a head, whose vocabulary is its target's."""
-    shape = head_shape(found.config, method, found.repo)
-    target = target_of(found.config, shape, models, head_for, found.repo)
-    named = verifier_of(found.config)
-    if named and find_model(named, models) != target:
-        notes.append(f"its configuration names {named} as its target")
+    """The entry of a draft head; its tokenizer is its target's."""
+    shape = head_shape(facts.config, method, facts.repo)
+    target = target_of(facts.config, shape, models, head_for, facts.repo)
+    verifier = verifier_of(facts.config)
+    if verifier and find_model(verifier, models) != target:
+        notes.append(f"its configuration names {verifier} as its target")
     notes += shape.unsure
-    entry = _common_entry(found, shape, totals_of(found.tensors, shape), models[target]["tokenizer"])
+    entry = _common_entry(facts, shape, totals_of(facts.tensors, shape), models[target]["tokenizer"])
     entry["kind"] = "head"
     entry["head_method"], entry["head_for"] = method, target
-    if most := most_tokens(found.config, method):
-        entry["max_speculative_tokens"] = most
-    if config := speculators_of(found.config):
-        entry["speculators"] = config
-    if isinstance(found.config.get("speculators_config"), Mapping):
+    if most_draft_tokens := most_tokens(facts.config, method):
+        entry["max_speculative_tokens"] = most_draft_tokens
+    if speculators := speculators_of(facts.config):
+        entry["speculators"] = speculators
+    if isinstance(facts.config.get("speculators_config"), Mapping):
         entry["layout"] = "speculators"
     return entry
 
 
-def _model_entry(found: Found, models: Mapping[str, ModelEntry], notes: list[str]) -> ModelEntry:
-    """The entry of a model that is served, or drafts as a whole model."""
-    shape = shape_of(found.config, found.repo)
-    tokenizer = _tokenizer(found, shape, models, notes)
+def _model_entry(facts: Facts, models: Mapping[str, ModelEntry], notes: list[str]) -> ModelEntry:
+    """The entry of a target model or draft model."""
+    shape = shape_of(facts.config, facts.repo)
+    tokenizer = _tokenizer(facts, shape, models, notes)
     notes += shape.unsure
-    totals = totals_of(found.tensors, shape)
-    entry = _common_entry(found, shape, totals, tokenizer)
-    _add_target_keys(entry, found, shape, totals, notes)
+    totals = totals_of(facts.tensors, shape)
+    entry = _common_entry(facts, shape, totals, tokenizer)
+    _add_target_keys(entry, facts, shape, totals, notes)
     return entry
 
 
-def _common_entry(found: Found, shape: Shape, totals: Totals, tokenizer: str) -> ModelEntry:
-    """What the entries of models and heads both have."""
+def _common_entry(facts: Facts, shape: Shape, totals: Totals, tokenizer: str) -> ModelEntry:
+    """The entry's keys that models and heads share."""
     entry: ModelEntry = {
-        "name": found.repo,
+        "name": facts.repo,
         "kind": "model",
         "format": "safetensors",
-        "folder": found.repo.strip("/").replace("/", "-"),
-        "license": found.license,
-        "source": _source(found),
-        "weight_bytes": _weight_bytes(found),
+        "folder": facts.repo.strip("/").replace("/", "-"),
+        "license": facts.license,
+        "source": _source(facts),
+        "weight_bytes": _weight_bytes(facts),
         "parameters": totals.parameters,
         "layers": shape.layers,
         "hidden": shape.hidden,
@@ -132,9 +132,9 @@ def _common_entry(found: Found, shape: Shape, totals: Totals, tokenizer: str) ->
         "context": shape.context,
         "tokenizer": tokenizer,
     }
-    if found.file:
-        entry["format"], entry["file"] = "gguf", found.file
-    if found.gated:
+    if facts.file:
+        entry["format"], entry["file"] = "gguf", facts.file
+    if facts.gated:
         entry["gated"] = True
     if shape.unsure:
         entry["bound"] = "at most"
@@ -142,18 +142,18 @@ def _common_entry(found: Found, shape: Shape, totals: Totals, tokenizer: str) ->
 
 
 def entry_id(repo: str) -> str:
-    """The name that a repository has in the catalogue: its own, in small letters."""
+    """The catalogue name of a repository: its own name without the owner, in lower case."""
     name = repo.rstrip("/").rpartition("/")[2]
     return re.sub(r"[^a-z0-9._+-]+", "-", name.lower()).strip("-._+") or "model"
 
 
-def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Totals, notes: list[str]) -> None:
-    if not found.chats:
+def _add_target_keys(entry: ModelEntry, facts: Facts, shape: Shape, totals: Totals, notes: list[str]) -> None:
+    if not facts.chats:
         notes.append(
             "it has no chat template, as is usual for base models: chat requests need one, so use the instruct model,"
             " or name a template in the profile"
         )
-    entry["served_name"] = found.repo.rpartition("/")[2]
+    entry["served_name"] = facts.repo.rpartition("/")[2]
     if shape.quantization:
         entry["quantization"] = shape.quantization
     if shape.traits:
@@ -168,30 +168,30 @@ def _add_target_keys(entry: ModelEntry, found: Found, shape: Shape, totals: Tota
             entry["window_bytes"] = shape.window_bytes
         else:
             notes.append("the recurrent state of its other layers is not counted: add state_bytes for many sequences")
-    temperature = found.generation.get("temperature")
+    temperature = facts.generation.get("temperature")
     if isinstance(temperature, (int, float)) and 0 <= temperature <= 2:
         entry["temperature"] = float(temperature)
-    _add_inner_head(entry, found, shape, totals, notes)
-    if isinstance(found.config.get("speculators_config"), Mapping):
+    _add_builtin_head(entry, facts, shape, totals, notes)
+    if isinstance(facts.config.get("speculators_config"), Mapping):
         notes.append(
             "it has a speculators_config: an engine may speculate with it by default, so profiles name it as a draft"
         )
 
 
-def _add_inner_head(entry: ModelEntry, found: Found, shape: Shape, totals: Totals, notes: list[str]) -> None:
-    """Add the head that the target's own weights hold, or say why it is of no use."""
-    inside = head_tensors(found.tensors, shape)
-    packed = [name for name in inside if _JOINING.search(name) and found.tensors[name].dtype in _PACKED_DTYPES]
+def _add_builtin_head(entry: ModelEntry, facts: Facts, shape: Shape, totals: Totals, notes: list[str]) -> None:
+    """Add the MTP head inside the target's checkpoint, or a note why it cannot be used."""
+    head_names = head_tensors(facts.tensors, shape)
+    packed = [name for name in head_names if _JOINING.search(name) and facts.tensors[name].dtype in _PACKED_DTYPES]
     if packed:
         notes.append(
             f"{packed[0]} of its MTP head is in 4 bits, so almost no draft token is accepted: use an export that"
             " keeps it as trained"
         )
-    elif inside:
+    elif head_names:
         entry["builtin_head"] = {
             "kind": "mtp",
             "layers": shape.mtp_layers or 1,
-            "tensors": _globs(inside),
+            "tensors": _globs(head_names),
             "weight_bytes": totals.head,
         }
     elif shape.mtp_layers:
@@ -202,50 +202,50 @@ def _add_inner_head(entry: ModelEntry, found: Found, shape: Shape, totals: Total
 
 
 def _globs(names: list[str]) -> list[str]:
-    """Patterns for a head's tensors: what stands before the layer's own names."""
+    """Glob patterns for a head's tensors: their names up to the head's prefix, without duplicates."""
     return list(dict.fromkeys(re.sub(r"((?:mtp|nextn|layers\.\d+)\.).*", r"\1*", name) for name in names))
 
 
-def _source(found: Found) -> ModelSource:
-    if found.path:
-        return {"path": found.path}
-    again = [pattern for pattern in _AGAIN if fnmatch.filter(found.files, pattern)]
-    source: ModelSource = {"hub": {"repo": found.repo, "revision": found.commit}}
-    if found.branch:
-        source["hub"]["branch"] = found.branch
-    if found.file:
-        source["hub"]["allow"] = sorted(found.files)
-    elif again:
-        source["hub"]["ignore"] = again
+def _source(facts: Facts) -> ModelSource:
+    if facts.path:
+        return {"path": facts.path}
+    copies = [pattern for pattern in _COPIES if fnmatch.filter(facts.files, pattern)]
+    source: ModelSource = {"hub": {"repo": facts.repo, "revision": facts.commit}}
+    if facts.branch:
+        source["hub"]["branch"] = facts.branch
+    if facts.file:
+        source["hub"]["allow"] = sorted(facts.files)
+    elif copies:
+        source["hub"]["ignore"] = copies
     return source
 
 
-def _weight_bytes(found: Found) -> int:
-    """The bytes of the weight files that an engine loads: of safetensors those at the top of the repository."""
-    if found.file:
-        return sum(found.files.values())
-    return sum(size for name, size in found.files.items() if name.endswith(".safetensors") and "/" not in name)
+def _weight_bytes(facts: Facts) -> int:
+    """Bytes of the weight files that an engine loads: the GGUF files, or the safetensors at the top level."""
+    if facts.file:
+        return sum(facts.files.values())
+    return sum(size for name, size in facts.files.items() if name.endswith(".safetensors") and "/" not in name)
 
 
 # --- the vocabulary ---------------------------------------------------------------------------------------
 
 
-def _tokenizer(found: Found, shape: Shape, models: Mapping[str, ModelEntry], notes: list[str]) -> str:
-    """The word for the vocabulary: that of the catalogue's models with as many entries, else one of its own.
+def _tokenizer(facts: Facts, shape: Shape, models: Mapping[str, ModelEntry], notes: list[str]) -> str:
+    """The entry's `tokenizer`, a name for its vocabulary; models with equal names may be paired as target and draft.
 
-    Equal words only let a pair through to the download; then the vocabularies themselves are compared.
+    If all catalogue models with as many tokens have one name, it is that; the vocabularies are compared after download.
     """
-    words: set[str] = set()
+    names: set[str] = set()
     for model in models.values():
         if model["kind"] == "model" and model["vocab"] == shape.vocab:
-            words.add(model["tokenizer"])
-    if len(words) == 1:
-        word = words.pop()
+            names.add(model["tokenizer"])
+    if len(names) == 1:
+        name = names.pop()
         notes.append(
-            f"its {shape.vocab:,} tokens are assumed to be those of '{word}', as their number is equal; they are"
+            f"its {shape.vocab:,} tokens are assumed to be those of '{name}', as their number is equal; they are"
             " compared one by one once draft and target are there"
         )
-        return word
-    if found.tokenizer_hash:
-        return f"sha256-{found.tokenizer_hash[:16]}"
-    return entry_id(found.repo)
+        return name
+    if facts.tokenizer_hash:
+        return f"sha256-{facts.tokenizer_hash[:16]}"
+    return entry_id(facts.repo)

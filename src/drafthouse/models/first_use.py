@@ -1,4 +1,4 @@
-"""Entries for the models of a profile that have none yet, read and written before it is resolved."""
+"""Write catalogue entries for a profile's target and draft that have none, before the profile is resolved."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from ..profiles.model_names import broken_model, find_model, lacks_entry
 from .entry import made_entry
 from .heads import verifier_of
 from .local_entries import shown, write_entry
-from .repository import Name, Tell, read_model
+from .repository import ModelName, Tell, read_model
 
 if TYPE_CHECKING:
-    from drafthouse.models.entry import Found
+    from drafthouse.models.entry import Facts
     from drafthouse.profiles.catalog import House
 
-#: Without the hub the resolver refuses such a profile, with the command to run where there is a network.
+#: Error codes after which no entry is added. The resolver then refuses the profile and names the command to run.
 _NO_NETWORK = {"hub-unreachable", "weights-not-offline"}
-
-#: A machine without a network should say so soon: this is only on the way to something else.
-_FEW = Patience(tries=2)
+#: Few tries, so that a machine without a network fails soon.
+_FEW_TRIES = Patience(tries=2)
 
 
 def add_missing(
@@ -35,53 +34,54 @@ def add_missing(
     token: str | None,
     endpoint: str | None = None,
 ) -> None:
-    """Add the entries that a profile's target and draft lack, to ``house`` too.
+    """Write the missing entries of a profile's target and draft below ``root``, and add them to ``house``.
 
-    ``say`` gets a line for each, and what was assumed. Nothing is added without a network. Raises DrafthouseError
-    for a repository that cannot be read for another reason: gated, not there, no model.
+    ``house`` is the catalogue with all profiles. ``say`` gets lines for the user on each entry and its assumptions.
+    Without a network nothing is added. Raises DrafthouseError if a repository is gated, does not exist or contains no
+    model.
     """
-    adding = _Adding(house, root, say, token, endpoint)
+    adder = _EntryAdder(house, root, say, token, endpoint)
     try:
-        adding.have(target, None)
-        adding.have(draft, target)
+        adder.add_if_missing(target, None)
+        adder.add_if_missing(draft, target)
     except DrafthouseError as error:
         if not all(problem.code in _NO_NETWORK for problem in error.problems):
             raise
         say(f"not added: {error.problems[0].found}")
 
 
-class _Adding:
-    """Adds entries one after the other: a draft's own entry needs its target's."""
+class _EntryAdder:
+    """Adds entries one after the other, since a head's entry refers to its target's."""
 
     def __init__(self, house: House, root: Path, say: Tell, token: str | None, endpoint: str | None) -> None:
         self._house, self._root, self._say = house, root, say
         self._token, self._endpoint = token, endpoint
 
-    def have(self, word: object, head_for: object) -> None:
-        """Add the entry that ``word`` lacks; ``head_for``: the target, where a head's files name none that is known."""
+    def add_if_missing(self, word: object, head_for: object) -> None:
+        """Add an entry for the model ``word`` if it has none; ``head_for``: target of a head that names none."""
         if not isinstance(word, str) or not lacks_entry(word, self._house):
             return
         if word.startswith("/") and not Path(word).exists():
-            return  # a folder of the box
+            return  # a folder on the box, which cannot be read from this machine
         models = self._house.models
         self._say(f"{word} has no entry in the catalogue yet: reading its small files")
-        name = Name.of(word)
-        found = read_model(name, token=self._token, endpoint=self._endpoint, patience=_FEW)
-        target = self._target_of(found, head_for)
-        made = made_entry(found, models, head_for=target)
-        taken = made.id in models or broken_model(made.id, self._house.broken_models)
-        if taken and not name.is_path:  # another commit, or a namesake of another publisher
-            made = replace(made, id=f"{made.id}-{found.commit[:7]}")
-        path, _ = write_entry(made, self._house, self._root, f"drafthouse model add {word}")
-        models[made.id] = made.entry
-        for line in shown(made, path, changed=True):
+        name = ModelName.of(word)
+        facts = read_model(name, token=self._token, endpoint=self._endpoint, patience=_FEW_TRIES)
+        head_target = self._target_of(facts, head_for)
+        new_entry = made_entry(facts, models, head_for=head_target)
+        taken = new_entry.id in models or broken_model(new_entry.id, self._house.broken_models)
+        if taken and not name.is_path:  # another commit, or another publisher's model of this name
+            new_entry = replace(new_entry, id=f"{new_entry.id}-{facts.commit[:7]}")
+        path, _ = write_entry(new_entry, self._house, self._root, f"drafthouse model add {word}")
+        models[new_entry.id] = new_entry.entry
+        for line in shown(new_entry, path, changed=True):
             self._say(line)
 
-    def _target_of(self, found: Found, head_for: object) -> str | None:
-        """The target to write a head's entry for, None where its own files say it."""
-        named = verifier_of(found.config)
+    def _target_of(self, facts: Facts, head_for: object) -> str | None:
+        """The target for a head's entry; None if the head's files name a target that has an entry."""
+        named = verifier_of(facts.config)
         if named and find_model(named, self._house.models) is None and head_for is None:
-            self.have(named, None)  # a head as the target: what it names is served
+            self.add_if_missing(named, None)  # the profile's target is a head: its own target is served
         if named and find_model(named, self._house.models):
             return None
         return head_for if isinstance(head_for, str) else None

@@ -1,4 +1,4 @@
-"""Which hardware a model fits on, with which context, and how fast the memory lets it decode. Pure."""
+"""Find hardware and drafts for a model. Pure; ``house`` is the catalogue (models, engines, ...) with all profiles."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Profile
     from drafthouse.profiles.resolved_types import ExpectedSpeed, Hardware
 
-#: Bits a weight in the precisions that people publish: the dtype itself, FP8, and 4 bits with their scales.
+#: Bits per weight, scales included, of the precisions in which models are usually published.
 PRECISIONS = {"BF16": 16.0, "FP8": 8.25, "4-bit": 4.5}
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """A model on one kind of hardware; sizes in bytes. ``longest``: tokens of one sequence, 0 where it does not fit.
+    """A model on one kind of hardware. ``longest``: most tokens of one sequence, 0 if the model does not fit.
 
-    ``sold``: the memory as people call the cards. ``limit`` is tokens per second of one sequence that reading the
-    weights allows; None where the bandwidth is not known. ``smaller``: the precisions, in the order of `PRECISIONS`,
-    in which the same model would fit.
+    ``memory``: bytes of all devices; ``sold``: its marketing name (`2 x 24 GB`). ``limit``: tokens/s of one sequence
+    that the memory bandwidth allows, None if that is unknown. ``smaller``: if the model does not fit, the
+    `PRECISIONS` in which it would.
     """
 
     hardware: str
@@ -47,22 +47,22 @@ class Fitting:
 
 
 def engine_for(house: House, model: ModelEntry, asked: str | None = None) -> EngineEntry:
-    """The engine to plan with: the one that is asked for, else the one that most profiles of the format use."""
-    reads = {name: engine for name, engine in house.engines.items() if model["format"] in engine["formats"]}
-    if asked is not None and asked not in reads:
+    """The engine to plan with: ``asked``, else the one in most profiles of those that read the model's format."""
+    engines = {name: engine for name, engine in house.engines.items() if model["format"] in engine["formats"]}
+    if asked is not None and asked not in engines:
         raise one_problem(
             "unknown-value",
             f"the engine '{asked}'",
-            f"one that reads {model['format']}: {', '.join(sorted(reads))}",
-            did_you_mean(asked, reads),
+            f"one that reads {model['format']}: {', '.join(sorted(engines))}",
+            did_you_mean(asked, engines),
             "--engine",
         )
-    used = Counter(profile["engine"] for profile in _right(house))
-    return reads[asked or max(sorted(reads), key=used.__getitem__)]
+    profile_counts = Counter(profile["engine"] for profile in _valid_profiles(house))
+    return engines[asked or max(sorted(engines), key=profile_counts.__getitem__)]
 
 
 def fitting(model: ModelEntry, engine: EngineEntry, key: str, hardware: HardwareEntry, context: int) -> Fitting:
-    """How ``model`` fits on ``hardware``, as the plan would have it for one sequence of ``context`` tokens."""
+    """How ``model`` fits on ``hardware`` (``key`` in the catalogue) with one sequence of ``context`` tokens."""
     devices = split_over(model, engine, hardware)
     longest = _longest(model, engine, key, hardware, context)
     read = read_for_a_token(model)
@@ -73,9 +73,9 @@ def fitting(model: ModelEntry, engine: EngineEntry, key: str, hardware: Hardware
     smaller = []
     for name, bits in PRECISIONS.items():
         size = round(model["parameters"] * bits / 8)
-        other: ModelEntry = {**model, "weight_bytes": size}
+        quantised: ModelEntry = {**model, "weight_bytes": size}
         fits = longest < context and size < model["weight_bytes"]
-        if fits and _longest(other, engine, key, hardware, context) >= context:
+        if fits and _longest(quantised, engine, key, hardware, context) >= context:
             smaller.append(name)
     return Fitting(
         hardware=key,
@@ -90,7 +90,7 @@ def fitting(model: ModelEntry, engine: EngineEntry, key: str, hardware: Hardware
 
 
 def sold_as(hardware: HardwareEntry, devices: int) -> str:
-    """The memory of ``devices`` cards as they are sold: ``24 GB``, ``2 x 24 GB``."""
+    """The memory of ``devices`` cards by its marketing name: ``24 GB``, ``2 x 24 GB``."""
     card = f"{hardware.get('sold_gb') or round(hardware['memory_mib'] / 1024)} GB"
     if devices == 1:
         return card
@@ -98,24 +98,24 @@ def sold_as(hardware: HardwareEntry, devices: int) -> str:
 
 
 def split_over(model: ModelEntry, engine: EngineEntry, hardware: HardwareEntry) -> int:
-    """Return over how many devices a model is split: all, or the most that leave no head over and no group apart."""
+    """Number of devices for a model: all, or the most among which its attention heads can be divided evenly."""
     if engine.get("layer_split"):
         return hardware["devices"]
     if "devices_option" not in engine:
         return 1
-    # The largest common divisor divides both.
     return math.gcd(hardware["devices"], model["heads"])
 
 
-def _split(model: ModelEntry, engine: EngineEntry, hardware: HardwareEntry) -> Options:
-    """The option of the engine that splits a model over the devices; none where it has none."""
+def _split_option(model: ModelEntry, engine: EngineEntry, hardware: HardwareEntry) -> Options:
+    """The engine's option for the number of devices, with its value; empty if it has no such option."""
     if "devices_option" not in engine:
         return {}
     return {engine["devices_option"]: split_over(model, engine, hardware)}
 
 
 def _longest(model: ModelEntry, engine: EngineEntry, key: str, hardware: HardwareEntry, context: int) -> int:
-    serve = {engine["context_option"]: context, engine["sequences_option"]: 1, **_split(model, engine, hardware)}
+    """The longest context that fits for one sequence if ``context`` is wanted, in tokens; 0 for none."""
+    serve = {engine["context_option"]: context, engine["sequences_option"]: 1, **_split_option(model, engine, hardware)}
     sizes = Sizes(
         engine=engine,
         hardware={"id": key, **hardware},
@@ -130,15 +130,15 @@ def _longest(model: ModelEntry, engine: EngineEntry, key: str, hardware: Hardwar
 
 
 def cards_in(word: str) -> tuple[int, str]:
-    """How many cards, and of what: ``2x3090`` is two of ``3090``, ``24GB`` one of that memory."""
-    found = re.fullmatch(r"([1-9]\d?) ?x ?(.+)", word)
-    if found is None:
+    """Number and name of the cards in ``word``: (2, "3090") for ``2x3090``, (1, "24GB") for ``24GB``."""
+    match = re.fullmatch(r"([1-9]\d?) ?x ?(.+)", word)
+    if match is None:
         return 1, word
-    return int(found[1]), found[2]
+    return int(match[1]), match[2]
 
 
 def hardware_named(word: str, hardware: Container[str]) -> str:
-    """A name of the catalogue's for what people call a card: ``3090`` and ``2x3090`` are rtx3090 and rtx3090x2."""
+    """The catalogue's name for a usual one: rtx3090 for ``3090``, rtx3090x2 for ``2x3090``; else ``word`` itself."""
     if word in hardware:
         return word
     devices, card = cards_in(word.lower())
@@ -152,7 +152,7 @@ def hardware_named(word: str, hardware: Container[str]) -> str:
 
 
 def hardware_of_catalogue(word: str, house: House) -> str:
-    """A name as `hardware_named` finds it. Raises DrafthouseError where the catalogue has no such card."""
+    """The catalogue's name by `hardware_named`. Raises DrafthouseError if the catalogue has no such card."""
     name = hardware_named(word, house.hardware)
     if name not in house.hardware:
         needed, do = f"one of: {', '.join(sorted(house.hardware))}", did_you_mean(name, house.hardware)
@@ -164,34 +164,34 @@ _AMOUNT = r"(\d{1,12}(?:\.\d{1,6})?)"
 
 
 def memory_of(text: str) -> int | None:
-    """The MiB of a memory as people write it: ``24GB`` (10^9 bytes), ``24GiB``; None for anything else."""
-    found = re.fullmatch(_AMOUNT + r" *(g|gb|gib)", text, re.IGNORECASE)
-    if found is None:
+    """The MiB in ``24GB`` (24 x 10^9 bytes) or ``24GiB``; None for any other text."""
+    match = re.fullmatch(_AMOUNT + r" *(g|gb|gib)", text, re.IGNORECASE)
+    if match is None:
         return None
-    if found[2].lower() == "gib":
-        return round(float(found[1]) * 1024)
-    return round(float(found[1]) * (GB / MIB))
+    if match[2].lower() == "gib":
+        return round(float(match[1]) * 1024)
+    return round(float(match[1]) * (GB / MIB))
 
 
 def kv_gb(model: ModelEntry, engine: EngineEntry, tokens: int) -> float:
-    """The KV cache of ``tokens`` tokens in GB over all devices."""
+    """The size of the KV cache of ``tokens`` tokens over all devices, in GB (10^9 bytes)."""
     return kv_bytes_per_token(model, engine["kv_bytes_per_value"]) * tokens / GB
 
 
 def published(house: House, target: str) -> list[Profile]:
-    """The profiles of a target that carry an acceptance somebody measured (their `expect`)."""
-    found = []
-    for profile in _right(house):
+    """The profiles of a target with a published or measured acceptance rate (their `expect`)."""
+    profiles = []
+    for profile in _valid_profiles(house):
         if "expect" in profile and find_model(profile["target"], house.models) == target:
-            found.append(profile)
-    return found
+            profiles.append(profile)
+    return profiles
 
 
 def expected_there(house: House, profile: Profile, hardware: Hardware) -> ExpectedSpeed:
-    """The speed-up to expect for one user where a profile's models and method were on other hardware."""
+    """The expected speed-up for one user if the profile's models and method ran on ``hardware`` instead."""
     engine, target = house.engines[profile["engine"]], _model(house, profile["target"])
     speculation = profile["speculation"]
-    assert target  # of a profile in whose file nothing is wrong
+    assert target  # the profile is valid, so its models are in the catalogue
     draft, method = _model(house, speculation.get("draft", "")), engine["methods"][speculation["method"]]
 
     sizes = Sizes(
@@ -200,7 +200,7 @@ def expected_there(house: House, profile: Profile, hardware: Hardware) -> Expect
         target=target,
         draft=draft,
         builtin=None if draft else builtin_head(target, speculation["method"], method),
-        serve=_split(target, engine, hardware),
+        serve=_split_option(target, engine, hardware),
         method_options={},
         tokens=int(speculation["num_speculative_tokens"]),
     )
@@ -212,45 +212,45 @@ def _model(house: House, word: str) -> ModelEntry | None:
 
 
 Draft = tuple["DraftKind", str, str]
-"""What may draft: its kind, its name in the catalogue, and why."""
+"""A candidate for the draft: its kind, its name in the catalogue, and the reason for it."""
 
 
 def drafts_for(house: House, target: str) -> list[Draft]:
-    """What may draft for a target, best evidence first: (kind, name, why).
+    """The candidates for a target's draft, best evidence first.
 
-    First what profiles measured or were published with (their `expect`), then heads made for it, the head inside it,
-    heads whose shapes fit, smaller models of the same vocabulary, the smallest first.
+    Their order: drafts of profiles with an `expect`, the head inside the target, heads made for the target, heads
+    whose shapes fit, models with the same vocabulary and fewer parameters (the smallest first).
     """
     model = house.models[target]
-    shown: dict[str, Draft] = {}
+    published_drafts: dict[str, Draft] = {}
     for profile in published(house, target):
         if draft := find_model(profile["speculation"].get("draft", ""), house.models):
             expect = profile["expect"]
-            shown[draft] = (
+            published_drafts[draft] = (
                 house.models[draft]["kind"],
                 draft,
                 f"acceptance {expect['acceptance']:.2f}: {expect['source']}",
             )
-    rows = [*shown.values()]
+    drafts = [*published_drafts.values()]
     if "builtin_head" in model:
-        rows.append(("builtin", target, "the head inside the checkpoint: nothing to download"))
-    others: list[tuple[int, Draft]] = []
-    for key, other in house.models.items():
-        if key in shown or key == target:
+        drafts.append(("builtin", target, "the head inside the checkpoint: nothing to download"))
+    ranked: list[tuple[int, Draft]] = []
+    for key, candidate in house.models.items():
+        if key in published_drafts or key == target:
             continue
-        if other["kind"] == "head" and other.get("head_for") == target:
-            others.append((0, ("head", key, f"made for it, {other.get('head_method')}")))
-        elif other["kind"] == "head" and target in other.get("works_on", ()):
-            others.append((1, ("head", key, f"its shapes fit; trained for {other.get('head_for')}")))
-        elif may_draft(other, model):
-            ratio = other["parameters"] / model["parameters"]
+        if candidate["kind"] == "head" and candidate.get("head_for") == target:
+            ranked.append((0, ("head", key, f"made for it, {candidate.get('head_method')}")))
+        elif candidate["kind"] == "head" and target in candidate.get("works_on", ()):
+            ranked.append((1, ("head", key, f"its shapes fit; trained for {candidate.get('head_for')}")))
+        elif may_draft(candidate, model):
+            ratio = candidate["parameters"] / model["parameters"]
             why = f"same vocabulary, {ratio:.1%} of its parameters"
             if ratio >= 1 / 3:
                 why += "; a third or more rarely pays"
-            others.append((2 + other["parameters"], ("model", key, why)))
-    return rows + [row for _, row in sorted(others)]
+            ranked.append((2 + candidate["parameters"], ("model", key, why)))
+    return drafts + [draft_row for _, draft_row in sorted(ranked)]
 
 
-def _right(house: House) -> list[Profile]:
-    """The profiles in whose files nothing is wrong."""
+def _valid_profiles(house: House) -> list[Profile]:
+    """The profiles whose files have no problems."""
     return [profile for name, profile in house.profiles.items() if name not in house.broken]

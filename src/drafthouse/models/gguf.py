@@ -1,4 +1,4 @@
-"""A GGUF file's keys as the configuration that transformers would have for the same model. Pure."""
+"""Convert the keys of a GGUF file into a configuration with transformers' keys. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from drafthouse.models.shape import Config
     from drafthouse.weights.gguf_header import GgufHead
 
-#: transformers' key -> the end of GGUF's (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+#: GGUF's key, without the architecture before it, by transformers' key
+#: (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 _KEYS = {
     "hidden_size": "embedding_length",
     "num_hidden_layers": "block_count",
@@ -25,33 +26,32 @@ _KEYS = {
     "full_attention_interval": "full_attention_interval",
 }
 
-
-#: A layer's kind in transformers' words, by whether it has KV heads.
+#: transformers' word for a layer with KV heads, and for one without.
 _ATTENTION = {True: "full_attention", False: "linear_attention"}
 
 
 def config_of_gguf(head: GgufHead) -> tuple[Config, str | None]:
-    """The configuration, and the sha256 of the vocabulary (its texts in their order)."""
+    """The configuration, and the sha256 of the vocabulary (its tokens in order), None without a vocabulary."""
     keys = head.keys
     family = str(keys.get("general.architecture"))
     config: dict[str, str | int | list[str]] = {"model_type": family}
-    for name, end in _KEYS.items():
-        value = keys.get(f"{family}.{end}")
-        if isinstance(value, list):  # one for each layer; 0 where a layer has no attention
+    for name, gguf_key in _KEYS.items():
+        value = keys.get(f"{family}.{gguf_key}")
+        if isinstance(value, list):  # a number of KV heads per layer; 0 for a layer without attention
             counts = [count for count in value if isinstance(count, int)]
             config["layer_types"] = [_ATTENTION[bool(count)] for count in counts]
             value = max(counts, default=None)
         if value is not None:
             config[name] = value
-    inside = config.get("num_nextn_predict_layers")
-    if isinstance(inside, int) and isinstance(keys.get(f"{family}.block_count"), int):
-        # block_count counts the head's own blocks too.
-        layers = config["num_hidden_layers"] = _whole(keys[f"{family}.block_count"]) - inside
-        if isinstance(kinds := config.get("layer_types"), list):
-            config["layer_types"] = kinds[:layers]
+    head_layers = config.get("num_nextn_predict_layers")
+    if isinstance(head_layers, int) and isinstance(keys.get(f"{family}.block_count"), int):
+        # block_count includes the MTP head's blocks.
+        layers = config["num_hidden_layers"] = _integer(keys[f"{family}.block_count"]) - head_layers
+        if isinstance(layer_types := config.get("layer_types"), list):
+            config["layer_types"] = layer_types[:layers]
     if f"{family}.attention.key_length_mla" in keys:
-        # One latent vector a token is cached; what the head count and length say is how attention runs over it.
-        config["qk_rope_head_dim"] = _whole(keys.get(f"{family}.rope.dimension_count"))
+        # MLA caches one latent vector per token; the head count and length do not describe the cache.
+        config["qk_rope_head_dim"] = _integer(keys.get(f"{family}.rope.dimension_count"))
     tokens = keys.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, list):
         return config, None
@@ -59,8 +59,8 @@ def config_of_gguf(head: GgufHead) -> tuple[Config, str | None]:
     return config, hashlib.sha256("\0".join(map(str, tokens)).encode()).hexdigest()
 
 
-def _whole(value: object) -> int:
-    """A key's whole number, 0 where it is none."""
+def _integer(value: object) -> int:
+    """A key's whole number; 0 for any other value."""
     if not isinstance(value, int) or isinstance(value, bool):
         return 0
     return value

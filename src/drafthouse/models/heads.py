@@ -1,4 +1,4 @@
-"""Draft heads by their configuration: the method they are for, their shape, and whose hidden states they read. Pure."""
+"""Read a draft head's configuration: method, shape, and target (or "verifier"), whose hidden states it reads. Pure."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from .shape import Config, Shape, shape_of, text_part
 if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import ModelEntry, Speculators
 
-#: The word for a method of speculators' configurations, and a part of an architecture's name, as profiles have it.
+#: A profile's method, by the `algorithm` of a speculators configuration, and by a part of the architecture's name.
 _ALGORITHMS = {"eagle3": "eagle3", "peagle": "peagle", "dflash": "dflash", "dspark": "dspark"}
 _ARCHITECTURES = {
     **{"Eagle3": "eagle3", "DFlashDraftModel": "dflash", "DFlash2DraftModel": "dflash", "DSparkModel": "dspark"},
     **{"Gemma4Assistant": "mtp", "MuseGlimmerAssistant": "dflash"},
-    # One name is the end of another: the longer one first.
+    # Before MLPSpeculatorPreTrainedModel, which is the end of "ArcticMLPSpeculatorPreTrainedModel".
     **{"ArcticLSTMSpeculator": "arctic", "ArcticMLPSpeculator": "arctic"},
     **{"MLPSpeculatorPreTrainedModel": "mlp_speculator", "MedusaModel": "medusa"},
 }
-#: Heads without attention: where they say how wide they are, and how many tokens they draft.
-_PLAIN = {
+#: Heads without attention: the keys of their width and of the number of tokens that they draft, by method.
+_NO_ATTENTION = {
     "medusa": ("hidden_size", "num_heads"),
     "mlp_speculator": ("emb_dim", "n_predict"),
     "arctic": ("emb_dim", "n_predict"),
 }
-#: Neither attention nor positions: no KV cache, and no context of their own (vLLM writes 2^20).
+#: Context of heads without attention, which have no limit (vLLM sets 2^20 as well).
 _NO_CONTEXT = 1 << 20
-#: Where a head says how many values it reads of each of its target's tokens.
+#: Keys of the number of values that a head reads per token of its target.
 _READS = ("target_hidden_size", "backbone_hidden_size", "input_hidden_dim")
 
 
 def head_method(config: Config, where: str) -> str | None:
-    """The method that a head is for, None for a model of its own. Raises DrafthouseError for other heads."""
+    """The method of a head; None for a whole model. Raises DrafthouseError for a head that no engine supports."""
     algorithm = str(_speculators(config).get("algorithm") or "")
     names = config.get("architectures")
     architectures = ""
@@ -44,8 +44,8 @@ def head_method(config: Config, where: str) -> str | None:
         architectures = " ".join(map(str, names))
     if algorithm in _ALGORITHMS and "transformer_layer_config" in config:
         return _ALGORITHMS[algorithm]
-    for end, method in _ARCHITECTURES.items():
-        if end not in architectures:
+    for architecture_part, method in _ARCHITECTURES.items():
+        if architecture_part not in architectures:
             continue
         if method == "eagle3" and config.get("parallel_drafting") is True:
             return "peagle"
@@ -61,17 +61,17 @@ def head_method(config: Config, where: str) -> str | None:
 
 
 def head_shape(config: Config, method: str, where: str) -> Shape:
-    """A head's shape. Raises NoShape."""
-    if plain := _PLAIN.get(method):
-        # Arctic's configurations write some numbers as texts; a matrix shared by all layers is all that is cached.
+    """The shape of a head. Raises NoShape if keys are missing."""
+    if keys := _NO_ATTENTION.get(method):
+        # Arctic's configurations write some numbers as texts. One layer and head of size 1: almost no KV cache.
         return shape_of(
             {
                 "model_type": config.get("model_type"),
-                "hidden_size": _number(config.get(plain[0])),
+                "hidden_size": _integer(config.get(keys[0])),
                 "num_hidden_layers": 1,
                 "num_attention_heads": 1,
                 "head_dim": 1,
-                "vocab_size": _number(config.get("vocab_size")),
+                "vocab_size": _integer(config.get("vocab_size")),
                 "max_position_embeddings": _NO_CONTEXT,
             },
             where,
@@ -83,12 +83,12 @@ def head_shape(config: Config, method: str, where: str) -> Shape:
 
 
 def most_tokens(config: Config, method: str) -> int | None:
-    """The most tokens that a head can draft in one step; None where its configuration sets no limit.
+    """The most tokens that a head can draft in one step; None if its configuration sets no limit.
 
-    A block's first place is the last accepted token, the anchor, and drafts nothing unless the head samples there too.
+    The first position of a block is the last accepted token (the anchor); most heads draft no token there.
     """
-    if plain := _PLAIN.get(method):
-        return _number(config.get(plain[1]))
+    if keys := _NO_ATTENTION.get(method):
+        return _integer(config.get(keys[1]))
     block = config.get("block_size")
     if method not in ("dflash", "dspark") or type(block) is not int or block < 2:
         return None
@@ -97,7 +97,7 @@ def most_tokens(config: Config, method: str) -> int | None:
 
 
 def speculators_of(config: Config) -> Speculators | None:
-    """What an engine serves that is given the head's repository as its model; None without such a part."""
+    """The target and draft tokens that an engine uses if it serves the head's repository; None if it names none."""
     target, tokens = verifier_of(config), _proposed(config)
     if not target or not tokens:
         return None
@@ -105,7 +105,7 @@ def speculators_of(config: Config) -> Speculators | None:
 
 
 def _proposed(config: Config) -> int | None:
-    """How many tokens a head's own configuration has it draft."""
+    """The number of draft tokens in a head's configuration; None if it sets none."""
     proposed = _speculators(config).get("proposal_methods")
     if not isinstance(proposed, list) or not proposed or not isinstance(proposed[0], Mapping):
         return None
@@ -116,7 +116,7 @@ def _proposed(config: Config) -> int | None:
 
 
 def verifier_of(config: Config) -> str | None:
-    """The repository that a head's own configuration names as its target."""
+    """The repository that a head's configuration names as its target; None if it names none."""
     named = _part(_speculators(config), "verifier").get("name_or_path")
     if not named:
         return None
@@ -124,14 +124,14 @@ def verifier_of(config: Config) -> str | None:
 
 
 def target_of(config: Config, shape: Shape, models: Mapping[str, ModelEntry], head_for: str | None, where: str) -> str:
-    """The catalogue's name of the model whose hidden states a head reads. Raises DrafthouseError."""
-    asked = head_for or verifier_of(config)
+    """The catalogue name of a head's target: ``head_for``, else its configuration's. Raises DrafthouseError."""
+    named = head_for or verifier_of(config)
     target = None
     found, do = "a head that does not name its target", "add --for MODEL"
-    if asked:
-        target = find_model(asked, models)
-        found = f"a head for {asked}, which is not in the catalogue"
-        do = f"drafthouse model add {asked}, then run this again"
+    if named:
+        target = find_model(named, models)
+        found = f"a head for {named}, which is not in the catalogue"
+        do = f"drafthouse model add {named}, then run this again"
     if target is None:
         raise one_problem("draft-of-another-target", found, "the target's entry in the catalogue", do, where)
     hidden = _hidden_read(config) or shape.hidden
@@ -147,10 +147,10 @@ def target_of(config: Config, shape: Shape, models: Mapping[str, ModelEntry], he
 
 
 def _hidden_read(config: Config) -> int | None:
-    """How many values a head says that it reads of each of its target's tokens; None where it says nothing."""
+    """The number of values that a head reads per token of its target; None if it is not in the configuration."""
     for part in (text_part(config), config):
         for key in _READS:
-            if number := _number(part.get(key)):
+            if number := _integer(part.get(key)):
                 return number
     return None
 
@@ -160,14 +160,14 @@ def _speculators(config: Config) -> Config:
 
 
 def _part(config: Config, key: str) -> Config:
-    """The object below a key; an empty one where there is none."""
+    """The JSON object of a key; empty if there is none."""
     part = config.get(key)
     if isinstance(part, Mapping):
         return part
     return {}
 
 
-def _number(value: Json) -> int | None:
+def _integer(value: Json) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value)
     if type(value) is not int:

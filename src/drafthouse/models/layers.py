@@ -1,7 +1,7 @@
-"""Which layers of a model keep keys and values of every token, by its config.json. Pure.
+"""What each layer of a model caches (KV cache, window, recurrent state or nothing), by its config.json. Pure.
 
-Each family says it in its own way: a list of names, a list of numbers, every n-th layer, a text with a letter a layer.
-`_FORMS` has them all. A configuration that says nothing of it has full attention in every layer.
+Model families write this differently: a list of names, a list of numbers, every n-th layer, a text with a letter per
+layer. `_FORMS` has the keys and their readers. Without any of these keys every layer has full attention.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Keeps(Enum):
-    """What a layer keeps of the tokens before."""
+    """What a layer caches of earlier tokens."""
 
     ALL = "a KV cache that grows with the context"
     WINDOW = "the last tokens"
@@ -24,9 +24,9 @@ class Keeps(Enum):
     NOTHING = "nothing"
 
 
-#: What reads a key's value: with its configuration and the number of layers, what each layer keeps; None: unreadable.
+#: A function of a key's value, the configuration and the number of layers: what each layer keeps, None if unreadable.
 Reader = Callable[[object, "Config", int], list[Keeps] | None]
-#: A layer by the word that `layer_types` and its older spellings have for it; any other word is full attention.
+#: What a layer keeps, by its word in `layer_types` and older keys; any other word is full attention.
 _WORDS = {
     **dict.fromkeys(("sliding_attention", "chunked_attention", "local", "local_attention", "swa"), Keeps.WINDOW),
     **dict.fromkeys(
@@ -44,116 +44,116 @@ _LETTERS = {"M": Keeps.STATE, "*": Keeps.ALL, "-": Keeps.NOTHING, "E": Keeps.NOT
 _WINDOWS = ("sliding_window", "sliding_window_size", "attention_window_size", "window_size", "attention_chunk_size")
 
 
-def layers_of(part: Config, count: int) -> list[Keeps] | None:
-    """What each of ``count`` layers keeps; None where the configuration does not say it."""
-    found = None
+def layers_of(config: Config, count: int) -> list[Keeps] | None:
+    """What each of ``count`` layers keeps; None if the configuration has no readable key for it."""
+    kept = None
     for key, read in _FORMS:
-        if (value := part.get(key)) is not None and (found := read(value, part, count)):
+        if (value := config.get(key)) is not None and (kept := read(value, config, count)):
             break
-    if found is None:
+    if kept is None:
         return None
-    shared = part.get("num_kv_shared_layers")  # Gemma 3n: the last layers use the cache of one before
-    if type(shared) is int and 0 < shared < len(found):
-        found = found[:-shared] + [Keeps.NOTHING] * shared
-    if window_of(part) is None:
-        return [Keeps.ALL if kept is Keeps.WINDOW else kept for kept in found]
-    return found
+    shared = config.get("num_kv_shared_layers")  # Gemma 3n: the last layers use an earlier layer's cache
+    if type(shared) is int and 0 < shared < len(kept):
+        kept = kept[:-shared] + [Keeps.NOTHING] * shared
+    if window_of(config) is None:
+        return [Keeps.ALL if layer_keeps is Keeps.WINDOW else layer_keeps for layer_keeps in kept]
+    return kept
 
 
-def window_of(part: Config) -> int | None:
-    """How many tokens its layers with a window look back."""
+def window_of(config: Config) -> int | None:
+    """The window of sliding-window attention, in tokens; None without one."""
     for key in _WINDOWS:
-        value = part.get(key)
+        value = config.get(key)
         if type(value) is int and value > 0:
             return value
     return None
 
 
-# --- how families say it ----------------------------------------------------------------------------------
+# --- readers of the families' keys ------------------------------------------------------------------------
 
 
-def _words(value: object, part: Config, count: int) -> list[Keeps] | None:
+def _from_words(value: object, config: Config, count: int) -> list[Keeps] | None:
     if not isinstance(value, list) or not value:
         return None
     return [_WORDS.get(str(word), Keeps.ALL) for word in value]
 
 
-def _repeated(value: object, part: Config, count: int) -> list[Keeps] | None:
-    """RecurrentGemma: a few words that are repeated over all layers."""
-    words = _words(value, part, count)
-    if not words:
+def _from_repeated_words(value: object, config: Config, count: int) -> list[Keeps] | None:
+    """RecurrentGemma: a few words, repeated over all layers."""
+    pattern = _from_words(value, config, count)
+    if not pattern:
         return None
-    return [words[number % len(words)] for number in range(count)]
+    return [pattern[layer % len(pattern)] for layer in range(count)]
 
 
-def _letters(value: object, part: Config, count: int) -> list[Keeps] | None:
+def _from_letters(value: object, config: Config, count: int) -> list[Keeps] | None:
     if not isinstance(value, str) or not value:
         return None
     return [_LETTERS.get(letter, Keeps.NOTHING) for letter in value]
 
 
-def _linear_layers(value: object, part: Config, count: int) -> list[Keeps] | None:
-    """Kimi Linear: the numbers of its layers with Kimi Delta Attention, counted from 1."""
+def _from_linear_layers(value: object, config: Config, count: int) -> list[Keeps] | None:
+    """Kimi Linear: the numbers of the layers with Kimi Delta Attention, from 1."""
     if not isinstance(value, Mapping):
         return None
-    full, linear = _numbers(value.get("full_attn_layers")), _numbers(value.get("kda_layers"))
+    full, linear = _integer_list(value.get("full_attn_layers")), _integer_list(value.get("kda_layers"))
     if full is None and linear is None:
         return None
     if linear is not None:
-        return _listed(linear, count, Keeps.STATE, Keeps.ALL, first=1)
-    return _listed(full or [], count, Keeps.ALL, Keeps.STATE, first=1)
+        return _split_by_numbers(linear, count, Keeps.STATE, Keeps.ALL, first=1)
+    return _split_by_numbers(full or [], count, Keeps.ALL, Keeps.STATE, first=1)
 
 
-def _by_number(other: int, keeps: Keeps) -> Reader:
-    """A number a layer: ``other`` for layers that keep ``keeps``, any other number for full attention."""
+def _by_number(code: int, keeps: Keeps) -> Reader:
+    """The reader of a list with a number per layer: ``code`` means ``keeps``, any other number full attention."""
 
-    def read(value: object, part: Config, count: int) -> list[Keeps] | None:
-        numbers = _numbers(value)
-        return _split(len(numbers), lambda layer: numbers[layer] == other, keeps, Keeps.ALL) if numbers else None
+    def read(value: object, config: Config, count: int) -> list[Keeps] | None:
+        numbers = _integer_list(value)
+        return _split(len(numbers), lambda layer: numbers[layer] == code, keeps, Keeps.ALL) if numbers else None
 
     return read
 
 
 def _every(others: Keeps) -> Reader:
-    """The last layer of each so many has full attention, the others keep ``others``."""
+    """The reader of a number n: every n-th layer has full attention, the other layers keep ``others``."""
 
-    def read(value: object, part: Config, count: int) -> list[Keeps] | None:
+    def read(value: object, config: Config, count: int) -> list[Keeps] | None:
         if type(value) is not int or value < 1:
             return None
-        return _split(count, lambda number: (number + 1) % value == 0, Keeps.ALL, others)
+        return _split(count, lambda layer: (layer + 1) % value == 0, Keeps.ALL, others)
 
     return read
 
 
-def _period(value: object, part: Config, count: int) -> list[Keeps] | None:
-    """Jamba: attention in the layers offset, offset + period, and so on."""
-    offset = part.get("attn_layer_offset", 0)
+def _period(value: object, config: Config, count: int) -> list[Keeps] | None:
+    """Jamba: full attention in every ``value``-th layer, from the layer `attn_layer_offset` on."""
+    offset = config.get("attn_layer_offset", 0)
     if type(value) is not int or value < 1 or type(offset) is not int:
         return None
-    return _split(count, lambda number: number % value == offset, Keeps.ALL, Keeps.STATE)
+    return _split(count, lambda layer: layer % value == offset, Keeps.ALL, Keeps.STATE)
 
 
-def _full_layers(value: object, part: Config, count: int) -> list[Keeps] | None:
-    """Bamba, LFM2, Zamba: the numbers of the layers that have attention, counted from 0."""
-    numbers = _numbers(value)
-    return _listed(numbers, count, Keeps.ALL, Keeps.STATE, first=0) if numbers else None
+def _full_layers(value: object, config: Config, count: int) -> list[Keeps] | None:
+    """Bamba, LFM2, Zamba: the numbers of the layers with attention, from 0."""
+    numbers = _integer_list(value)
+    return _split_by_numbers(numbers, count, Keeps.ALL, Keeps.STATE, first=0) if numbers else None
 
 
-def _window_layers(value: object, part: Config, count: int) -> list[Keeps] | None:
-    """Qwen 2: the first layers have full attention, where windows are used at all."""
-    if type(value) is not int or part.get("use_sliding_window") is not True:
+def _window_layers(value: object, config: Config, count: int) -> list[Keeps] | None:
+    """Qwen 2: with `use_sliding_window` the first ``value`` layers have full attention, the others a window."""
+    if type(value) is not int or config.get("use_sliding_window") is not True:
         return None
-    return _split(count, lambda number: number < value, Keeps.ALL, Keeps.WINDOW)
+    return _split(count, lambda layer: layer < value, Keeps.ALL, Keeps.WINDOW)
 
 
-#: A key, and what reads its value; the first that can be read counts.
+#: Keys with their readers; the first key that can be read decides.
 _FORMS: tuple[tuple[str, Reader], ...] = (
-    ("layer_types", _words),
-    ("layers_block_type", _words),
-    ("block_types", _repeated),
-    ("_block_types", _repeated),
-    ("hybrid_override_pattern", _letters),
-    ("linear_attn_config", _linear_layers),
+    ("layer_types", _from_words),
+    ("layers_block_type", _from_words),
+    ("block_types", _from_repeated_words),
+    ("_block_types", _from_repeated_words),
+    ("hybrid_override_pattern", _from_letters),
+    ("linear_attn_config", _from_linear_layers),
     ("hybrid_layer_pattern", _by_number(1, Keeps.WINDOW)),  # MiMo
     ("attn_type_list", _by_number(0, Keeps.STATE)),  # MiniMax, whose 0 is lightning attention
     ("full_attention_interval", _every(Keeps.STATE)),
@@ -168,33 +168,33 @@ _FORMS: tuple[tuple[str, Reader], ...] = (
 )
 
 
-def _listed(numbers: Sequence[int], count: int, those: Keeps, others: Keeps, first: int) -> list[Keeps]:
-    named = set(numbers)
-    return _split(count, lambda number: number + first in named, those, others)
+def _split_by_numbers(numbers: Sequence[int], count: int, those: Keeps, others: Keeps, first: int) -> list[Keeps]:
+    chosen = set(numbers)
+    return _split(count, lambda layer: layer + first in chosen, those, others)
 
 
 def _split(count: int, chosen: Callable[[int], bool], those: Keeps, others: Keeps) -> list[Keeps]:
-    """``those`` for the layers, counted from 0, that are chosen, and ``others`` for the rest."""
-    return [those if chosen(number) else others for number in range(count)]
+    """``those`` for each layer (from 0) for which ``chosen`` is true, and ``others`` for the rest."""
+    return [those if chosen(layer) else others for layer in range(count)]
 
 
-def _numbers(value: object) -> list[int] | None:
+def _integer_list(value: object) -> list[int] | None:
     if not isinstance(value, list) or not all(type(number) is int for number in value):
         return None
     return value
 
 
-# --- keys that nobody here knows --------------------------------------------------------------------------
+# --- keys without a reader --------------------------------------------------------------------------------
 
-_LOOKS_LIKE_ONE = re.compile(r"expert|layer|window|pattern|ratio|group")
-#: Of those the ones that `shape.py` reads, and the ones that change neither cache nor bytes.
+_RELEVANT = re.compile(r"expert|layer|window|pattern|ratio|group")
+#: Relevant keys that need no reader: `shape.py` reads them, or they change neither the cache nor the bytes.
 _HARMLESS = re.compile(
     "|".join(
         (
-            # how wide something is, how it is normalised, trained or quantised
+            # widths, normalisation, training, quantisation
             r"_hidden_size$|intermediate_size$|layer_?norm|group_?norm|norm_after|_eps$|_act$|_bias$|layer_?scale",
             r"layer_?drop|dropout|initiali[sz]er|loss|capacity|jitter|router|aux_|quant|mlp_ratio|rope",
-            # how many, and which of them a token uses
+            # numbers of experts, groups and layers
             r"^(?:num|n)_(?:routed_|local_|shared_|moe_)?experts?(?:_per_(?:tok|token|group))?$|^experts_per_tok",
             r"^moe_num_(?:shared_)?experts$|^top_k_experts$|^num_(?:selected|activated)_experts$|^shared_expert",
             r"^(?:(?:num|n)_(?:expert_)?|top_?k_)groups?$|_per_layer_input$",
@@ -202,29 +202,29 @@ _HARMLESS = re.compile(
             r"^num_(?:nextn_predict|mtp)_layers$|^mtp_|^attn_layer_offset$|layer_ids$|^transformer_layer_config$",
             # which layers have experts
             r"^moe_layer|^expert_layer_|^mlp_only_layers$|^interleave_moe_layer_step$|^decoder_sparse|^first_k_dense",
-            # windows, and layers that look at an image or leave positions out
+            # windows, and layers with cross-attention or without positions
             r"^(?:use_|attention_)?(?:sliding_)?window(?:_size|_non_causal)?$|^cross_attention|^no_rope_layer",
         )
     )
 )
 
 
-def not_understood(part: Config) -> list[str]:
-    """The keys that look as if cache or bytes depended on them, and that nothing here reads."""
+def not_understood(config: Config) -> list[str]:
+    """Keys that may change the cache or the bytes by their names, and that have no reader."""
     readers = dict(_FORMS)
-    found = []
-    for key, value in _with_parts(part):
-        plain = value in (None, False, 0, 1, "", [], {}) or key in readers
-        if _LOOKS_LIKE_ONE.search(key) and not plain and not _HARMLESS.search(key):
-            found.append(key)
-    return found
+    keys = []
+    for key, value in _with_parts(config):
+        is_ignored = value in (None, False, 0, 1, "", [], {}) or key in readers
+        if _RELEVANT.search(key) and not is_ignored and not _HARMLESS.search(key):
+            keys.append(key)
+    return keys
 
 
-def _with_parts(part: Config) -> Iterable[tuple[str, object]]:
-    """The keys of a configuration, and those of the parts that are about attention."""
-    for key, value in part.items():
+def _with_parts(config: Config) -> Iterable[tuple[str, object]]:
+    """Yield the keys and values of a configuration, and those of its parts about attention as `part.key`."""
+    for key, value in config.items():
         yield str(key), value
         if isinstance(value, Mapping) and "attn" in str(key):
-            for inner, one in value.items():
-                if inner not in ("kda_layers", "full_attn_layers"):
-                    yield f"{key}.{inner}", one
+            for inner_key, inner_value in value.items():
+                if inner_key not in ("kda_layers", "full_attn_layers"):
+                    yield f"{key}.{inner_key}", inner_value

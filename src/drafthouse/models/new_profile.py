@@ -1,4 +1,4 @@
-"""A profile for a model that somebody names: method, draft, K and context are chosen, and each says why. Pure."""
+"""Make a profile for a target model: choose method, draft, draft tokens per step and context, with reasons. Pure."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Expectation, Profile, Speculation, Unchecked
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
-#: Contexts that are tried, the longest that fits is taken; a longer one is seldom needed and takes memory from nobody.
+#: Contexts in tokens, tried from the longest; the first one that fits is used.
 CONTEXTS = (32768, 16384, 8192, 4096, 2048)
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a person asked for: names of the catalogue, None where it is to be chosen."""
+    """What the user asked for, by names of the catalogue; None: to be chosen."""
 
     target: str
     hardware: str
@@ -42,86 +42,86 @@ class Wish:
 
 @dataclass(frozen=True)
 class NewProfile:
-    """A profile that resolves, its name, and why each value that nobody asked for is as it is."""
+    """A profile with its name, and a sentence of reason for each chosen value."""
 
     name: str
     profile: Profile
     why: tuple[str, ...]
 
     def text(self) -> str:
-        """The profile's file."""
-        by = "By `drafthouse new`. Change what you like: a run measures it again."
-        return yaml_file([by, *self.why], dict(self.profile))
+        """The text of the profile's file."""
+        origin = "By `drafthouse new`. Change what you like: a run measures it again."
+        return yaml_file([origin, *self.why], dict(self.profile))
 
 
 def new_profile(wish: Wish, house: House, site: Unchecked, suites: Mapping[str, Sequence[str]]) -> NewProfile:
-    """The first choice that resolves on ``site``. Raises DrafthouseError with the last one's problems."""
+    """The first choice of method, draft and context that resolves; an existing profile that matches goes first.
+
+    ``site``: the inventory's settings; ``suites``: kinds by suite. Raises DrafthouseError with the last one's problems.
+    """
     engine = house.engines[wish.engine]
     if shipped := _shipped(wish, house):
-        made = _copy(shipped, wish, house)
-        with suppress(DrafthouseError):  # an entry of the user's own may have changed the model
-            _resolved(made, house, site, suites)
-            return made
+        new = _copy(shipped, wish, house)
+        with suppress(DrafthouseError):  # the user's own entry may have changed the model
+            _resolved(new, house, site, suites)
+            return new
     refused: DrafthouseError | None = None
-    own = house.models[wish.target]["context"]
-    contexts = [size for size in CONTEXTS if size <= own] or [own]
+    model_context = house.models[wish.target]["context"]
+    contexts = [size for size in CONTEXTS if size <= model_context] or [model_context]
     for method, draft, reason in _choices(wish, house, engine):
         for context in contexts:
-            made = _profile(replace(wish, method=method, draft=draft), house, engine, context, reason)
+            new = _profile(replace(wish, method=method, draft=draft), house, engine, context, reason)
             try:
-                resolved = _resolved(made, house, site, suites)
+                resolved = _resolved(new, house, site, suites)
             except DrafthouseError as error:
-                refused = _of_no_file(error, made.name)
+                refused = _problems_of_unwritten(error, new.name)
                 if not any(problem.code == "gpu-memory-too-small" for problem in error.problems):
                     break
                 continue
-            return _with_best_tokens(made, resolved, lambda other: _resolved(other, house, site, suites))
-    assert refused  # there is a choice, and a context, for every wish
+            return _with_best_tokens(new, resolved, lambda other: _resolved(other, house, site, suites))
+    assert refused  # there is at least one choice and one context
     raise refused
 
 
-def _resolved(made: NewProfile, house: House, site: Unchecked, suites: Mapping[str, Sequence[str]]) -> ResolvedProfile:
-    return resolve(replace(house, profiles={made.name: made.profile}, broken={}), made.name, site, suites)
+def _resolved(new: NewProfile, house: House, site: Unchecked, suites: Mapping[str, Sequence[str]]) -> ResolvedProfile:
+    return resolve(replace(house, profiles={new.name: new.profile}, broken={}), new.name, site, suites)
 
 
 def _with_best_tokens(
-    made: NewProfile, resolved: ResolvedProfile, resolves: Callable[[NewProfile], ResolvedProfile]
+    new: NewProfile, resolved: ResolvedProfile, resolves: Callable[[NewProfile], ResolvedProfile]
 ) -> NewProfile:
-    """The profile with the number of drafted tokens that its expectation says gains most, where that resolves too."""
+    """The profile with the number of draft tokens that is expected to gain most, if it resolves with that."""
     best = resolved["expectation"]["best_tokens"]
     if best is None:
-        return made
-    speculation: Speculation = {**made.profile["speculation"], "num_speculative_tokens": best}
-    profile: Profile = {**made.profile, "speculation": speculation}
+        return new
+    speculation: Speculation = {**new.profile["speculation"], "num_speculative_tokens": best}
+    profile: Profile = {**new.profile, "speculation": speculation}
     try:
-        expected = resolves(replace(made, profile=profile))["expectation"]
+        expected = resolves(replace(new, profile=profile))["expectation"]
     except DrafthouseError:
-        return made
+        return new
     why = f"num_speculative_tokens: {best}, expected to gain most: {expected_words(expected)}"
-    return replace(made, profile=profile, why=(made.why[0], why, *made.why[2:]))
+    return replace(new, profile=profile, why=(new.why[0], why, *new.why[2:]))
 
 
 def _shipped(wish: Wish, house: House) -> str | None:
-    """The profile that is there for the same model, card and engine, and for the method and draft where one is named.
-
-    Of several the one whose acceptance somebody published, with the highest.
-    """
+    """The name of the existing profile that matches the wish, with the highest acceptance rate; None without one."""
     best, highest = None, -1.0
     for name, profile in house.profiles.items():
         if name in house.broken or (profile["hardware"], profile["engine"]) != (wish.hardware, wish.engine):
             continue
         speculation = profile["speculation"]
-        alike = find_model(profile["target"], house.models) == wish.target
-        alike = alike and wish.method in (None, speculation["method"])
-        alike = alike and wish.draft in (None, find_model(speculation.get("draft", ""), house.models))
-        acceptance = profile.get("expect", {}).get("acceptance", 0.0)
-        if alike and acceptance > highest:
-            best, highest = name, acceptance
+        matches = find_model(profile["target"], house.models) == wish.target
+        matches = matches and wish.method in (None, speculation["method"])
+        matches = matches and wish.draft in (None, find_model(speculation.get("draft", ""), house.models))
+        acceptance_rate = profile.get("expect", {}).get("acceptance", 0.0)
+        if matches and acceptance_rate > highest:
+            best, highest = name, acceptance_rate
     return best
 
 
 def _copy(shipped: str, wish: Wish, house: House) -> NewProfile:
-    """A profile with the values of one that is there."""
+    """A copy of the profile ``shipped`` under another name."""
     profile = house.profiles[shipped]
     method = profile["speculation"]["method"]
     name = wish.name or _name(replace(wish, method=method))
@@ -131,42 +131,42 @@ def _copy(shipped: str, wish: Wish, house: House) -> NewProfile:
     )
 
 
-def _of_no_file(error: DrafthouseError, name: str) -> DrafthouseError:
-    """The problems of a profile that is not written: no file is there to look at."""
-    file, said = f"profiles/{name}.yml", f"{name} (not written)"
-    return DrafthouseError([replace(one, where=one.where.replace(file, said)) for one in error.problems])
+def _problems_of_unwritten(error: DrafthouseError, name: str) -> DrafthouseError:
+    """The error with "(not written)" instead of the profile's file, which does not exist."""
+    file, shown = f"profiles/{name}.yml", f"{name} (not written)"
+    return DrafthouseError([replace(problem, where=problem.where.replace(file, shown)) for problem in error.problems])
 
 
 def _choices(wish: Wish, house: House, engine: EngineEntry) -> Iterator[tuple[str, str | None, str]]:
-    """Yield methods with their drafts, best evidence first, and why each."""
+    """Yield (method, draft, reason), best evidence first; draft None: the method needs none."""
     methods = engine["methods"]
     if wish.method is not None and wish.method not in methods:
         needed, do = f"a method of {engine['name']}", did_you_mean(wish.method, methods)
         raise one_problem("method-unsupported", f"--method {wish.method}", needed, do)
-    found = False
+    has_draft = False
     for kind, draft, why in drafts_for(house, wish.target):
         name = _method_for(engine, house.models[draft], kind)
         if name is None or wish.method not in (None, name) or wish.draft not in (None, draft):
             continue
-        found = True
+        has_draft = True
         if kind == "builtin":
             yield name, None, why
         else:
             yield name, draft, why
-    if wish.draft and not found:
+    if wish.draft and not has_draft:
         do = f"drafthouse drafts {wish.target} shows those that can"
         needed = f"a draft for '{wish.target}' that {engine['name']} can use"
         raise one_problem("draft-of-another-target", f"--draft {wish.draft}", needed, do)
-    lookups = [key for key, one in methods.items() if one["draft"] == "lookup" and wish.method in (None, key)]
+    lookups = [key for key, entry in methods.items() if entry["draft"] == "lookup" and wish.method in (None, key)]
     if not wish.draft:
         for name in lookups:
             yield name, None, "a lookup in the text: no draft is needed"
-    if not (found or lookups):  # the plan says what it lacks
+    if not (has_draft or lookups):  # resolving it reports what is missing
         yield wish.method or next(iter(methods)), None, "the catalogue has no draft for it"
 
 
 def _method_for(engine: EngineEntry, draft: ModelEntry, kind: DraftKind) -> str | None:
-    """The engine's method that drafts with this; ``draft`` is the target itself for the head inside it."""
+    """The engine's method for a draft, None if it has none; for a built-in head ``draft`` is the target."""
     if kind == "builtin":
         return method_for_head(engine, draft["builtin_head"]["kind"], kind)
     if kind == "head":
@@ -215,14 +215,14 @@ def _profile(wish: Wish, house: House, engine: EngineEntry, context: int, reason
 
 
 def _published_with(wish: Wish, house: House) -> Expectation | None:
-    """The highest acceptance that somebody published for this target with this draft, or this method without one."""
-    found: list[Expectation] = []
+    """The highest published acceptance of the target with the wished draft, or with the method if it needs none."""
+    expectations: list[Expectation] = []
     for profile in published(house, wish.target):
         speculation = profile["speculation"]
-        alike = find_model(speculation.get("draft", ""), house.models) == wish.draft
-        if alike and (wish.draft or speculation["method"] == wish.method):
-            found.append(profile["expect"])
-    return max(found, key=lambda one: one["acceptance"], default=None)
+        matches = find_model(speculation.get("draft", ""), house.models) == wish.draft
+        if matches and (wish.draft or speculation["method"] == wish.method):
+            expectations.append(profile["expect"])
+    return max(expectations, key=lambda expect: expect["acceptance"], default=None)
 
 
 def _name(wish: Wish) -> str:

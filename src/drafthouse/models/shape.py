@@ -1,6 +1,6 @@
-"""A model's shape by its config.json: what the memory plan and the pairing of target and draft need. Pure.
+"""Read a model's shape from its config.json: what the memory plan and the pairing of target and draft need. Pure.
 
-Key names are those of transformers' configurations; older families have their own words for the same thing.
+Keys are those of transformers' configurations; older model families have other names for them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import Trait
 
 Config = Mapping[str, Json]
-"""A config.json, whose keys are its family's own."""
+"""The content of a config.json."""
 
-#: Parts of a configuration of a model that also sees or hears: the language model's own keys are one level down.
+#: Keys of a multimodal model's configuration that contain the configuration of its language model.
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
-_NAMES = {
+_KEYS = {
     "hidden": ("hidden_size", "n_embd", "d_model", "model_dim"),
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "heads": ("num_attention_heads", "n_head", "n_heads"),
@@ -32,7 +32,7 @@ _NAMES = {
     "vocab": ("vocab_size", "padded_vocab_size"),
     "context": ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "max_seq_len"),
 }
-#: What only configurations of layers with a state of one size have (Mamba, Gated DeltaNet, and their like).
+#: Keys of models that have layers with a recurrent state of fixed size (Mamba, Gated DeltaNet and similar).
 _STATE_KEYS = ("mamba_d_state", "ssm_cfg", "ssm_state_size", "linear_num_key_heads")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "num_routed_experts")
 _EXPERTS_USED = (
@@ -44,15 +44,15 @@ _MTP_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_lay
 
 @dataclass(frozen=True)
 class Shape:
-    """What a configuration says. ``cached_layers``: those whose KV cache grows with the context.
+    """A model's shape. ``cached_layers`` is the number of layers whose KV cache grows with the context.
 
-    ``window_bytes``: what a sequence takes in layers that look back a window, as KV cache in 16 bits.
+    ``window_bytes``: KV cache of a sequence, in 16 bits, in all layers with a sliding window.
 
-    ``quantization`` is how the weights are stored, as the catalogue calls it, where that is not their dtype.
+    ``bits`` per weight and ``quantization`` (the catalogue's name) are None for weights that are not quantised.
 
-    ``experts`` is (all of a layer, those used for a token) of a mixture of experts. ``mtp_layers`` is what the
-    configuration claims; only the tensors tell whether the head is there. ``unsure`` says in sentences what this
-    reading had to assume.
+    ``experts``: experts of a layer, and those used for a token; None if dense. ``mtp_layers``: layers of an MTP head
+    by the configuration; the checkpoint may lack their tensors. ``unsure``: sentences for the user on what was
+    assumed.
     """
 
     model_type: str
@@ -75,11 +75,11 @@ class Shape:
 
 
 class NoShape(DrafthouseError):
-    """A configuration without what the memory plan needs."""
+    """Error for a configuration that lacks keys which the memory plan needs."""
 
 
 def text_part(config: Config) -> Config:
-    """The part of a configuration that is about the language model."""
+    """The configuration of the language model: a part of a multimodal model's, else all of it."""
     for name in _TEXT_PARTS:
         part = config.get(name)
         if isinstance(part, Mapping):
@@ -88,7 +88,7 @@ def text_part(config: Config) -> Config:
 
 
 def shape_of(config: Config, where: str) -> Shape:
-    """Read a target's or draft's config.json. Raises NoShape with every key that is missing."""
+    """The shape of a target or draft by its config.json, whose path is ``where``. Raises NoShape with missing keys."""
     part = text_part(config)
     numbers = _numbers(part, where)
     hidden, layers, heads = numbers["hidden"], numbers["layers"], numbers["heads"]
@@ -106,7 +106,7 @@ def shape_of(config: Config, where: str) -> Shape:
         context=numbers["context"],
         window_bytes=_window_bytes(part, kept, kv_heads, head_dim),
         experts=_experts(part),
-        mtp_layers=_first(part, _MTP_LAYERS) or _first(config, _MTP_LAYERS) or 0,
+        mtp_layers=_number_of(part, _MTP_LAYERS) or _number_of(config, _MTP_LAYERS) or 0,
         bits=_bits(config) or _bits(part),
         quantization=_quantization(config) or _quantization(part),
         tied=bool(part.get("tie_word_embeddings", config.get("tie_word_embeddings", False))),
@@ -116,11 +116,11 @@ def shape_of(config: Config, where: str) -> Shape:
 
 
 def _numbers(part: Config, where: str) -> dict[str, int]:
-    """What `_NAMES` has, without what is not there; all but the KV heads must be. Raises NoShape."""
+    """The numbers of `_KEYS` that are set; all but the KV heads are required. Raises NoShape."""
     numbers: dict[str, int] = {}
     missing = []
-    for name, keys in _NAMES.items():
-        value = _first(part, keys)
+    for name, keys in _KEYS.items():
+        value = _number_of(part, keys)
         if value and (name != "layers" or value <= LAYERS):
             numbers[name] = value
         elif name != "kv_heads":
@@ -139,18 +139,18 @@ def _numbers(part: Config, where: str) -> dict[str, int]:
 
 
 def _traits(config: Config, part: Config, kept: list[Keeps]) -> tuple[Trait, ...]:
-    """What decides how an engine runs the model, as the catalogue calls it."""
-    found: dict[Trait, bool] = {
+    """The catalogue's names for features that decide how an engine runs the model."""
+    has_trait: dict[Trait, bool] = {
         "hybrid": Keeps.STATE in kept or any(map(part.get, _STATE_KEYS)),
         "moe": _experts(part) is not None,
         "multimodal": isinstance(config.get("vision_config"), Mapping)
         or isinstance(config.get("audio_config"), Mapping),
         "sliding-window": Keeps.WINDOW in kept,
     }
-    return tuple(trait for trait in found if found[trait])
+    return tuple(trait for trait in has_trait if has_trait[trait])
 
 
-def _first(config: Config, names: Iterable[str]) -> int | None:
+def _number_of(config: Config, names: Iterable[str]) -> int | None:
     for name in names:
         value = config.get(name)
         if type(value) is int and 0 < value <= CONFIG_NUMBER:
@@ -159,64 +159,64 @@ def _first(config: Config, names: Iterable[str]) -> int | None:
 
 
 def _cache_of(part: Config, hidden: int, heads: int, kv_heads: int | None) -> tuple[int, int]:
-    """KV heads and their size, such that 2 x heads x size values are what a layer keeps of a token."""
+    """KV heads and their size, so that a layer caches 2 x heads x size values per token."""
     latent, rope = part.get("kv_lora_rank"), part.get("qk_rope_head_dim")
     if type(latent) is int and type(rope) is int:
-        # MLA keeps one latent vector and the shared rotary key, on every device: one "head" of half that size.
+        # MLA caches one latent vector and a shared rotary key: one "head" of half their size.
         return 1, (latent + rope + 1) // 2
     size = part.get("head_dim")
     if type(size) is not int:
         size = hidden // heads
     if kv_heads is None:
         kv_heads = 1 if part.get("multi_query") is True else heads
-    values = part.get("v_head_dim")  # MiMo: shorter than the keys; both are cached
+    values = part.get("v_head_dim")  # MiMo: values are shorter than keys; the mean is used
     if type(values) is int and values > 0:
         size = (size + values + 1) // 2
-    # Gemma 4: its full-attention layers have heads of their own, and theirs is the cache that grows.
-    return _first(part, ("num_global_key_value_heads",)) or kv_heads, _first(part, ("global_head_dim",)) or size
+    # Gemma 4: the full-attention layers, whose cache grows, have another number and size of KV heads.
+    return _number_of(part, ("num_global_key_value_heads",)) or kv_heads, _number_of(part, ("global_head_dim",)) or size
 
 
 def _assumed(part: Config, kept: list[Keeps] | None) -> Iterator[str]:
-    """Yield in sentences what the configuration leaves open; all of it makes the figures too large."""
+    """Yield sentences on what the configuration leaves open; each of these makes the figures too large."""
     if kept is None and window_of(part) and part.get("use_sliding_window", True):
         yield "it has a sliding window but does not say in which layers: all are counted in full, which is too much"
     if kept is None and any(name in part for name in _STATE_KEYS):
         yield "it has layers without a growing cache but does not say which: all are counted, which is too many"
-    if unknown := not_understood(part):
-        yield f"its config.json has {listing(unknown)}, which nothing here reads: the figures are upper bounds"
+    if unread_keys := not_understood(part):
+        yield f"its config.json has {listing(unread_keys)}, which nothing here reads: the figures are upper bounds"
 
 
 def _window_bytes(part: Config, kept: list[Keeps] | None, kv_heads: int, head_dim: int) -> int:
-    """The bytes of the KV cache, in 16 bits, of the layers that keep a window of tokens."""
+    """Bytes of the KV cache, in 16 bits, of a sequence in all layers with a sliding window."""
     layers = kept.count(Keeps.WINDOW) if kept else 0
-    heads = _first(part, ("swa_num_key_value_heads", *_NAMES["kv_heads"])) or kv_heads
-    keys = _first(part, ("swa_head_dim", "head_dim")) or head_dim
-    values = _first(part, ("swa_v_head_dim",)) or keys
+    heads = _number_of(part, ("swa_num_key_value_heads", *_KEYS["kv_heads"])) or kv_heads
+    keys = _number_of(part, ("swa_head_dim", "head_dim")) or head_dim
+    values = _number_of(part, ("swa_v_head_dim",)) or keys
     return layers * (window_of(part) or 0) * heads * (keys + values) * 2
 
 
 def _experts(part: Config) -> tuple[int, int] | None:
-    count, used = _most(part, _EXPERTS), _most(part, _EXPERTS_USED)
+    count, used = _largest_number(part, _EXPERTS), _largest_number(part, _EXPERTS_USED)
     if not count or not used or count <= used:
         return None
     return count, used
 
 
-def _most(part: Config, names: Iterable[str]) -> int | None:
-    """A number, or the largest of a list with one for each layer."""
+def _largest_number(part: Config, names: Iterable[str]) -> int | None:
+    """The first of the keys ``names`` with a number, or with a list of numbers per layer, of which the largest."""
     for name in names:
         value = part.get(name)
         if isinstance(value, list):
-            value = max((one for one in value if type(one) is int), default=None)
-        if found := _first({name: value}, (name,)):
-            return found
+            value = max((number for number in value if type(number) is int), default=None)
+        if largest := _number_of({name: value}, (name,)):
+            return largest
     return None
 
 
 def _bits(config: Config) -> int | None:
-    """The bits of a quantised weight, None where the weights are as their dtype says.
+    """Bits per quantised weight; None if the weights are not quantised or the configuration does not say.
 
-    Of several groups those of the fewest bits: they hold the experts, and nearly all weights.
+    With several groups of weights it is the fewest bits: that group has the experts, and so most weights.
     """
     quantised = config.get("quantization_config")
     if not isinstance(quantised, Mapping):
@@ -227,38 +227,38 @@ def _bits(config: Config) -> int | None:
     for name in ("bits", "w_bit", "num_bits"):
         if type(quantised.get(name)) is int:
             return int(str(quantised[name]))
-    widths = [_first(weights, ("num_bits",)) for weights in _groups(quantised)]
+    widths = [_number_of(weights, ("num_bits",)) for weights in _group_weights(quantised)]
     fewest = min(filter(None, widths), default=None)
     if fewest is None and method.startswith("fp8"):
         return 8
     return fewest
 
 
-def _groups(quantised: Mapping[str, Json]) -> list[Mapping[str, Json]]:
-    """What each group of a quantisation does with its weights."""
+def _group_weights(quantised: Mapping[str, Json]) -> list[Mapping[str, Json]]:
+    """The settings for weights of each group of a quantisation (compressed-tensors' `config_groups`)."""
     groups = quantised.get("config_groups")
     if not isinstance(groups, Mapping):
         return []
-    found = []
+    weights_of_groups = []
     for group in groups.values():
         if isinstance(group, Mapping) and isinstance(weights := group.get("weights"), Mapping):
-            found.append(weights)
-    return found
+            weights_of_groups.append(weights)
+    return weights_of_groups
 
 
-#: compressed-tensors' word for how values are packed -> the catalogue's.
+#: The catalogue's quantization by compressed-tensors' name of the packing.
 _FORMATS = {"nvfp4-pack-quantized": "nvfp4", "mxfp4-pack-quantized": "mxfp4", "int-quantized": "int8"}
 
 
 def _quantization(config: Config) -> str | None:
-    """How the weights are stored: ``nvfp4``, ``fp8-block``, ``gptq``, ...; None for their dtype's own form."""
+    """The quantisation of the weights: ``nvfp4``, ``fp8-block``, ``gptq``, ...; None if there is none."""
     quantised = config.get("quantization_config")
     if not isinstance(quantised, Mapping):
         return None
     method = str(quantised.get("quant_method") or quantised.get("quant_algo") or "").lower()
     algorithm = str(quantised.get("quant_algo") or "").lower()
-    kinds = filter(None, map(_of_group, _groups(quantised)))
-    narrowest = min(kinds, key=_narrow, default=None)
+    kinds = filter(None, map(_group_quantization, _group_weights(quantised)))
+    narrowest = min(kinds, key=_is_wide, default=None)
     name: str | None = method
     if method == "compressed-tensors":
         name = _FORMATS.get(str(quantised.get("format"))) or narrowest
@@ -273,8 +273,8 @@ def _quantization(config: Config) -> str | None:
     return re.sub(r"[^a-z0-9]+", "-", name).strip("-") or None
 
 
-def _of_group(weights: Mapping[str, Json]) -> str | None:
-    """How a group's weights are stored."""
+def _group_quantization(weights: Mapping[str, Json]) -> str | None:
+    """The quantisation of a group's weights; None if its settings do not say it."""
     bits, kind = weights.get("num_bits"), weights.get("type")
     if kind == "float" and bits == 4:
         return "nvfp4" if weights.get("group_size") == 16 else "mxfp4"
@@ -285,6 +285,6 @@ def _of_group(weights: Mapping[str, Json]) -> str | None:
     return f"{kind}{bits}"
 
 
-def _narrow(name: str) -> bool:
-    """Of several groups the one with fewer bits gives the checkpoint its name."""
+def _is_wide(name: str) -> bool:
+    """False for a format of 4 bits; the group with the fewest bits gives the checkpoint its name."""
     return not name.endswith("4")

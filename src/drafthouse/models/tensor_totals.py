@@ -1,4 +1,4 @@
-"""What a model's tensors add up to: parameters, the bytes that a token reads, a head that lies among them. Pure."""
+"""Sums over a model's tensors: parameters, bytes read per token, and bytes of a built-in draft head. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from math import prod
 from ..weights.headers import DTYPE_BITS
 from .shape import Shape
 
-#: What a quantised checkpoint keeps beside its weights: no parameters of the model.
+#: Tensors of a quantised checkpoint that are no parameters: scales, zero points, indexes.
 _SCALES = re.compile(
     r"[._](?:scales?|scale_inv|weight_scale(?:_2|_inv)?|input_scale|[kv]_scale|weight_global_scale|input_global_scale"
     r"|qzeros|zero_point|weight_zero_point|g_idx|weight_g_idx|weight_shape|SCB|absmax|quant_map)$"
@@ -20,14 +20,14 @@ _EXPERT = re.compile(r"\.experts\.|_experts\.|\.expert_|_exps\.")
 _SHARED = re.compile(r"shared_expert")
 _EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|token_embd)\.weight$")
 _OUTPUT = re.compile(r"(?:^|\.)(?:lm_head|output|embed_out)\.weight$")
-_OTHER_SENSES = re.compile(
+_VISION_AUDIO = re.compile(
     r"(?:^|\.)(?:visual|vision_tower|vision_model|vision_embed_tokens|audio_tower|mm_projector)\."
 )
 
 
 @dataclass(frozen=True)
 class TensorKind:
-    """A tensor by its header: dtype, shape, and its bytes in the file."""
+    """A tensor's dtype, shape and size in bytes, from the header of its file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -36,27 +36,27 @@ class TensorKind:
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over all tensors. ``read`` is bytes for one token of one sequence: of experts, those that it uses."""
+    """Sums over all tensors; ``read`` is the bytes read for a token, of experts only those it uses."""
 
     parameters: int
     read: int
     head: int
-    """Bytes of the head inside the checkpoint, 0 without one; `read` is without them."""
+    """Bytes of the head inside the checkpoint, which are not in ``read``; 0 without a head."""
 
 
 def head_tensors(tensors: Mapping[str, TensorKind], shape: Shape) -> list[str]:
-    """The names of the tensors of an MTP head inside a checkpoint, in order.
+    """The sorted names of the tensors of an MTP head inside a checkpoint.
 
-    Qwen and MiMo put it below `mtp.`; DeepSeek, GLM and GGUF files as layers behind the model's last one, where
-    `eh_proj` or `nextn` tells them from an ordinary layer.
+    Qwen and MiMo name them `mtp.*`. DeepSeek, GLM and GGUF files have them as layers after the model's last layer;
+    tensors like `eh_proj` or `nextn` distinguish these from ordinary layers.
     """
-    behind = re.compile(r"(?:^|\.)(?:layers|blk)\.(\d{1,6})\.")
+    in_layer = re.compile(r"(?:^|\.)(?:layers|blk)\.(\d{1,6})\.")
     layer: dict[str, int] = {}
     heads: set[int] = set()
     for name in tensors:
-        place = behind.search(name)
-        if place and int(place.group(1)) >= shape.layers:
-            layer[name] = int(place.group(1))
+        match = in_layer.search(name)
+        if match and int(match.group(1)) >= shape.layers:
+            layer[name] = int(match.group(1))
             if re.search(r"eh_proj|enorm|nextn", name):
                 heads.add(layer[name])
     return sorted(
@@ -65,27 +65,27 @@ def head_tensors(tensors: Mapping[str, TensorKind], shape: Shape) -> list[str]:
 
 
 def totals_of(tensors: Mapping[str, TensorKind], shape: Shape) -> Totals:
-    """Add up the tensors of all files."""
+    """The totals of all tensors."""
     head = set(head_tensors(tensors, shape))
     tied = shape.tied or not any(map(_OUTPUT.search, tensors))
-    share = shape.experts[1] / shape.experts[0] if shape.experts else 1.0
-    parameters, read, in_head = 0, 0.0, 0
+    expert_share = shape.experts[1] / shape.experts[0] if shape.experts else 1.0
+    parameters, read, head_bytes = 0, 0.0, 0
     for name, tensor in tensors.items():
         if not _SCALES.search(name):
-            parameters += _values(name, tensor, shape.bits)
+            parameters += _weight_count(name, tensor, shape.bits)
         if name in head:
-            in_head += tensor.size
-        elif _OTHER_SENSES.search(name) or (_EMBEDDING.search(name) and not tied):
-            continue  # an image is no token; of the embedding a token reads one row
+            head_bytes += tensor.size
+        elif _VISION_AUDIO.search(name) or (_EMBEDDING.search(name) and not tied):
+            continue  # not read for a text token, or only one row of it
         elif _EXPERT.search(name) and not _SHARED.search(name):
-            read += tensor.size * share
+            read += tensor.size * expert_share
         else:
             read += tensor.size
-    return Totals(parameters, round(read), in_head)
+    return Totals(parameters, round(read), head_bytes)
 
 
-def _values(name: str, tensor: TensorKind, bits: int | None) -> int:
-    """How many weights a tensor holds; several are packed into one value where they are quantised."""
+def _weight_count(name: str, tensor: TensorKind, bits: int | None) -> int:
+    """Number of weights in a tensor; quantised weights of ``bits`` bits are packed into wider values."""
     count = prod(tensor.shape)
     if bits and (_PACKED.search(name) or (tensor.dtype == "U8" and bits < 8)):
         return count * DTYPE_BITS.get(tensor.dtype, 8) // bits

@@ -35,9 +35,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
         answer_for_ever(given.home)
     elif given.program == "restore":
-        from ..serving.restore import at_start  # noqa: PLC0415
+        from ..serving.restore import restore_at_boot  # noqa: PLC0415
 
-        return at_start(given.home)
+        return restore_at_boot(given.home)
     else:
         from ..serving.rollback_guard import guard  # noqa: PLC0415
 

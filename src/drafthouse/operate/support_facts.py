@@ -21,7 +21,7 @@ from ..core.procfs import first_environment
 from ..core.redact import known_secrets, redactor
 from ..host.driver.facts import read_driver, said
 from ..profiles.container import FRONT_LABEL, GATEWAY_LABEL, LABEL, MONITORING_LABEL, PREFIX
-from ..serving.containers import has_engine, ours
+from ..serving.containers import has_engine, list_containers
 from ..serving.runtimes import ContainerRuntime
 from ..weights.hub_habits import token_file
 
@@ -186,7 +186,7 @@ def _of_docker() -> Iterator[tuple[str, str]]:
         yield "box/docker/version.txt", json.dumps(api.version(), indent=1)
         names: list[str] = []
         for label in LABELS:
-            names += ours(api, label=label)
+            names += list_containers(api, label=label)
     except DrafthouseError as error:
         yield "box/docker/version.txt", error.problems[0].found
         return

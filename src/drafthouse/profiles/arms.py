@@ -1,7 +1,7 @@
-"""What an arm is: its command, its flags, its engine's YAML, its environment and its container.
+"""Build the arms, the servers that are compared: command, flags, engine's YAML, environment and container of each.
 
-`baseline` and `speculative` differ in the speculation settings alone. What a method requires of the engine is
-in both; `stock` leaves it out, and is the engine as an article or its own defaults start it.
+`baseline` and `speculative` differ in the speculation settings only: what the method requires of the engine is in
+both. `stock` leaves these requirements out: it is the engine with its own defaults.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.shell import Flag, compact_json, flag
-from ..core.versions import known, spelled
+from ..core.versions import spelled, supports
 from ..engines.registry import engine_of
 from .several_hosts import lead_command, place_of
 
@@ -37,7 +37,7 @@ STOCK = "stock"
 
 @dataclass(frozen=True)
 class Parts:
-    """The checked parts of a profile, from which its arms are made."""
+    """The checked parts of a profile from which its arms are built; ``tokens`` is K, ``extra`` is `serve.extra`."""
 
     name: str
     site: Site
@@ -55,7 +55,7 @@ class Parts:
     image: str | None
 
     def model_path(self, model: ModelEntry) -> str:
-        """Where a model lies on the box: a folder, or the one file."""
+        """The path of a model on the box: a folder, or its single file."""
         if "path" in model["source"]:
             return model["source"]["path"]
         folder = f"{self.site['models_dir']}/{model['folder']}"
@@ -65,82 +65,82 @@ class Parts:
 
     @property
     def served_name(self) -> str:
-        """The model's name in requests; an engine without a flag for it goes by the folder."""
+        """The model's name in requests; the last part of its path for an engine without a flag for the name."""
         if "name" in self.engine["launch"]:
             return self.target["served_name"]
         return self.model_path(self.target).rsplit("/", 1)[-1]
 
     @property
     def key_file(self) -> str:
-        """Where the API key lies on the box."""
+        """The path of the file with the API key on the box."""
         return f"{self.site['home']}/secrets/api_key"
 
     @property
     def place(self) -> HostPlace | None:
-        """The host's place where several serve one model."""
+        """The host's place among the hosts that serve one model; None if this host serves it alone."""
         devices = int(self.serve.get(self.engine.get("devices_option") or "") or 1)
         copies = int(self.serve.get(self.engine.get("copies_option") or "") or 1)
         return place_of(self.site, devices, copies)
 
     @property
     def opened(self) -> bool:
-        """Whether the engine itself is for those that the firewall lets in; a gateway stands in front otherwise."""
+        """True if clients reach the engine itself: the firewall admits some, and no gateway is in front."""
         return bool(self.site.get("allow_cidrs") and not self.site.get("gateway"))
 
     @property
     def folder(self) -> str:
-        """The folder on the box of this profile's rendered files, one folder an arm below it."""
+        """The folder of this profile's rendered files on the box, with a subfolder for each arm."""
         return f"{self.site['home']}/serve/{self.name}"
 
     def served(self, arm: str) -> Options:
-        """The ``serve`` options of an arm: the profile's, and what the method requires."""
+        """The server options of an arm: the profile's `serve` and, except in stock, what the method requires."""
         required = self.method.get("requires")
         if not required or arm == STOCK:
             return self.serve
         return {**self.serve, **required.get("serve", {})}
 
     def speculation(self) -> Options:
-        """The settings of the method in the engine's own words."""
+        """The method's settings, draft and K included, by the engine's own names."""
         method, draft = self.method, ""
         if self.draft:
             draft = self.model_path(self.draft)
-        words = words_of(method["id"], method, self.version, draft, self.tokens)
+        settings = words_of(method["id"], method, self.version, draft, self.tokens)
         for key, value in self.method_options.items():
             option = method["options"][key]
-            word = spelled(self.version, option["name"], option.get("spelled", ()))
-            words[word] = _spelled_value(self.version, option, value)
-        return words
+            name = spelled(self.version, option["name"], option.get("spelled", ()))
+            settings[name] = _spelled_value(self.version, option, value)
+        return settings
 
 
 def words_of(method_id: str, method: Method, version: str, draft: str, tokens: int) -> Options:
-    """What a method is told of its draft ('' for none) and of K, in the words of its engine's version."""
+    """A method's settings for its draft ('' for none) and K (``tokens``), by their names in this engine version."""
     spellings = method.get("spelled", {})
-    neutral: Options = {"method": spelled(version, method.get("value", method_id), spellings.get("value", ()))}
+    values: Options = {"method": spelled(version, method.get("value", method_id), spellings.get("value", ()))}
     if draft:
-        neutral["model"] = draft
-    neutral["num_speculative_tokens"] = tokens
-    words: Options = {}
-    for key, value in neutral.items():
-        if key in method["names"] and (word := spelled(version, method["names"][key], spellings.get(key, ()))):
-            words[word] = value
-    words |= method.get("always", {})
-    return words | {word: tokens + more for word, more in method.get("follows", {}).items()}
+        values["model"] = draft
+    values["num_speculative_tokens"] = tokens
+    settings: Options = {}
+    for key, value in values.items():
+        if key in method["names"] and (name := spelled(version, method["names"][key], spellings.get(key, ()))):
+            settings[name] = value
+    settings |= method.get("always", {})
+    return settings | {name: tokens + offset for name, offset in method.get("follows", {}).items()}
 
 
 def build_arm(parts: Parts, arm: str) -> BuiltArm:
-    """One arm as plain data."""
+    """An arm as plain data, before its files are rendered."""
     launch, required = parts.engine["launch"], parts.method.get("requires")
     flags, speculation = _flags(parts, arm)
     environment = {
         **launch.get("environment", {}),
         **launch.get("environment_by_kind", {}).get(parts.hardware["kind"], {}),
-        **_for_gpu(parts),
+        **_gpu_environment(parts),
         **parts.environment,
-        **_switches(parts, arm),
+        **_option_environment(parts, arm),
     }
     if required and arm != STOCK:
         environment |= required.get("environment", {})
-    environment |= _visible(parts)
+    environment |= _visible_gpus(parts)
     if parts.place:
         environment |= engine_of(parts.engine["id"]).place_environment(parts.place)
     command = list(launch["command"])
@@ -160,7 +160,7 @@ def build_arm(parts: Parts, arm: str) -> BuiltArm:
 
 
 def _together(parts: Parts, place: HostPlace, arm: str) -> Together:
-    """What keeps the hosts of a replica together; the hash is the same on all, wherever its files lie there."""
+    """What keeps the hosts of a replica on the same arm; the hash has no paths, which may differ by host."""
     speculation: list[object] | None = None
     if arm == "speculative":
         speculation = [parts.method["id"], parts.method_options, parts.tokens, parts.draft and parts.draft["id"]]
@@ -175,39 +175,39 @@ def _together(parts: Parts, place: HostPlace, arm: str) -> Together:
 
 
 def own_program(site: Site) -> str | None:
-    """The site's own server of the engine: only a process runs one, an image has its own."""
+    """The engine program that the site provides; None if there is none, and for containers, whose image has it."""
     if site["runtime"] != "process":
         return None
     return site.get("engine_program")
 
 
 def takes_key(launch: Launch) -> bool:
-    """Whether an engine can be given an API key: by a file, a variable or its configuration."""
+    """True if the engine can be given an API key: in a file, in a variable, or inside its process."""
     return "key_file" in launch or "key_environment" in launch or "key_inside" in launch
 
 
-def _for_gpu(parts: Parts) -> dict[str, str]:
-    """What the engine needs on this GPU with these weights; in every arm, also as its own defaults start it."""
+def _gpu_environment(parts: Parts) -> dict[str, str]:
+    """Variables that the engine needs on this GPU or for this quantization; every arm has them, also stock."""
     capability, quantization = parts.hardware.get("compute_capability"), parts.target.get("quantization")
-    found: dict[str, str] = {}
-    for row in parts.engine["launch"].get("environment_by_gpu", ()):
-        gpus, weights = row.get("compute_capability"), row.get("quantization")
-        if (gpus is None or capability in gpus) and (weights is None or quantization in weights):
-            found |= row["environment"]
-    return found
+    environment: dict[str, str] = {}
+    for rule in parts.engine["launch"].get("environment_by_gpu", ()):
+        gpus, quantizations = rule.get("compute_capability"), rule.get("quantization")
+        if (gpus is None or capability in gpus) and (quantizations is None or quantization in quantizations):
+            environment |= rule["environment"]
+    return environment
 
 
-def _visible(parts: Parts) -> dict[str, str]:
-    """What shows a process the chosen GPUs alone; a container is given no others, and counts them from 0."""
+def _visible_gpus(parts: Parts) -> dict[str, str]:
+    """Variables that limit a process to the site's GPUs; Docker gives a container only these, numbered from 0."""
     chosen = parts.site.get("gpus")
     if not chosen or parts.site["runtime"] != "process" or parts.hardware["kind"] != "gpu":
         return {}
-    # CUDA's own order is by speed; an index is meant as nvidia-smi counts.
+    # By default CUDA numbers GPUs by speed; the site's indices are those of nvidia-smi, by PCI bus.
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(chosen)}
 
 
 def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
-    """The flags that all arms have, and those of speculation."""
+    """The arm's flags in two lists: without those of speculation, and those of speculation ([] if it has none)."""
     launch, engine = parts.engine["launch"], parts.engine
     path = parts.model_path(parts.target)
     flags: list[Flag] = [[launch["target"], path] if "target" in launch else [path]]
@@ -225,37 +225,37 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
     if place:
         flags += engine_of(parts.engine["id"]).place_flags(place)
     if not place or place.rank == 0:
-        flags += [[launch["host"], _listen(parts)], [launch["port"], str(parts.site["port"])]]
+        flags += [[launch["host"], _listen_address(parts)], [launch["port"], str(parts.site["port"])]]
     form = engine["speculation"]["form"]
     if form == "yaml" or arm != "speculative":
         return flags, []
-    words = parts.speculation()
+    settings = parts.speculation()
     if form == "json":
-        return flags, [[engine["speculation"]["flag"], compact_json(words)]]
-    return flags, [flag(name, value) for name, value in words.items()]
+        return flags, [[engine["speculation"]["flag"], compact_json(settings)]]
+    return flags, [flag(name, value) for name, value in settings.items()]
 
 
-def _listen(parts: Parts) -> str:
-    """The address to listen on: every one where the firewall lets somebody in, else the site's own."""
+def _listen_address(parts: Parts) -> str:
+    """The server's address: all interfaces if the firewall admits clients to it, else the site's `host`."""
     if parts.opened and parts.site["runtime"] == "process":
         return "0.0.0.0"  # noqa: S104
     return parts.site["host"]
 
 
-def _switches(parts: Parts, arm: str) -> dict[str, str]:
-    """The options that are environment variables; a switch is 1, or not there."""
-    found: dict[str, str] = {}
+def _option_environment(parts: Parts, arm: str) -> dict[str, str]:
+    """The options that the engine takes as variables; a true switch is "1", a false one is left out."""
+    environment: dict[str, str] = {}
     for key, value in parts.served(arm).items():
         name = parts.engine["options"][key].get("environment")
         if name and value is True:
-            found[name] = "1"
+            environment[name] = "1"
         elif name and value is not False:
-            found[name] = str(value)
-    return found
+            environment[name] = str(value)
+    return environment
 
 
 def _spelled_value(version: str, option: Option | MethodOption, value: Any) -> Any:
-    """An option's value as this version spells it (parser names change)."""
+    """An option's value as this engine version spells it (for example, names of tool parsers change)."""
     choices: dict[str, OptionChoice] = option.get("choices", {})
     if not isinstance(value, str) or value not in choices:
         return value
@@ -263,14 +263,14 @@ def _spelled_value(version: str, option: Option | MethodOption, value: Any) -> A
 
 
 def _config(parts: Parts, arm: str) -> EngineYaml | None:
-    """The engine's YAML; None where it reads none."""
+    """The engine's YAML configuration; None for an engine that reads none."""
     config = parts.engine["launch"].get("config")
     if config is None:
         return None
     always = config.get("always", {})
     data: Options = {}
     for key, entry in always.items():
-        if known(parts.version, entry):
+        if supports(parts.version, entry):
             data[key] = entry["value"]
     notes = []
     for key, value in parts.served(arm).items():
@@ -278,10 +278,10 @@ def _config(parts: Parts, arm: str) -> EngineYaml | None:
         if "yaml" not in option:
             continue
         *parents, last = option["yaml"].split(".")
-        place = data
+        level = data
         for parent in parents:
-            place = place.setdefault(parent, {})
-        place[last] = _spelled_value(parts.version, option, value)
+            level = level.setdefault(parent, {})
+        level[last] = _spelled_value(parts.version, option, value)
         refused = option.get("refused_on", {}).get(parts.hardware.get("compute_capability") or "")
         if refused:
             notes.append(f"{option['yaml']} {value}: {refused['reason']}.")
@@ -295,38 +295,38 @@ def _config(parts: Parts, arm: str) -> EngineYaml | None:
 
 
 def _container(parts: Parts, arm: str) -> ArmContainer | None:
-    """The container that runs this arm's serve script in the engine's image; None without an image."""
+    """The container that runs this arm's serve.sh in the engine's image; None without an image."""
     if parts.image is None:
         return None
-    wanted = parts.engine.get("container", {})
+    wishes = parts.engine.get("container", {})
     folder = f"{parts.folder}/{arm}"
     site = parts.site
     mounts = [f"{folder}:{folder}:ro", f"{site['models_dir']}:{site['models_dir']}:ro"]
     cache = None
-    if "cache" in wanted:
+    if "cache" in wishes:
         cache = f"{site['home']}/cache/{parts.engine['id']}-{parts.version}"
-        mounts.append(f"{cache}:{wanted['cache']}:rw")
+        mounts.append(f"{cache}:{wishes['cache']}:rw")
     if takes_key(parts.engine["launch"]):
         mounts.append(f"{parts.key_file}:{parts.key_file}:ro")
-    # Outside on the site's address alone, or where the firewall lets the allowed ones in, on all of them.
+    # Published at the site's address only, or at all addresses if the firewall admits clients.
     published = [site["host"]]
     if parts.opened:
         published = ["0.0.0.0", "[::]"]  # noqa: S104
     container: ArmContainer = {
         "image": parts.image,
         "entrypoint": ["/bin/bash", f"{folder}/serve.sh"],
-        # Inside, the server must listen on the container's own address: the last --host is the one that counts.
+        # Inside the container the server listens on all addresses: engines take the last of two --host.
         "command": [parts.engine["launch"]["host"], "0.0.0.0"],  # noqa: S104
         "published": published,
         "port": site["port"],
         "gpus": parts.hardware["kind"] == "gpu",
-        "environment": dict(wanted.get("environment", {})),
-        "ipc": wanted.get("ipc"),
-        "ulimits": dict(wanted.get("ulimits", {})),
+        "environment": dict(wishes.get("environment", {})),
+        "ipc": wishes.get("ipc"),
+        "ulimits": dict(wishes.get("ulimits", {})),
         "cache": cache,
         "mounts": mounts,
     }
-    # A script that a process runs names them itself, as the machine counts them.
+    # In the process runtime `_visible_gpus` selects the GPUs instead.
     if container["gpus"] and parts.site["runtime"] == "docker" and (chosen := parts.site.get("gpus")):
         container["device_ids"] = chosen
     return container

@@ -1,7 +1,7 @@
-"""How long an experiment may go on after the rounds that it begins with: `experiment.budget`. Pure.
+"""The time that an experiment may take for rounds after the first ones: `experiment.budget`. Pure.
 
-A factor of what those rounds cost (`3x`), which a cap holds down, or a time (`45m`), which is taken as it is. `0` and
-`none` leave it at the rounds to begin with.
+The budget is a factor of the first rounds' time (`3x`), which a cap limits, or a time (`45m`). `0` and `none` allow no
+further rounds.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from drafthouse.profiles.planned_types import PlannedBudget
 
 DEFAULT_BUDGET = "3x"
-#: The most that a factor may come to, in seconds: an engine of 120B takes minutes to start, on a card that bills.
+#: Seconds that a factor allows at most: a model of 120B takes minutes to start, and a rented GPU costs money.
 CAP_S = 3600.0
-#: Rounds at most, those to begin with among them.
+#: Rounds at most, the first ones included.
 MOST_ROUNDS = 6
 NEEDED = "a factor of the first rounds' cost (3x), a time (45m, 1h30m), or 0"
 
@@ -29,31 +29,31 @@ _UNITS_S = (3600, 60, 1)
 
 @dataclass(frozen=True)
 class Budget:
-    """What further rounds may cost: ``factor`` times the rounds to begin with (None: no factor), ``most_s`` at most."""
+    """The time for further rounds: ``factor`` times that of the first rounds (None: no factor), ``most_s`` at most."""
 
     factor: float | None
     most_s: float
 
     @property
     def nothing(self) -> bool:
-        """Whether no further round may be measured, whatever the first ones cost."""
+        """True if the budget allows no further round, whatever time the first ones take."""
         return self.most_s == 0 or self.factor == 0
 
     def as_dict(self) -> PlannedBudget:
-        """Return it as plain data, for the resolved profile."""
+        """The budget as plain data, for the resolved profile."""
         return {"factor": self.factor, "most_s": self.most_s}
 
 
 def seconds_in(text: str) -> int | None:
-    """`1h30m`, `30m`, `90s` or `1800` in seconds; None for anything else."""
-    found = _TIME.fullmatch(text.strip().lower())
-    if found is None or not any(found.groups()):
+    """The seconds of a time like `1h30m`, `30m`, `90s` or `1800`; None for any other text."""
+    match = _TIME.fullmatch(text.strip().lower())
+    if match is None or not any(match.groups()):
         return None
-    return sum(int(value) * unit for value, unit in zip(found.groups(), _UNITS_S, strict=True) if value)
+    return sum(int(value) * unit for value, unit in zip(match.groups(), _UNITS_S, strict=True) if value)
 
 
 def parse_budget(value: object) -> Budget:
-    """The budget that a profile asks for. Raises ValueError where it is none."""
+    """The budget of a profile's `experiment.budget`. Raises ValueError if ``value`` is no budget."""
     text = str(value).strip().lower()
     if text == "none":
         return Budget(None, 0.0)
@@ -66,13 +66,13 @@ def parse_budget(value: object) -> Budget:
 
 
 def limit_s(budget: PlannedBudget, first_s: float) -> float:
-    """What the further rounds may cost, in seconds, where those to begin with took ``first_s``."""
+    """The seconds that further rounds may take if the first ones took ``first_s``."""
     factor = budget["factor"]
     return float(budget["most_s"] if factor is None else min(factor * first_s, budget["most_s"]))
 
 
 def limit_words(budget: PlannedBudget) -> str:
-    """The budget as a person says it before anything was measured."""
+    """The budget in words, before anything is measured."""
     if budget["factor"] is None:
         return shown_time(budget["most_s"])
     cost = "their cost again" if budget["factor"] == 1 else f"{budget['factor']:g} times their cost"

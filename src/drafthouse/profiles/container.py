@@ -1,7 +1,7 @@
-"""One definition of a container: `make render` shows it as compose.yaml, and a run and a rollback make it.
+"""One definition of a container, as a compose.yaml (for `make render`) and for Docker Engine's API (for runs). Pure.
 
-Pure: both forms are made of the same data, `compose_service` in Compose's words and `engine_words` in those of Docker's
-API (https://docs.docker.com/reference/compose-file/services/, https://docs.docker.com/reference/api/engine/).
+`compose_service` writes the first (https://docs.docker.com/reference/compose-file/services/), `engine_words` the second
+(https://docs.docker.com/reference/api/engine/).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from drafthouse.core.documents import Json
     from drafthouse.profiles.resolved_types import ArmContainer, ResolvedProfile
 
-#: Containers of ours are named `<prefix><arm>`, and found by a label. An arm's has three: which arm it is, what it is
-#: made of (its files and its container, as a hash), and its name with the port at which it is published.
+#: Drafthouse's containers are named `<prefix><arm>` and found by labels. An arm's container has three: the arm, a hash
+#: of its files and its definition, and its name with the port at which it is published.
 PREFIX, LABEL, DEFINITION, PLACE = "drafthouse-", "drafthouse.arm", "drafthouse.definition", "drafthouse_at"
-#: Gateway and monitoring have one label each, whose value is the port, or the hash of what they read.
+#: The labels of gateway, monitoring and fleet front. The value is a port, or a hash of the configuration.
 GATEWAY_LABEL, MONITORING_LABEL, FRONT_LABEL = "drafthouse.gateway", "drafthouse.monitoring", "drafthouse.fleet"
-#: What every container of ours is: back by itself with the box, and its log no larger than this.
+#: For every container: Docker starts it again after a reboot, and limits its log.
 RESTART = "unless-stopped"
 LOG_DRIVER, LOG_OPTIONS = "json-file", {"max-size": "20m", "max-file": "3"}
-_SECOND = 1_000_000_000  # nanoseconds, in which Docker's API counts
+_SECOND = 1_000_000_000  # in nanoseconds, the unit of Docker's API
 
 
 class HealthCheck(TypedDict):
-    """A command that ends with 0 where the container is well; times are seconds."""
+    """A command that exits with 0 if the container is healthy. Times are in seconds."""
 
     command: list[str]
     interval_s: int
@@ -41,10 +41,10 @@ class HealthCheck(TypedDict):
 
 
 class Container(TypedDict):
-    """A container, whole. What is left out is the image's own, or Docker's.
+    """A container. A missing key means the image's default, or else Docker's.
 
-    ``ports``: ADDRESS:OUTSIDE:INSIDE, an IPv6 address in brackets. ``mounts``: SOURCE:TARGET:ro or rw.
-    ``gpus``: indices or UUIDs; `all` alone stands for each. ``ulimits``: soft and hard limit are one; -1 is none.
+    ``ports``: ADDRESS:OUTSIDE:INSIDE, an IPv6 address in brackets. ``mounts``: SOURCE:TARGET:ro or rw. ``gpus``:
+    indices or UUIDs, or `all` alone. ``ulimits``: soft and hard limit in one; -1 is no limit.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Container(TypedDict):
 
 
 class EngineConfig(TypedDict):
-    """A container's own settings, as Docker's API takes and tells them: those that are read, among all the others."""
+    """The part `Config` of a container in Docker Engine's API; only the keys that Drafthouse reads are named."""
 
     Image: str
     Labels: dict[str, str]
@@ -77,7 +77,7 @@ class EngineConfig(TypedDict):
 
 
 class EngineWords(TypedDict):
-    """A container as Docker's API takes and tells it; a record has the id of its image too."""
+    """A container in the format of Docker Engine's API; ``Image``, only in answers, is the image's id."""
 
     Config: EngineConfig
     HostConfig: Mapping[str, Json]
@@ -85,29 +85,29 @@ class EngineWords(TypedDict):
 
 
 def arm_container(resolved: ResolvedProfile, arm: str, port: int = 0, ready_timeout_s: int = 0) -> Container:
-    """The container of an arm, published at ``port`` where that is another than the site's.
+    """The container of an arm. ``port``: the published port, 0 for the site's. ``ready_timeout_s``: 0 for the engine's.
 
-    ``resolved`` may be a release's that an older version wrote. ``ready_timeout_s``: instead of the engine's own.
+    ``resolved`` may be a kept release that an older version of Drafthouse wrote.
     """
     site, engine = resolved["site"], resolved["engine"]
-    wanted = _built(resolved, arm)
+    planned = _planned_container(resolved, arm)
     name, outside = f"{PREFIX}{arm}", port or site["port"]
     gpus: list[str] = []
-    if wanted["gpus"]:
-        gpus = wanted.get("device_ids", ["all"])
+    if planned["gpus"]:
+        gpus = planned.get("device_ids", ["all"])
     return {
         "name": name,
-        "image": wanted["image"],
-        "entrypoint": wanted["entrypoint"],
-        "command": wanted["command"],
-        "environment": wanted["environment"],
-        "mounts": wanted["mounts"],
-        "ports": [f"{in_brackets(address)}:{outside}:{wanted['port']}" for address in wanted["published"]],
-        "ipc": wanted["ipc"],
-        "ulimits": wanted["ulimits"],
+        "image": planned["image"],
+        "entrypoint": planned["entrypoint"],
+        "command": planned["command"],
+        "environment": planned["environment"],
+        "mounts": planned["mounts"],
+        "ports": [f"{in_brackets(address)}:{outside}:{planned['port']}" for address in planned["published"]],
+        "ipc": planned["ipc"],
+        "ulimits": planned["ulimits"],
         "gpus": gpus,
         "health": {
-            # There may be no curl in the image; bash is what starts the engine there.
+            # The image may have no curl, but it has bash, which starts the engine.
             "command": ["/bin/bash", "-c", _HEALTHY.format(port=site["port"], path=engine["health"])],
             "interval_s": 30,
             "timeout_s": 10,
@@ -118,29 +118,30 @@ def arm_container(resolved: ResolvedProfile, arm: str, port: int = 0, ready_time
     }
 
 
+#: A GET request by bash itself: the container is healthy if the first line of the answer has the status 200.
 _HEALTHY = (
     "exec 3<>/dev/tcp/127.0.0.1/{port} && printf 'GET {path} HTTP/1.0\\r\\n\\r\\n' >&3"
     " && read -r line <&3 && [[ $line == *' 200 '* ]]"
 )
 
 
-def _built(resolved: ResolvedProfile, arm: str) -> ArmContainer:
-    built = resolved["arms"].get(arm) or resolved["stock"]
-    assert built and built["container"]  # as every arm of a profile that runs in containers has one
-    return built["container"]
+def _planned_container(resolved: ResolvedProfile, arm: str) -> ArmContainer:
+    planned = resolved["arms"].get(arm) or resolved["stock"]
+    assert planned and planned["container"]  # every arm has one in the docker runtime
+    return planned["container"]
 
 
 def definition(resolved: ResolvedProfile, arm: str) -> str:
-    """The hash of an arm's files and container: a changed script, or less asked for, is another container."""
+    """A hash of an arm's files and container; if either changes, a new container must be created."""
     text = ""
     if arm in resolved["arms"]:
         text = "".join(file["content"] for file in resolved["arms"][arm]["files"])
-    text += json.dumps(_built(resolved, arm), sort_keys=True)
+    text += json.dumps(_planned_container(resolved, arm), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def compose_service(container: Container) -> Mapping[str, Json]:
-    """A container as a service of a compose.yaml, in which Compose fills nothing in."""
+    """The container as a service of a compose.yaml."""
     service: dict[str, Json] = {
         "image": container["image"],
         "container_name": container["name"],
@@ -163,11 +164,11 @@ def compose_service(container: Container) -> Mapping[str, Json]:
         "logging": {"driver": LOG_DRIVER, "options": {**LOG_OPTIONS}},
         "labels": container["labels"],
     }
-    return {key: _literal(value) for key, value in service.items() if value}
+    return {key: _escaped(value) for key, value in service.items() if value}
 
 
 def _gpu_reservation(gpus: list[str] | None) -> Json:
-    """What Compose reserves: all GPUs, or those with these indices or UUIDs; None without a GPU."""
+    """Compose's reservation of GPUs: of all, or of those with the given indices or UUIDs; None without a GPU."""
     if not gpus:
         return None
     device: dict[str, Json] = {"driver": "nvidia"}
@@ -180,7 +181,7 @@ def _gpu_reservation(gpus: list[str] | None) -> Json:
 
 
 def _compose_health(health: HealthCheck | None) -> Json:
-    """A health check in Compose's words, whose times have units; None without one."""
+    """The health check in Compose's format, with units of time; None without one."""
     if health is None:
         return None
     return {
@@ -192,19 +193,19 @@ def _compose_health(health: HealthCheck | None) -> Json:
     }
 
 
-def _literal(value: Json) -> Json:
-    """A value in which Compose, for which `$` begins a variable, finds none."""
+def _escaped(value: Json) -> Json:
+    """``value`` with each `$` doubled, so that Compose does not read it as the beginning of a variable."""
     if isinstance(value, str):
         return value.replace("$", "$$")
     if isinstance(value, Mapping):
-        return {key: _literal(inner) for key, inner in value.items()}
+        return {key: _escaped(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_literal(item) for item in value]
+        return [_escaped(item) for item in value]
     return value
 
 
 def engine_words(container: Container) -> EngineWords:
-    """A container as Docker's API takes it."""
+    """The container in the format of Docker Engine's API."""
     bound: dict[str, list[Mapping[str, str]]] = {}
     for port in container.get("ports", []):
         address, outside, inside = port.rsplit(":", 2)
@@ -243,24 +244,24 @@ def engine_words(container: Container) -> EngineWords:
     }
     return {
         "Config": {
-            **_stated(config),  # type: ignore[typeddict-item]
+            **_without_empty(config),  # type: ignore[typeddict-item]
             "Image": container["image"],
             "Labels": container["labels"],
         },
-        "HostConfig": _stated(host),
+        "HostConfig": _without_empty(host),
     }
 
 
-def _stated(settings: Mapping[str, Json]) -> dict[str, Json]:
-    """Settings without the empty ones, of which Docker has its own."""
+def _without_empty(settings: Mapping[str, Json]) -> dict[str, Json]:
+    """The settings without empty values, for which Docker has defaults."""
     return {key: value for key, value in settings.items() if value}
 
 
 def _device_requests(gpus: list[str] | None) -> Json:
-    """The GPUs in the words of Docker's API; None without a GPU."""
+    """The GPUs in the format of Docker's API; None without a GPU."""
     if not gpus:
         return None
     if gpus == ["all"]:
         return [{"Driver": "nvidia", "Count": -1, "Capabilities": [["gpu"]]}]
-    # A count of 0 is what Docker tells of a container that was given devices by name.
+    # Docker's own answers have a count of 0 for a container whose devices were given by id.
     return [{"Driver": "nvidia", "Count": 0, "DeviceIDs": list(gpus), "Capabilities": [["gpu"]]}]

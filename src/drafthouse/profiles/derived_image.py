@@ -1,7 +1,7 @@
-"""An image that holds what a method adds to the engine: derived from the pinned one by a Containerfile of two lines.
+"""An image with the packages that a method adds to the engine: the engine's image and a Containerfile of two lines.
 
-The name is made of the Containerfile, so that one that is there needs no second look, and a change is another image.
-It is built on the box (`host.docker.derived_image`).
+Its name has a hash of the Containerfile: an image of that name needs no check, and a change makes a new image. It is
+built on the box (`host.docker.derived_image`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from drafthouse.engines.install_types import MethodPackages
     from drafthouse.profiles.resolved_types import DerivedImage
 
-# No registry is asked for an image of this name: one that is missing is an error, and not somebody else's.
+# Docker asks no public registry for such a name: a missing image is an error, never somebody else's image.
 REGISTRY = "localhost"
 LABEL = "drafthouse.derived"
 _UV = "uv pip install --system --no-cache --no-deps"
@@ -26,7 +26,7 @@ _UV = "uv pip install --system --no-cache --no-deps"
 
 @dataclass(frozen=True)
 class Derived:
-    """An image that is built: its name, what it is derived from, and how."""
+    """An image to build from the image ``base``; ``packages`` are those that it adds."""
 
     name: str
     base: str
@@ -34,7 +34,7 @@ class Derived:
     packages: tuple[str, ...]
 
     def as_dict(self) -> DerivedImage:
-        """Return it as plain data."""
+        """The image as plain data."""
         return {
             "name": self.name,
             "base": self.base,
@@ -51,24 +51,24 @@ def derived_from(
     adds: MethodPackages,
     hashes: Mapping[str, Sequence[str]] | None = None,
 ) -> Derived | None:
-    """The image for a ``method`` that adds to ``base``; None for one that adds nothing.
+    """The image for a ``method`` that adds packages to the image ``base``; None for a method that adds none.
 
-    ``adds`` has the method's ``source_packages`` and ``build_packages``: built as in an environment, without
-    isolation, which would fetch another torch. ``hashes``: what is known of their versions.
+    ``adds``: the method's `source_packages` and `build_packages`. They are built without isolation, which would
+    download another torch. ``hashes``: those of packages, by ``name==version``.
     """
     packages = tuple(adds.get("source_packages") or ())
     if not packages:
         return None
     steps = []
     if build := adds.get("build_packages"):
-        steps.append(_step(build, hashes or {}))
-    steps.append(_step(packages, hashes or {}, " --no-build-isolation"))
+        steps.append(_install_command(build, hashes or {}))
+    steps.append(_install_command(packages, hashes or {}, " --no-build-isolation"))
     text = f"FROM {base}\nRUN {' && '.join(steps)}\n"
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     return Derived(f"{REGISTRY}/drafthouse-{engine}:{version}-{method}-{digest}", base, text, packages)
 
 
-def _step(packages: Sequence[str], hashes: Mapping[str, Sequence[str]], more: str = "") -> str:
+def _install_command(packages: Sequence[str], hashes: Mapping[str, Sequence[str]], options: str = "") -> str:
     lines = with_hashes(packages, hashes)
     hashed = " --require-hashes" if all_have_hashes(lines) else ""
-    return f"printf '%s\\n' {shlex.join(lines)} | {_UV}{more}{hashed} -r -"
+    return f"printf '%s\\n' {shlex.join(lines)} | {_UV}{options}{hashed} -r -"

@@ -1,4 +1,4 @@
-"""Options of an engine or a method: their types and words, and what a version or a GPU has of them."""
+"""Check options of an engine or a method: type and value, and that the engine version and the GPU support them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..core.errors import did_you_mean
 from ..core.forms import VALUE
 from ..core.schema import Findings, Value, check
-from ..core.versions import having, known, ranges
+from ..core.versions import having, ranges, supports
 from .draft_compat import check_schedule
 from .token_counts import counted
 
@@ -21,23 +21,23 @@ _TYPES = {"int": int, "float": float, "str": str, "bool": bool}
 
 
 def unless_said(engine: EngineEntry, version: str) -> Options:
-    """What every arm is given of a version's options where the profile says nothing."""
-    options = engine["options"].items()
-    return {key: one["unless_said"] for key, one in options if "unless_said" in one and known(version or "0", one)}
+    """The options that every arm of this version gets where the profile does not set them."""
+    specs = engine["options"].items()
+    return {key: spec["unless_said"] for key, spec in specs if "unless_said" in spec and supports(version or "0", spec)}
 
 
 LOSSLESS = "the target's own answers: here the speed is bought with others"
 
 
 def lossy_word(option: Option | MethodOption | None, value: object) -> str:
-    """How a word of an option changes the answers; '' where it does not."""
+    """How the ``value`` of an option changes the target's answers; '' if it does not."""
     lossy = cast("MethodOption", option or {}).get("lossy", {})
     return lossy.get(value, "") if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True)
 class OptionCheck:
-    """Checks against one version of an engine on some hardware. ``version`` is '' where none that exists was named."""
+    """Checks against an engine version ('' if the profile's does not exist) and a hardware; ``tokens`` is K."""
 
     findings: Findings
     engine: str
@@ -47,8 +47,8 @@ class OptionCheck:
     tokens: int
 
     def options(self, path: str, given: object, options: Mapping[str, Option] | Mapping[str, MethodOption]) -> Options:
-        """Return those of the ``given`` options that are as they should be."""
-        right: Options = {}
+        """The ``given`` options without those that have a problem; numbers of tokens as integers."""
+        valid: Options = {}
         if not isinstance(given, Mapping):
             self.findings.add("wrong-type", path, repr(given), "keys with values", "write it as a YAML mapping")
             return {}
@@ -66,44 +66,44 @@ class OptionCheck:
                 continue
             if why := lossy_word(option, value):
                 self.findings.add("lossy-verification", where, f"{value!r}: {why}", LOSSLESS, "choose another")
-                fine = False
+                is_valid = False
             elif option["type"] == "schedule":
-                fine = check_schedule(self.findings, where, value, self.tokens)
+                is_valid = check_schedule(self.findings, where, value, self.tokens)
             elif option["type"] == "tokens":
-                fine = self._tokens(where, value, option)
+                is_valid = self._check_tokens(where, value, option)
             else:
                 low = 0 if option["type"] in ("int", "float") else None
-                words = tuple(option["choices"]) if "choices" in option else ()
-                shape = Value(_TYPES[option["type"]], choices=words, low=low, form=VALUE)
-                fine = check(value, shape, self.findings, where)
-            if fine:
-                reason = option["reason"] if "reason" in option else ""  # noqa: SIM401 (a union, of which one has it)
-                self.version_has(where, f"'{key}'", option, reason)
-                self._word(where, value, option)
-                # Written out: not every engine's parser stumbles over a unit that it does not know.
-                number = counted(value) if option["type"] == "tokens" else None
-                right[key] = number or value
-        return right
+                choices = tuple(option["choices"]) if "choices" in option else ()
+                shape = Value(_TYPES[option["type"]], choices=choices, low=low, form=VALUE)
+                is_valid = check(value, shape, self.findings, where)
+            if is_valid:
+                reason = option["reason"] if "reason" in option else ""  # noqa: SIM401 (one type of the union has it)
+                self.check_version(where, f"'{key}'", option, reason)
+                self._check_choice(where, value, option)
+                # As an integer: some engines misread a unit like k without an error.
+                token_count = counted(value) if option["type"] == "tokens" else None
+                valid[key] = token_count or value
+        return valid
 
-    def _tokens(self, where: str, value: object, option: Option | MethodOption) -> bool:
-        """Check a number of tokens, or a word in its place, which this version must know."""
-        means = cast("Option", option).get("means", {})  # a method's has none
-        right = isinstance(value, (int, str)) and not isinstance(value, bool)
-        if not right or (str(value) not in means and not counted(value)):
-            words = "".join(f", or {word}" for word in means)
-            self.findings.add("wrong-type", where, repr(value), f"tokens, as 8192 or 32k{words}", "correct it")
+    def _check_tokens(self, where: str, value: object, option: Option | MethodOption) -> bool:
+        """Check a number of tokens, or a word for one, which this version must know; return True if it is right."""
+        means = cast("Option", option).get("means", {})  # an option of a method has none
+        is_plain = isinstance(value, (int, str)) and not isinstance(value, bool)
+        if not is_plain or (str(value) not in means and not counted(value)):
+            alternatives = "".join(f", or {word}" for word in means)
+            self.findings.add("wrong-type", where, repr(value), f"tokens, as 8192 or 32k{alternatives}", "correct it")
             return False
         if word := means.get(str(value)):
-            self.version_has(where, f"'{value}'", word)
+            self.check_version(where, f"'{value}'", word)
         return True
 
-    def _word(self, where: str, value: Any, option: Option | MethodOption) -> None:
-        """Check one word of an option: this version must know it, and this hardware must bear it."""
+    def _check_choice(self, where: str, value: Any, option: Option | MethodOption) -> None:
+        """Check the value of an option with choices: this version must know it, and this GPU must support it."""
         if "choices" not in option:
             return
         choices = option["choices"]
         if choice := choices.get(value) if isinstance(value, str) else None:
-            self.version_has(where, f"'{value}'", choice)
+            self.check_version(where, f"'{value}'", choice)
         capability = self.hardware.get("compute_capability")
         refused = option["refused_on"].get(capability) if capability and "refused_on" in option else None
         if refused and value in refused["values"]:
@@ -116,9 +116,9 @@ class OptionCheck:
                 "choose another",
             )
 
-    def version_has(self, where: str, what: str, entry: Versioned, reason: str = "") -> None:
-        """Add to the findings when the version does not have ``what``, with those that do."""
-        if not self.version or known(self.version, entry):
+    def check_version(self, where: str, feature: str, entry: Versioned, reason: str = "") -> None:
+        """Add a problem if this version does not have ``feature``; it names the versions that have it."""
+        if not self.version or supports(self.version, entry):
             return
         bounds = ", ".join(f"{word} {entry[word]}" for word in ("since", "until") if word in entry)
         if "except" in entry:
@@ -127,7 +127,7 @@ class OptionCheck:
         self.findings.add(
             "option-not-in-version",
             where,
-            f"{self.engine} {self.version}, which does not have {what}{f' ({reason})' if reason else ''}",
+            f"{self.engine} {self.version}, which does not have {feature}{f' ({reason})' if reason else ''}",
             f"a version that has it ({bounds}): {ranges(have, self.releases) or 'none of the catalogue'}",
             f"set engine_version: {have[-1]}" if have else "choose another",
         )

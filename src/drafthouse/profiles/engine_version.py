@@ -1,4 +1,4 @@
-"""Which version of the engine, with which plugin, and how it comes onto the box: an environment or an image."""
+"""Choose the engine's version, its plugin, and its installation: an environment (process) or an image (docker)."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Chosen:
-    """An engine's version and what it is installed from; ``version`` is '' where the one asked for is none."""
+    """An engine's version and its installation; ``version`` is '' if the profile asks for one that does not exist."""
 
     version: str
-    reason: str
-    releases: list[str]
-    plugin: str | None
-    install: EngineInstall | None
-    image: str | None
+    reason: str  # for this version
+    releases: list[str]  # all versions of the engine, oldest first
+    plugin: str | None  # the plugin's version
+    install: EngineInstall | None  # None: it cannot run as a process
+    image: str | None  # None: it cannot run in Docker
     runtimes: list[Runtime]
     runtime: Runtime
     derived: Derived | None = None
-    note: str = ""
+    note: str = ""  # a warning about the runtime
 
 
 def choose_engine(
@@ -44,17 +44,17 @@ def choose_engine(
     site: Site,
     hashes: Mapping[str, list[str]] | None = None,
 ) -> Chosen:
-    """What ``profile`` asks for of ``engine`` on ``hardware``; what is wrong goes to ``findings``.
+    """The version of ``engine`` and its installation for ``profile`` on ``hardware``; problems go to ``findings``.
 
-    ``hashes``: what is known of packages by ``name==version``.
+    ``hashes``: by ``name==version``, those of packages that the catalogue names without a lock file.
     """
     all_releases = releases(engine)
     version = _version(findings, profile, engine, all_releases)
     plugin = _plugin(findings, profile, engine, version)
     method = engine["methods"].get(profile["speculation"]["method"])
     executor = engine_of(engine["id"]).executors.get(site.get("executor") or "")
-    install = _install(engine, version, plugin, hardware["kind"], method, executor)
-    # A mirror of the image, or one of the user's own: it must hold the very version.
+    install = _engine_install(engine, version, plugin, hardware["kind"], method, executor)
+    # The site may name a mirror or an image of its own, which must hold exactly this version.
     image = site.get("engine_image") or _image(engine, version, plugin, hardware["kind"])
     runtimes: list[Runtime] = []
     if install:
@@ -90,6 +90,7 @@ def choose_engine(
 
 
 def _version(findings: Findings, profile: Profile, engine: EngineEntry, all_releases: list[str]) -> str:
+    """The version that the profile asks for, else the engine's default; '' if there is no such version."""
     nightly = profile.get("channel") == NIGHTLY
     if nightly and "nightly" not in engine:
         findings.add(
@@ -125,8 +126,8 @@ def _version(findings: Findings, profile: Profile, engine: EngineEntry, all_rele
 
 
 def pairs(plugin: Plugin) -> str:
-    """The table of a plugin's pairs in one line, the newest first."""
-    return ", ".join(f"{own} with {version}" for version, own in plugin["versions"].items())
+    """A plugin's versions, each with the engine version that it fits, in one line, newest first."""
+    return ", ".join(f"{plugin_version} with {version}" for version, plugin_version in plugin["versions"].items())
 
 
 def _working_pairs(plugin: Plugin) -> str:
@@ -134,7 +135,7 @@ def _working_pairs(plugin: Plugin) -> str:
 
 
 def _plugin(findings: Findings, profile: Profile, engine: EngineEntry, version: str) -> str | None:
-    """The version of the engine's plugin: the one that patches this version of the engine."""
+    """The version of the engine's plugin that fits this engine version; None for an engine without a plugin."""
     plugin, wanted = engine.get("plugin"), profile.get("plugin_version")
     if plugin is None:
         if wanted is not None:
@@ -153,8 +154,8 @@ def _plugin(findings: Findings, profile: Profile, engine: EngineEntry, version: 
     return pair
 
 
-def _installs(engine: EngineEntry, version: str) -> dict[str, Install]:
-    """How a version is installed for the process runtime, by kind of hardware."""
+def _installs_by_kind(engine: EngineEntry, version: str) -> dict[str, Install]:
+    """By kind of hardware, how a version is installed for the process runtime."""
     if version == NIGHTLY and "nightly" in engine:
         return {**engine["nightly"]["install"]}
     installs = {**engine["install"]}
@@ -163,7 +164,7 @@ def _installs(engine: EngineEntry, version: str) -> dict[str, Install]:
     return installs
 
 
-def _install(
+def _engine_install(
     engine: EngineEntry,
     version: str,
     plugin: str | None,
@@ -171,44 +172,44 @@ def _install(
     method: Method | None,
     executor: Executor | None,
 ) -> EngineInstall | None:
-    install = _installs(engine, version).get(kind)
+    install = _installs_by_kind(engine, version).get(kind)
     if install is None or not version:
         return None
-    packages = [_filled(text, version, plugin) for text in install["python_packages"]]
-    adds: MethodPackages = {}
+    packages = [_fill_in(text, version, plugin) for text in install["python_packages"]]
+    method_packages: MethodPackages = {}
     if method and "source_packages" in method:
-        adds["source_packages"] = list(method["source_packages"])
+        method_packages["source_packages"] = list(method["source_packages"])
     if method and "build_packages" in method:
-        adds["build_packages"] = list(method["build_packages"])
-    found: EngineInstall = {**install, "python_packages": packages, **adds}
+        method_packages["build_packages"] = list(method["build_packages"])
+    chosen: EngineInstall = {**install, "python_packages": packages, **method_packages}
     if executor:
-        found["no_deps_packages"] = [*install.get("no_deps_packages", []), *executor.packages]
-        found["tools"] = [*install.get("tools", []), *executor.tools]
-    return found
+        chosen["no_deps_packages"] = [*install.get("no_deps_packages", []), *executor.packages]
+        chosen["tools"] = [*install.get("tools", []), *executor.tools]
+    return chosen
 
 
 def _image(engine: EngineEntry, version: str, plugin: str | None, kind: str) -> str | None:
-    """The container image: ``name:tag``, with its digest where one is pinned."""
+    """The container image ``name:tag``, with its digest if one is pinned; None without an image, or a GPU."""
     source = engine.get("nightly") if version == NIGHTLY else engine
     pinned = engine["versions"].get(version) or source
     image = (pinned.get("image") if pinned else None) or (source.get("image") if source else None)
     if image is None or kind != "gpu" or not version:
         return None
-    name = f"{image['name']}:{_filled(image['tag'], version, plugin)}"
+    name = f"{image['name']}:{_fill_in(image['tag'], version, plugin)}"
     if digest := image.get("digest"):
         return f"{name}@{digest}"
     return name
 
 
 def gpu_image_of(engine: EngineEntry, version: str) -> str | None:
-    """The catalogue's container image of an engine's version, the one for GPUs; None where it has none."""
-    own: str | None = None
+    """The catalogue's container image of an engine's version for GPUs; None if it has none."""
+    plugin_version: str | None = None
     if plugin := engine.get("plugin"):
-        own = plugin["versions"].get(version)
-    return _image(engine, version, own, "gpu")
+        plugin_version = plugin["versions"].get(version)
+    return _image(engine, version, plugin_version, "gpu")
 
 
-def _filled(text: str, version: str, plugin: str | None) -> str:
+def _fill_in(text: str, version: str, plugin: str | None) -> str:
     build = version.rpartition(".")[2]
     return text.replace("{version}", version).replace("{build}", build).replace("{plugin}", plugin or "")
 
@@ -219,13 +220,13 @@ def _runtimes(
     engine: EngineEntry,
     version: str,
     hardware: Hardware,
-    there: list[Runtime],
+    available: list[Runtime],
     all_releases: list[str],
 ) -> list[Runtime]:
-    """The runtimes that the profile was rendered for, all of which must be there."""
+    """The profile's runtimes, by default all ``available`` ones; a problem is added for each that is not available."""
     kind = hardware["kind"]
-    if not there:
-        fitting = [release for release in all_releases if kind in _installs(engine, release)]
+    if not available:
+        fitting = [release for release in all_releases if kind in _installs_by_kind(engine, release)]
         do = "choose another engine or other hardware"
         if fitting:
             do = f"set engine_version: {fitting[-1]}"
@@ -234,14 +235,14 @@ def _runtimes(
             "hardware",
             f"{hardware['name']} ({kind})",
             f"hardware that {engine['name']} {version} is installed for: "
-            + (", ".join(_installs(engine, version)) or "gpu"),
+            + (", ".join(_installs_by_kind(engine, version)) or "gpu"),
             do,
         )
         return []
-    stated = profile.get("runtimes", there)
-    for number, name in enumerate(stated):
-        if name not in there:
+    wanted = profile.get("runtimes", available)
+    for index, name in enumerate(wanted):
+        if name not in available:
             found = f"{name}, for {engine['name']} {version} on {kind}"
-            needed = f"what the catalogue has for it: {', '.join(there)}"
-            findings.add("runtime-unavailable", f"runtimes[{number}]", found, needed, "remove it")
-    return list(stated)
+            needed = f"what the catalogue has for it: {', '.join(available)}"
+            findings.add("runtime-unavailable", f"runtimes[{index}]", found, needed, "remove it")
+    return list(wanted)

@@ -1,4 +1,4 @@
-"""Whether a profile was ever run as a whole: one answer for the plan, docs/profiles.md and docs/proof.md."""
+"""On which hardware a profile was run as a whole: one text for the plan, docs/profiles.md and docs/proof.md."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ NEVER = "on no hardware of this kind yet"
 
 
 def ever_run(verified: Sequence[str]) -> str:
-    """Where both arms were served and judged, by ``verified``: what the profile's own file says of it."""
+    """The hardware on which both arms were served and judged; ``verified`` is that key of the profile's file."""
     return f"on {', '.join(verified)}" if verified else NEVER

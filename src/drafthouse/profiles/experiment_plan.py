@@ -1,4 +1,7 @@
-"""The experiment of a profile: what it may ask for, and its steps, which are plain data."""
+"""The experiment of a profile: check what the profile asks for, and plan the steps as plain data.
+
+A step is one start of servers and the requests to them. In a round each arm is measured once.
+"""
 
 from __future__ import annotations
 
@@ -19,30 +22,30 @@ if TYPE_CHECKING:
 
 
 def check_experiment(findings: Findings, experiment: ExperimentWishes, suites: Mapping[str, Sequence[str]]) -> None:
-    """Add to ``findings`` what ``experiment`` asks for and no suite has. ``suites`` are the kinds of every suite."""
+    """Add to ``findings`` what ``experiment`` wants and cannot have. ``suites``: by suite, the kinds of its prompts."""
     available: list[str] = []
     if not experiment["suites"]:
         needed = f"at least one of: {', '.join(sorted(suites))}"
         findings.add("no-prompts", "experiment.suites", "no suite", needed, "name the prompts to send")
-    for number, suite in enumerate(experiment["suites"]):
+    for index, suite in enumerate(experiment["suites"]):
         if suite in suites:
             available += suites[suite]
         else:
             findings.add(
                 "no-such-suite",
-                f"experiment.suites[{number}]",
+                f"experiment.suites[{index}]",
                 f"no suite '{suite}'",
                 f"one of: {', '.join(sorted(suites))}",
                 did_you_mean(suite, suites),
             )
-    for number, name in enumerate(experiment.get("once", [])):
-        if name not in (may := [*experiment["suites"], *available]):
+    for index, name in enumerate(experiment.get("once", [])):
+        if name not in (choices := [*experiment["suites"], *available]):
             findings.add(
                 "no-such-suite",
-                f"experiment.once[{number}]",
+                f"experiment.once[{index}]",
                 f"'{name}'",
-                f"a suite of experiment.suites, or a kind in one of them: {', '.join(may)}",
-                did_you_mean(name, may),
+                f"a suite of experiment.suites, or a kind in one of them: {', '.join(choices)}",
+                did_you_mean(name, choices),
             )
     check_kinds(findings, "experiment.kinds", experiment.get("kinds", []), available)
     _check_rounds(findings, experiment)
@@ -51,6 +54,7 @@ def check_experiment(findings: Findings, experiment: ExperimentWishes, suites: M
 
 
 def _check_rounds(findings: Findings, experiment: ExperimentWishes) -> None:
+    """Add problems of a budget that cannot be read, and of `most_rounds` below `rounds`."""
     try:
         parse_budget(experiment.get("budget", DEFAULT_BUDGET))
     except ValueError:
@@ -73,23 +77,21 @@ def plan_experiment(
     temperature: float | None,
     *,
     several_hosts: bool = False,
-    room: int = 1,
+    slots: int = 1,
 ) -> PlannedExperiment:
-    """The experiment with its steps: which arms are served together, on which ports, and what they are asked.
+    """The experiment with its steps: which arms are served at the same time, at which ports, with which prompts.
 
-    ``fits`` has an entry for each arm, ``temperature`` is the model's own. Arms are served side by side where the
-    device holds all of them, the first on ``port``; over several hosts they take turns. ``room`` is how many requests a
-    server takes at once. ``steps`` are those of the
-    ``rounds`` to begin with; `steps_of_round` has those of any further one, of which there are at most ``most_rounds``
-    together.
+    ``fits``: the memory of each arm. ``temperature``: the model's own. ``slots``: concurrent requests of a server. Arms
+    are served side by side, from ``port`` on, if one device holds all of them; otherwise, and over several hosts, they
+    take turns. ``steps`` are those of the first ``rounds``; `steps_of_round` plans any further round.
     """
     arms = tuple(fits)
     rounds = experiment.get("rounds", 2)
     schedule = experiment.get("schedule", "auto")
     if schedule == "auto":
-        together = sum(fit["reserved"] for fit in fits.values())
+        reserved = sum(fit["reserved"] for fit in fits.values())
         schedule = "alternated"
-        if together <= fits["baseline"]["memory"] and not several_hosts:
+        if reserved <= fits["baseline"]["memory"] and not several_hosts:
             schedule = "interleaved"
     temperatures = [0.0]
     if temperature:
@@ -104,7 +106,7 @@ def plan_experiment(
         "prompts_per_kind": {**experiment.get("prompts_per_kind", {})},
         "anchors": experiment.get("anchors", ANCHORS),
         "fresh": experiment.get("fresh", FRESH),
-        "gates_at_once": max(1, min(GATES_AT_ONCE, room)),
+        "gates_at_once": max(1, min(GATES_AT_ONCE, slots)),
         "max_output_tokens": experiment.get("max_output_tokens"),
         "kinds": list(experiment.get("kinds", [])),
         "concurrency": experiment.get("concurrency", 1),
@@ -118,56 +120,55 @@ def plan_experiment(
     }
     for number in range(1, rounds + 1):
         planned["steps"] += steps_of_round(planned, number)
-    # Not even as null without one: the key of a kept result must not change.
+    # Without a ladder there is no key at all, not even null: the key of kept results must not change.
     if (ladder := experiment.get("ladder")) is not None:
         planned["ladder"] = plan_ladder(ladder, planned["kinds"])
     return planned
 
 
 def _turns(schedule: str, arms: Sequence[str], port: int) -> list[Ports]:
-    """Which arms are served together, in the order of an odd round: the port of each."""
+    """The arms that are served at the same time, with their ports, in the order of an odd round."""
     if schedule == "interleaved":
-        return [{arm: port + place for place, arm in enumerate(arms)}]
+        return [{arm: port + offset for offset, arm in enumerate(arms)}]
     return [{arm: port} for arm in arms]
 
 
-def fresh_planned(experiment: PlannedExperiment, number: int, fresh: Sequence[int] = ()) -> list[int]:
-    """The fresh prompts of the rounds up to ``number``: those decided (``fresh``), few for one that is not.
+def fresh_planned(experiment: PlannedExperiment, round_number: int, fresh: Sequence[int] = ()) -> list[int]:
+    """The number of fresh prompts of each round up to ``round_number``: ``fresh`` where decided, else a default.
 
-    Of the first rounds always: they share what prompts there are.
+    The first rounds are always included, because they share the prompts if there are too few.
     """
-    rounds = max(number, FIRST_ROUNDS)
+    rounds = max(round_number, FIRST_ROUNDS)
     undecided = [experiment["fresh"]] * FIRST_ROUNDS + [FRESH_LATER["few"]] * (rounds - FIRST_ROUNDS)
     return [*fresh[:rounds], *undecided[len(fresh) :]]
 
 
-def steps_of_round(experiment: PlannedExperiment, number: int, fresh: Sequence[int] = ()) -> list[PlannedStep]:
-    """The steps of a planned experiment's round ``number`` (from 1), in the order they are measured.
+def steps_of_round(experiment: PlannedExperiment, round_number: int, fresh: Sequence[int] = ()) -> list[PlannedStep]:
+    """The steps of round ``round_number`` (from 1) in the order of their measurement.
 
-    ``fresh`` are the fresh prompts of each round as far as they were decided.
-    Arms that take turns change their order with the round: B,S,S,B,B,S,S,B. Over two rounds each arm's mean place is
-    the same, so that a box that becomes steadily faster or slower favours neither (counterbalancing, ABBA). A step's
-    ``file`` names its round and arm, whatever the order they are measured in.
+    ``fresh``: the decided numbers of fresh prompts, by round. Arms that take turns change their order with the round:
+    B,S,S,B,B,S,S,B. Over two rounds the mean place of both arms is equal, so a box that becomes steadily faster or
+    slower favours neither (counterbalancing, ABBA). A step's ``file`` does not depend on that order.
     """
-    turns = list(enumerate(experiment["turns"], start=(number - 1) * len(experiment["turns"]) + 1))
+    turns = list(enumerate(experiment["turns"], start=(round_number - 1) * len(experiment["turns"]) + 1))
     first = turns[0][0]
-    if number % 2 == 0:
+    if round_number % 2 == 0:
         turns.reverse()
     steps: list[PlannedStep] = []
-    for place, (file, turn) in enumerate(turns, start=first):
+    for place, (file_number, arms) in enumerate(turns, start=first):
         prompts: PlannedPrompts = {
             "anchors": experiment["anchors"],
-            "fresh": fresh_planned(experiment, number, fresh),
+            "fresh": fresh_planned(experiment, round_number, fresh),
             "others": experiment["prompts_per_kind"].get("others", OTHERS),
             "gates_at_once": experiment["gates_at_once"],
         }
         steps.append(
             {
-                "round": number,
-                "suites": suites_of_round(experiment, number),
-                "arms": dict(turn),
+                "round": round_number,
+                "suites": suites_of_round(experiment, round_number),
+                "arms": dict(arms),
                 "number": place,
-                "file": f"steps/{file:02d}.json",
+                "file": f"steps/{file_number:02d}.json",
                 "prompts": prompts,
             }
         )
@@ -175,26 +176,26 @@ def steps_of_round(experiment: PlannedExperiment, number: int, fresh: Sequence[i
 
 
 def measured_part(experiment: PlannedExperiment) -> object:
-    """What of a planned experiment changes what is measured, as it stands in the key of a kept result.
+    """The part of a planned experiment that decides what is measured; the key of kept results is made of it.
 
-    How long may be measured changes no number that is there, and a balanced order asks the same. In this form a result
-    that an earlier version measured, in turns B,S,B,S, is still found.
+    Neither the time budget nor the order of the arms changes a result. The steps are in the order of earlier versions,
+    B,S,B,S, so that the results of these are still used.
     """
-    kept = {name: value for name, value in experiment.items() if name not in ("budget", "most_rounds", "turns")}
+    relevant = {name: value for name, value in experiment.items() if name not in ("budget", "most_rounds", "turns")}
     by_file = sorted(experiment["steps"], key=lambda step: step["file"])
-    return {**kept, "steps": [{**step, "number": place} for place, step in enumerate(by_file, start=1)]}
+    return {**relevant, "steps": [{**step, "number": place} for place, step in enumerate(by_file, start=1)]}
 
 
-def suites_of_round(experiment: PlannedExperiment, number: int) -> list[str]:
-    """The suites of a round: those that are wanted once are in the first only."""
-    if number == 1:
+def suites_of_round(experiment: PlannedExperiment, round_number: int) -> list[str]:
+    """The suites of a round; those under `once` are in the first round only."""
+    if round_number == 1:
         return list(experiment["suites"])
     once = experiment.get("once", [])
     return [suite for suite in experiment["suites"] if suite not in once]
 
 
 def asking_of(experiment: PlannedExperiment, step: PlannedStep) -> Asking:
-    """Which prompts a step asks."""
+    """The choice of a step's prompts."""
     prompts = step["prompts"]
     return Asking(
         kinds=tuple(experiment["kinds"]),

@@ -1,6 +1,6 @@
-"""What a profile says to its engine that no key is for: `serve.extra`, words of a command, and `environment`. Pure.
+"""Flags and variables of a profile that have no key: `serve.extra` (words of a command) and `environment`. Pure.
 
-Both go to every arm as they are. What the profile, the site or the vault says is refused here, by whatever spelling.
+Every arm gets both unchanged. Those that the profile's keys, the site or the vault set are refused, however spelled.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ _REMOVE = "remove it"
 def check_extra(
     findings: Findings, given: object, engine: CatalogEngine, version: str, lists: Mapping[str, FlagList]
 ) -> tuple[list[Flag], list[str]]:
-    """The words of `serve.extra`, a flag with its values each, and warnings; what is wrong goes to ``findings``.
+    """The flags in `serve.extra`, each with its values, and warnings; problems go to ``findings``.
 
-    ``lists`` are the flags of the engine by version: where there is none of ``version`` a flag is passed with a
-    warning.
+    ``lists``: the engine's flag lists by version. If ``version`` has none, flags are passed on with a warning.
     """
     if not isinstance(given, list) or not all(map(_is_word, given)):
-        # Not as it stands there: a key may be among the words.
+        # The message does not show the value, which may contain an API key.
         found = "no list"
         if isinstance(given, list):
             found = "a list with something other than words"
@@ -47,19 +46,19 @@ def check_extra(
         findings.add("wrong-type", WHERE, found, needed, "put each word in quotes")
         return [], []
     words = list(map(str, given))
-    known = lists.get(version)
-    table: FlagWords = {"style": engine.get("flag_style", "-"), "short": {}, "switches": [], "several": []}
-    # Where there is none of this version the newest still tells short spellings, or `-md` would be nobody's.
-    table = with_list(table, known or lists.get(newest(lists)))
+    flag_list = lists.get(version)
+    syntax: FlagWords = {"style": engine.get("flag_style", "-"), "short": {}, "switches": [], "several": []}
+    # Without a list of this version, the newest list gives the long names of short flags such as `-md`.
+    syntax = with_list(syntax, flag_list or lists.get(newest(lists)))
     warnings: list[str] = []
-    for flag in read_given(words, table):
-        if flag.name == "" and (known is not None or flag.value == words[0]):
+    for flag in read_given(words, syntax):
+        if flag.name == "" and (flag_list is not None or flag.value == words[0]):
             found, needed = f"'{flag.value}' where no value is expected", "flags, each with its own values"
             findings.add("unknown-flag", WHERE, found, needed, _REMOVE)
         else:
-            warnings += _check_flag(findings, flag, engine, version, known, table)
+            warnings += _check_flag(findings, flag, engine, version, flag_list, syntax)
     flags = _flags_with_values(words)
-    if flags and known is None:
+    if flags and flag_list is None:
         warning = f"{WHERE} is passed unchecked: there is no flag list for {engine['name']} {version}"
         if lists:
             warning += f" (the newest is for {newest(lists)})"
@@ -68,7 +67,7 @@ def check_extra(
 
 
 def _flags_with_values(words: list[str]) -> list[Flag]:
-    """Words parted where a flag begins: -x, --xyz."""
+    """The words split into flags, each of which begins with - or -- and a letter."""
     flags: list[Flag] = []
     for word in words:
         if not flags or re.match(r"-{1,2}[A-Za-z]", word):
@@ -78,26 +77,26 @@ def _flags_with_values(words: list[str]) -> list[Flag]:
 
 
 def _check_flag(
-    findings: Findings, flag: Given, engine: CatalogEngine, version: str, known: FlagList | None, table: FlagWords
+    findings: Findings, flag: Given, engine: CatalogEngine, version: str, flag_list: FlagList | None, syntax: FlagWords
 ) -> list[str]:
-    """Check that a flag is not somebody else's and, where the version's list is ``known``, there; return warnings."""
-    rule = _rule(engine, flag, exact=known is not None)
+    """Check that a flag is not reserved and is in the version's ``flag_list``, if there is one; return warnings."""
+    rule = _reserving_rule(engine, flag, exact=flag_list is not None)
     if rule and "warning" in rule:
         return [f"{flag.spelled}: {rule['warning']}"]
-    if rule or is_secret_name(_base(flag)):
+    if rule or is_secret_name(_bare_name(flag)):
         owner = "the vault: every user can see a secret on a command line"
         if rule and "by" in rule:
             owner = rule["by"]
         findings.add("reserved-flag", WHERE, f"{flag.spelled}, reserved for {owner}", "another flag", _REMOVE)
-    elif known is not None:
-        _check_known(findings, flag, known, table, f"{engine['name']} {version}")
+    elif flag_list is not None:
+        _check_listed(findings, flag, flag_list, syntax, f"{engine['name']} {version}")
     return []
 
 
 def check_environment(
     findings: Findings, given: Mapping[str, str], engine: CatalogEngine, required: Mapping[str, str]
 ) -> dict[str, str]:
-    """The variables of a profile's `environment` that may be set; ``required`` are those of its method."""
+    """The profile's `environment`, with a problem for each reserved variable; ``required``: the method's variables."""
     launch = engine["launch"]
     owners = dict.fromkeys(launch.get("environment", {}), "the engine's entry in the catalogue")
     owners |= dict.fromkeys(required, "the method, which needs it")
@@ -106,20 +105,20 @@ def check_environment(
             owners[option["environment"]] = f"serve.{key}"
     owners |= dict.fromkeys(_GPUS, "the inventory's drafthouse_gpus")
     for name in given:
-        by = _owner_in_entry(engine, name) or owners.get(name)
-        if by is None and (is_secret_name(name) or name == launch.get("key_environment")):
-            by = "the vault: anyone can read a profile"
-        if by:
+        owner = _owner_in_entry(engine, name) or owners.get(name)
+        if owner is None and (is_secret_name(name) or name == launch.get("key_environment")):
+            owner = "the vault: anyone can read a profile"
+        if owner:
             where = f"environment.{name}"
-            findings.add("reserved-flag", where, f"{name}, reserved for {by}", "another variable", _REMOVE)
+            findings.add("reserved-flag", where, f"{name}, reserved for {owner}", "another variable", _REMOVE)
     return dict(given)
 
 
 def _owner_in_entry(engine: CatalogEngine, variable: str) -> str:
-    """Whose an environment variable is by the engine's entry; '' where the entry does not reserve it."""
-    for row in engine.get("reserved", []):
-        if "by" in row and _fits(variable, row.get("environment", ())):
-            return row["by"]
+    """The owner for which the engine's entry reserves a variable; '' if it does not."""
+    for rule in engine.get("reserved", []):
+        if "by" in rule and _matches_any(variable, rule.get("environment", ())):
+            return rule["by"]
     return ""
 
 
@@ -127,29 +126,29 @@ def _is_word(word: object) -> bool:
     return isinstance(word, (str, int, float)) and not isinstance(word, bool)
 
 
-def _base(flag: Given) -> str:
+def _bare_name(flag: Given) -> str:
     return flag.name.lstrip("-").partition(".")[0]
 
 
-def _fits(name: str, patterns: list[str] | tuple[str, ...]) -> bool:
+def _matches_any(name: str, patterns: list[str] | tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _rule(engine: CatalogEngine, flag: Given, *, exact: bool) -> Reserved | None:
-    """Whose a flag is. Where no list tells what it is in full, its beginning is enough to be somebody's."""
-    base = _base(flag).replace("_", "-")
-    for row in _owned(engine):
-        names = [pattern.replace("_", "-") for pattern in row.get("flags", [])]
-        if _fits(base.removeprefix("no-"), names) or _fits(base, names):
-            return row
-        # As argparse completes it: --speculative-conf.
-        if not exact and len(base) > 1 and any(name.rstrip("*").startswith(base) for name in names):
-            return row
+def _reserving_rule(engine: CatalogEngine, flag: Given, *, exact: bool) -> Reserved | None:
+    """The rule that reserves a flag, None if none does; unless ``exact``, a prefix of a reserved flag is enough."""
+    name = _bare_name(flag).replace("_", "-")
+    for rule in _reserved_flags(engine):
+        patterns = [pattern.replace("_", "-") for pattern in rule.get("flags", [])]
+        if _matches_any(name.removeprefix("no-"), patterns) or _matches_any(name, patterns):
+            return rule
+        # argparse accepts a prefix of a flag, such as --speculative-conf.
+        if not exact and len(name) > 1 and any(pattern.rstrip("*").startswith(name) for pattern in patterns):
+            return rule
     return None
 
 
-def _owned(engine: CatalogEngine) -> Iterator[Reserved]:
-    """Yield the flags that are not for `serve.extra`, and whose they are: the entry's own words first."""
+def _reserved_flags(engine: CatalogEngine) -> Iterator[Reserved]:
+    """Yield the flags that `serve.extra` must not have, with their owners; the rules of the engine's entry first."""
     yield from engine.get("reserved", [])
     launch = engine["launch"]
     site = [launch["host"], launch["port"], launch.get("key_file"), launch.get("key_inside")]
@@ -167,7 +166,7 @@ def _owned(engine: CatalogEngine) -> Iterator[Reserved]:
 
 
 def _speculation_flags(engine: CatalogEngine) -> list[str]:
-    """The flags that a speculative arm alone has: the one for JSON, or those of all methods."""
+    """The flags that only the speculative arm has: the flag that takes JSON, or the flags of all methods."""
     speculation = engine["speculation"]
     if "flag" in speculation:
         return [speculation["flag"]]
@@ -184,26 +183,26 @@ def _without_dashes(flags: Sequence[str | None]) -> list[str]:
     return [flag.removeprefix("--") for flag in flags if flag is not None]
 
 
-def _check_known(findings: Findings, flag: Given, known: FlagList, table: FlagWords, engine: str) -> None:
-    """Check one flag against the list of its version: its name, and how many values it takes."""
-    base, names = _base(flag), table["known"]
-    if base not in names:
-        close = nearest(base, names)
+def _check_listed(findings: Findings, flag: Given, flag_list: FlagList, syntax: FlagWords, engine: str) -> None:
+    """Check a flag against its version's list: that it exists, and whether it takes values."""
+    name, names = _bare_name(flag), syntax["known"]
+    if name not in names:
+        nearest_name = nearest(name, names)
         do = "remove it, or choose a version that has it"
-        if close:
-            do = f"write --{close}"
+        if nearest_name:
+            do = f"write --{nearest_name}"
         findings.add("unknown-flag", WHERE, f"{flag.spelled}, which {engine} does not have", "one of its flags", do)
         return
-    wanted = next((kind for kind in ("none", "one", "several") if base in known[kind]), "maybe")
-    if wanted == "maybe" or "." in flag.name:
+    takes = next((kind for kind in ("none", "one", "several") if name in flag_list[kind]), "maybe")
+    if takes == "maybe" or "." in flag.name:
         return
     values = 1
     if isinstance(flag.value, bool):
         values = 0
     elif isinstance(flag.value, list):
         values = len(flag.value)
-    if wanted == "none" and values:
+    if takes == "none" and values:
         found, needed = f"{flag.spelled} with {count(values, 'value')}", "no value: it is a switch"
         findings.add("wrong-type", WHERE, found, needed, "correct it")
-    elif wanted != "none" and not values:
+    elif takes != "none" and not values:
         findings.add("wrong-type", WHERE, f"{flag.spelled} with no value", "a value after it", "correct it")

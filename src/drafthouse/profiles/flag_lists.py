@@ -1,4 +1,4 @@
-"""The flags of each version of an engine: `profiles/catalog/flags/<engine>.yml`, by scripts/engine_flags.py."""
+"""The flags of each engine version: `profiles/catalog/flags/<engine>.yml`, written by scripts/engine_flags.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..core.schema import Map, Table
 from ..core.typed_shape import shape_of
-from ..core.versions import number
+from ..core.versions import as_version
 from ..engines.read_flags import FlagList
 
 if TYPE_CHECKING:
@@ -17,5 +17,5 @@ FLAG_LISTS = Map({"versions": Table(shape_of(FlagList), required=True)})
 
 
 def newest(lists: Mapping[str, FlagList]) -> str:
-    """The newest version of which a list is known, '' where there is none."""
-    return max(lists, key=number, default="")
+    """The newest version that has a flag list; '' if none has. ``lists``: by version."""
+    return max(lists, key=as_version, default="")

@@ -1,4 +1,4 @@
-"""What an inventory says of its fleet: `drafthouse_fleet`. Each host is one replica; one of them has the front, too."""
+"""A site's fleet (`drafthouse_fleet`): each box is one replica, and one box also runs the front that clients reach."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 PORT = 8444
 CADDY, VLLM_ROUTER = ("caddy", "vllm-router")
-_MOST_BEHIND_A_ROUTER = 64
+_MOST_BEHIND_A_ROUTER = 64  # replicas, each of which takes a port of the front's host
 
 
 class Fleet(TypedDict):
-    """The fleet that the box is a replica of; ``front`` is empty where it is the first host. Times in seconds."""
+    """The fleet with all defaults filled in; ``front``: the host with the front, '' for the first host."""
 
     front: str
     port: int
@@ -36,21 +36,21 @@ _DEFAULTS: Fleet = {
 
 
 def fleet_of(site: Site) -> Fleet | None:
-    """Everything about a site's fleet, None where the site has none."""
-    wished = site.get("fleet")
-    if wished is None:
+    """A site's fleet with all defaults filled in; None if the site has none."""
+    settings = site.get("fleet")
+    if settings is None:
         return None
-    port = PORT_WITH_A_NAME if wished.get("name") else PORT
-    return {**_DEFAULTS, "port": port, **wished}
+    port = PORT_WITH_A_NAME if settings.get("name") else PORT
+    return {**_DEFAULTS, "port": port, **settings}
 
 
 def ports_of(fleet: Fleet) -> set[int]:
-    """The front's ports; with a router, its two and those of the replicas stand behind, all on loopback."""
+    """The front's ports: its own and, with a router, the router's two and one for each replica, on loopback."""
     return set(range(fleet["port"], fleet["port"] + (3 + _MOST_BEHIND_A_ROUTER if fleet["router"] != CADDY else 1)))
 
 
 def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
-    """What is wrong with a site's fleet; ``ports`` are those of engine and gateway."""
+    """The problems of a site's fleet; ``ports``: those of the engine and the gateway."""
     fleet = fleet_of(site)
     if fleet is None:
         return []

@@ -1,4 +1,4 @@
-"""What an inventory says of the gateway, and what follows from it: `drafthouse_gateway` and what begins so."""
+"""A site's gateway (`drafthouse_gateway`, its port and name): a proxy with TLS and the API key before the engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DNS_NAME = re.compile(rf"({_LABEL}\.)+{_LABEL}")
 
 
 def gateway_of(site: Site) -> Gateway | None:
-    """The port and the name of a site's gateway, None where it has none; a fleet's boxes all have one."""
+    """A site's gateway, ``name`` '' without a DNS name; None if the site has none. Every box of a fleet has one."""
     if not site.get("gateway") and site.get("fleet") is None:
         return None
     name = str(site.get("gateway_name") or "")
@@ -28,11 +28,11 @@ def gateway_of(site: Site) -> Gateway | None:
 
 
 def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
-    """What is wrong with a site's gateway; ``ports`` are those of the engine."""
-    wished = gateway_of(site)
-    if wished is None:
+    """The problems of a site's gateway; ``ports``: those of the engine."""
+    gateway = gateway_of(site)
+    if gateway is None:
         return []
-    problems = name_problems(wished["name"], "site.gateway_name")
+    problems = name_problems(gateway["name"], "site.gateway_name")
     if site["host"] not in ("127.0.0.1", "localhost"):
         problems.append(
             Problem(
@@ -43,11 +43,11 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
                 "site.host",
             )
         )
-    if wished["port"] in set(ports):
+    if gateway["port"] in set(ports):
         problems.append(
             Problem(
                 "port-used-twice",
-                f"port {wished['port']}, already used by the engine",
+                f"port {gateway['port']}, already used by the engine",
                 "a separate port for the gateway",
                 "set drafthouse_gateway_port (default 8443) or drafthouse_port",
                 "site.gateway_port",
@@ -57,7 +57,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
 
 
 def name_problems(name: str, where: str) -> list[Problem]:
-    """What is wrong with the name that certificates are asked for; none of an empty one."""
+    """The problem of a DNS name for which a certificate is to be obtained; none for an empty name."""
     if not name or (_DNS_NAME.fullmatch(name) and len(name) <= 253 and not name.rpartition(".")[2].isdigit()):
         return []
     return [

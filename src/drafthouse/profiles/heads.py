@@ -1,4 +1,4 @@
-"""Heads, inside a target (``builtin_head``) and of their own, and which of them a method drafts with. Pure."""
+"""Heads (layers that draft for one target), built into the target or separate, and which method uses which. Pure."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def head_kind(method_id: str, method: Method) -> str:
-    """The kind of the heads that a method drafts with; an engine may call the method otherwise."""
+    """The kind of heads that a method drafts with; it is the method's name unless the engine's entry has `head`."""
     return method.get("head", method_id)
 
 
 def draft_kind(method: Method, draft: ModelEntry | None) -> DraftKind:
-    """What a method drafts with where the profile names ``draft`` (None: nothing)."""
+    """The kind of draft that a method uses; ``draft``: the profile's draft, None if it names none."""
     return "head" if draft and method.get("or_head") else method["draft"]
 
 
 def builtin_head(target: ModelEntry, method_id: str, method: Method | None) -> BuiltinHead | None:
-    """The head inside ``target`` that a method can draft with; None where there is none, or it needs none."""
+    """The built-in head of ``target`` with which a method drafts; None if it has none of the kind, or uses none."""
     head = target.get("builtin_head")
     if not head or not method or method["draft"] != "builtin" or head["kind"] != head_kind(method_id, method):
         return None
@@ -33,9 +33,9 @@ def builtin_head(target: ModelEntry, method_id: str, method: Method | None) -> B
 def head_as_target(
     target: str, draft: str | None, models: Mapping[str, ModelEntry]
 ) -> tuple[str, str | None, list[str]]:
-    """The words for target and draft of a profile, and a warning where its ``target`` is a head.
+    """The target and the draft to use, with a warning if ``target`` is a head whose config names its own target.
 
-    An engine that is given the repository of such a head serves the model that this names, and drafts with the head.
+    An engine that is given such a head's repository does the same: it serves that model and drafts with the head.
     """
     config = models[target].get("speculators")
     if config is None or draft not in (None, target):
@@ -45,16 +45,16 @@ def head_as_target(
 
 
 def method_for_head(engine: EngineEntry, kind: str, draft: DraftKind) -> str | None:
-    """The engine's method that drafts with heads of this kind, which are a ``draft``; None where it has none."""
+    """The engine's method for heads of ``kind`` that are given as ``draft`` (head or builtin); None if none."""
     for key, method in engine["methods"].items():
-        able = method["draft"] == draft or (draft == "head" and method.get("or_head"))
-        if able and head_kind(key, method) == kind:
+        takes_draft = method["draft"] == draft or (draft == "head" and method.get("or_head"))
+        if takes_draft and head_kind(key, method) == kind:
             return key
     return None
 
 
 def builtin_kinds(engines: Mapping[str, EngineEntry]) -> set[str]:
-    """The kinds of heads inside a target that any engine drafts with."""
+    """The kinds of built-in heads with which some engine drafts."""
     kinds: set[str] = set()
     for engine in engines.values():
         for key, method in engine["methods"].items():
@@ -64,7 +64,7 @@ def builtin_kinds(engines: Mapping[str, EngineEntry]) -> set[str]:
 
 
 def check_entry(findings: Findings, key: str, model: ModelEntry, head: BuiltinHead) -> None:
-    """Add what is wrong with a model's ``head`` in the catalogue."""
+    """Add problems of the built-in ``head`` of the catalogue's entry ``key``."""
     if model["kind"] != "model":
         findings.add(
             "conflicting-keys", f"{key}.builtin_head", f"a head inside a {model['kind']}", "a model", "remove the key"
@@ -86,18 +86,18 @@ def check_builtin(
     engine: EngineEntry,
     models: Mapping[str, ModelEntry],
 ) -> None:
-    """Add to ``findings`` when a method drafts with a head inside the target, and ``target`` has none of its kind."""
+    """Add a problem if the method drafts with a built-in head and ``target`` has none of its kind."""
     if builtin_head(target, method["id"], method):
         return
     kind = head_kind(method["id"], method)
-    having = [
+    with_head = [
         key
         for key, model in models.items()
         if model["format"] in engine["formats"] and builtin_head(model, method["id"], method)
     ]
-    # The same model, exported with its head.
-    same = [key for key in having if _shape(models[key]) == _shape(target)]
-    own = [key for key, model in models.items() if method.get("or_head") and made_for(model, target["id"], kind)]
+    # Exports of the same model that have its head.
+    same_model = [key for key in with_head if _shape(models[key]) == _shape(target)]
+    separate = [key for key, model in models.items() if method.get("or_head") and made_for(model, target["id"], kind)]
     has = "without such a head"
     if head := target.get("builtin_head"):
         has = f"with a head of the kind '{head['kind']}'"
@@ -105,10 +105,10 @@ def check_builtin(
     if method.get("or_head"):
         needed += ", or such a head named in speculation.draft"
     choices = []
-    if own:
-        choices.append(f"add speculation.draft, one of: {', '.join(own)}")
-    if having:
-        choices.append(f"choose a target that has one: {', '.join(same or having)}")
+    if separate:
+        choices.append(f"add speculation.draft, one of: {', '.join(separate)}")
+    if with_head:
+        choices.append(f"choose a target that has one: {', '.join(same_model or with_head)}")
     do = "; or ".join(choices) or "choose another method: the catalogue has no target with such a head for this engine"
     findings.add("no-builtin-head", "target", f"'{target['id']}' {has} in its weights", needed, do)
 
@@ -118,5 +118,5 @@ def _shape(model: ModelEntry) -> tuple[int, int, int, str]:
 
 
 def made_for(model: ModelEntry, target: str, kind: str) -> bool:
-    """Tell whether a model is a head of this kind that drafts for ``target``."""
+    """True if ``model`` is a head of ``kind`` that drafts for ``target``."""
     return model.get("head_method") == kind and (model.get("head_for") == target or target in model.get("works_on", ()))

@@ -1,4 +1,4 @@
-"""What an inventory says of a host, read by Ansible as in a run, for commands that play nothing: plan, render, rent."""
+"""Read a host's variables with Ansible as in a run, for commands that run no playbook: plan, render, rent."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from .workspace import checked_site, inventory_path
 if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Site
 
-#: A rental that is not there yet has what its inventory says of all hosts.
+#: The name for a rental that does not exist yet; it has the inventory's variables for all hosts.
 NEW = "new"
-# Beside `drafthouse_*`: the names that inventories had before.
-_OLD = ("overrides", "engine_version")
-_KEYS_TWICE = "ANSIBLE_DUPLICATE_YAML_DICT_KEY"
-# The rentals of an account: plan asks nobody, and rent is about a box that is not among them.
-_NOT_ASKED = r"vastai\.ya?ml$"
+# Variables besides `drafthouse_*`: names in older inventories.
+_OLDER_NAMES = ("overrides", "engine_version")
+_DUPLICATE_KEYS = "ANSIBLE_DUPLICATE_YAML_DICT_KEY"
+# The inventory plugin's file, which asks vast.ai for the account's rentals; these commands ask no provider.
+_RENTALS_FILE = r"vastai\.ya?ml$"
 
 
 def site_on(inventory: str, host: str = "") -> tuple[Site, dict[str, Any]]:
     """The site of a host of ``inventory`` (a name below inventory/, or a path), and its overrides of the profile.
 
-    Without ``host`` the only one's; of several, that of the first, which is said. Raises DrafthouseError.
+    Without ``host``: of the first host, which standard error names if there are several. Raises DrafthouseError.
     """
     path = inventory_path(inventory)
     variables = variables_on(path, host)
     overrides = variables.get("drafthouse_overrides", variables.get("overrides")) or {}
     if version := variables.get("drafthouse_engine_version", variables.get("engine_version")):
         overrides = {**overrides, "engine_version": str(version)}
-    return checked_site({name: variables[name] for name in variables if name not in _OLD}, str(path)), overrides
+    return checked_site({name: variables[name] for name in variables if name not in _OLDER_NAMES}, str(path)), overrides
 
 
 def variables_on(path: Path, host: str = "") -> dict[str, Any]:
-    """The variables of ours that the inventory at ``path`` has for a host, templates filled in.
+    """The variables `drafthouse_*` of a host in the inventory at ``path``, with their templates filled in.
 
-    What only a box or a password can tell is left out and said on standard error. A wheel without Ansible reads
-    group_vars/all.yml alone.
+    A variable that needs facts of the box or a password is left out, and standard error names it. A wheel without
+    Ansible reads only group_vars/all.yml.
     """
     try:
         from ansible import constants  # noqa: PLC0415 (half a second, and a wheel may have none)
 
-        # Before the next import, which makes one pattern of them.
-        constants.INVENTORY_IGNORE_PATTERNS.append(_NOT_ASKED)
+        # Before the next import, which compiles the patterns.
+        constants.INVENTORY_IGNORE_PATTERNS.append(_RENTALS_FILE)
         from ansible.errors import AnsibleError  # noqa: PLC0415
         from ansible.inventory.manager import InventoryManager  # noqa: PLC0415
         from ansible.template import Templar  # noqa: PLC0415
@@ -63,7 +63,7 @@ def variables_on(path: Path, host: str = "") -> dict[str, Any]:
     loader = _loader()
     try:
         inventory = InventoryManager(loader, sources=[str(path)])
-        hosts = [] if host == NEW else [one.name for one in inventory.get_hosts()]
+        hosts = [] if host == NEW else [entry.name for entry in inventory.get_hosts()]
         if host and hosts and host not in hosts:
             do = did_you_mean(host, hosts)
             raise one_problem("no-such-host", f"no host '{host}'", "a host of the inventory", do, str(path))
@@ -79,16 +79,16 @@ def variables_on(path: Path, host: str = "") -> dict[str, Any]:
 
 
 def _loader() -> Any:
-    """Ansible's reader of files, bounded, with the password of the vault where one is set."""
+    """Ansible's file loader with limits, and with the vault's password if one is set."""
     from ansible import constants  # noqa: PLC0415
     from ansible.errors import AnsibleError  # noqa: PLC0415
     from ansible.parsing.dataloader import DataLoader  # noqa: PLC0415
     from ansible.parsing.vault import get_file_vault_secret  # noqa: PLC0415
 
     class Loader(DataLoader):  # type: ignore[misc]  # Ansible has no types
-        """Ansible's reader of files of at most 1 MiB, but for one whose vault's password was not given.
+        """Ansible's file loader for files of at most 1 MiB; an encrypted file without the password counts as empty.
 
-        Ansible's own takes 10 s for a MiB of short lines.
+        The limit is there because Ansible takes 10 s to parse 1 MiB of short lines.
         """
 
         def load_from_file(self, file_name: str, *given: Any, **named: Any) -> Any:
@@ -97,11 +97,11 @@ def _loader() -> Any:
             except BadDocument as error:
                 raise AnsibleError(f"{file_name}: {error}") from error
             if not self._vault.secrets and self._vault.is_encrypted(content):
-                _say(f"{file_name} is encrypted (ANSIBLE_VAULT_PASSWORD_FILE opens it)")
+                _report_left_out(f"{file_name} is encrypted (ANSIBLE_VAULT_PASSWORD_FILE opens it)")
                 return {}
             if is_too_deep(content.decode("utf-8", "replace")):
                 raise AnsibleError(f"{file_name}: nested too deeply")
-            with _without_warnings_of_keys():
+            with _without_duplicate_warnings():
                 return super().load_from_file(file_name, *given, **named)
 
     loader = Loader()
@@ -113,30 +113,30 @@ def _loader() -> Any:
 
 
 @contextmanager
-def _without_warnings_of_keys() -> Iterator[None]:
-    """Without Ansible's warnings of keys that stand twice: for each it reads the file anew. The run itself warns."""
-    before = os.environ.get(_KEYS_TWICE)
-    os.environ[_KEYS_TWICE] = before or "ignore"
+def _without_duplicate_warnings() -> Iterator[None]:
+    """Turn off Ansible's warnings of duplicate keys, as it reads the file again for each. The run itself warns."""
+    before = os.environ.get(_DUPLICATE_KEYS)
+    os.environ[_DUPLICATE_KEYS] = before or "ignore"
     try:
         yield
     finally:
         if before is None:
-            del os.environ[_KEYS_TWICE]
+            del os.environ[_DUPLICATE_KEYS]
 
 
-def _unreadable(path: Path, loader: Any, said: str) -> Problem:
-    """The file below ``path`` that Ansible cannot read, or ``path`` itself; ``said``: Ansible's own words."""
+def _unreadable(path: Path, loader: Any, message: str) -> Problem:
+    """The problem of the file below ``path`` that Ansible cannot read, or of ``path``; ``message`` is Ansible's."""
     from ansible.errors import AnsibleError  # noqa: PLC0415 (half a second, and a wheel may have none)
 
-    where, found, needed = path, said, "an inventory"
+    where, found, needed = path, message, "an inventory"
     for file in sorted(path.rglob("*.y*ml")):
         try:
             content = plain(loader.load_from_file(str(file)))
         except (AnsibleError, RecursionError):
             where = file
             break
-        of_variables = {"group_vars", "host_vars"} & set(file.relative_to(path).parts)
-        if of_variables and content is not None and not isinstance(content, dict):
+        has_variables = {"group_vars", "host_vars"} & set(file.relative_to(path).parts)
+        if has_variables and content is not None and not isinstance(content, dict):
             where, needed = file, "variables: a YAML mapping"
             found = f"{printable(repr(content))[:80]} in place of variables"
             break
@@ -144,30 +144,30 @@ def _unreadable(path: Path, loader: Any, said: str) -> Problem:
 
 
 def _filled_in(variables: dict[str, Any], templar: Any) -> dict[str, Any]:
-    """Ours of ``variables`` with their templates filled in; what cannot be, is said and left out."""
+    """The ``variables`` of Drafthouse with filled-in templates; one that cannot be filled in is left out."""
     from ansible.errors import AnsibleError  # noqa: PLC0415 (half a second, and a wheel may have none)
 
-    found: dict[str, Any] = {}
+    filled: dict[str, Any] = {}
     for key, value in variables.items():
-        if str(key).startswith("drafthouse_") or key in _OLD:
+        if str(key).startswith("drafthouse_") or key in _OLDER_NAMES:
             try:
-                found[key] = plain(templar.template(value))
+                filled[key] = plain(templar.template(value))
             except AnsibleError as error:
-                _say(f"{key}: {printable(str(error)).partition(chr(10))[0]}")
-    return found
+                _report_left_out(f"{key}: {printable(str(error)).partition(chr(10))[0]}")
+    return filled
 
 
 def plain(value: Any) -> Any:
-    """A value of Ansible's as Python's own types: no marks of where it comes from."""
+    """An Ansible value as plain Python types, without Ansible's marks of its origin."""
     if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
     return value
 
 
-def _say(what: str) -> None:
-    print(f"left out, since only a run knows it: {what}", file=sys.stderr)
+def _report_left_out(variable: str) -> None:
+    print(f"left out, since only a run knows it: {variable}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What `profiles/catalog/known-issues.yml` looks like: its types, and the shape of the file."""
+"""The shape of `profiles/catalog/known-issues.yml`, a list of engines' reported bugs, and its types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Effect = Literal["wrong", "crash", "hang", "oom", "slow", "refused"]
 
 
 class Bounds(TypedDict):
-    """Numbers above one, below another, neither of which is among them."""
+    """A range of numbers; neither bound is part of it."""
 
     above: NotRequired[float]
     below: NotRequired[float]
@@ -26,27 +26,27 @@ _Not = TypedDict("_Not", {"not": "NotRequired[list[str]]", "is": "NotRequired[li
 
 
 class Setting(Bounds, _Not):
-    """What a setting of the started server must be; ``default`` is what it counts as where it is not given."""
+    """A condition on a server's setting. ``given``: it must be set, or not; ``default``: its value if it is not set."""
 
     given: NotRequired[bool]
     default: NotRequired[str]
 
 
 class ModelNamed(TypedDict):
-    """A model by what it is (any of ``traits``), and by a regular expression over its names."""
+    """A condition on a model: any of ``traits``, and ``named``, a regular expression for one of its names."""
 
     traits: NotRequired[list[Trait]]
     named: NotRequired[str]
 
 
 class DraftNamed(ModelNamed):
-    """A draft, by its kind too."""
+    """A condition on the draft; ``kinds``: any of these."""
 
     kinds: NotRequired[list[DraftKind]]
 
 
 class HardwareNamed(TypedDict):
-    """Hardware; memory is that of one device."""
+    """A condition on the hardware; ``capabilities``: compute capabilities; ``memory_mib``: of one device."""
 
     kinds: NotRequired[list[Literal["cpu", "gpu"]]]
     capabilities: NotRequired[list[str]]
@@ -56,7 +56,7 @@ class HardwareNamed(TypedDict):
 
 
 class When(TypedDict):
-    """With what an issue shows: all that is said must be so. ``settings``: as the server is started."""
+    """The conditions of an issue, all of which must hold; ``settings``: by the names of `started.settings_of`."""
 
     methods: NotRequired[list[str]]
     draft: NotRequired[DraftNamed]
@@ -67,7 +67,7 @@ class When(TypedDict):
 
 
 class IssueText(TypedDict):
-    """What an issue does to its user. ``uncertain`` is what of it was not seen, ``checked`` when it was last read."""
+    """The effect of an issue; ``uncertain``: its unconfirmed part; ``checked``: when its threads were last read."""
 
     what: str
     effect: Effect
@@ -80,28 +80,28 @@ class IssueText(TypedDict):
 
 
 class KnownIssue(IssueText, Versioned):
-    """A row of the file."""
+    """An issue of the file, limited to versions of ``engine``."""
 
     engine: str
     when: When
 
 
 class ToCome(TypedDict):
-    """Words of rows that the catalogue does not have yet."""
+    """Engines and methods that issues may name, although the catalogue does not have them yet."""
 
     engines: list[str]
     methods: list[str]
 
 
 class KnownIssues(TypedDict):
-    """The file."""
+    """The whole file."""
 
     to_come: ToCome
     issues: Annotated[dict[str, KnownIssue], {"names": NAME}]
 
 
 class MatchedIssue(TypedDict):
-    """A known issue that a profile runs into (`known_issues.matching`); ``accepted``: why it does so all the same."""
+    """A known issue that affects a profile; ``accepted``: why the profile accepts it, None if it does not."""
 
     id: str
     what: str

@@ -1,4 +1,4 @@
-"""Which known issues of an engine a profile runs into, and what is said of them. Pure."""
+"""Known issues (reported bugs) of engines: which of them affect a profile, and their texts. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import did_you_mean
 from ..core.schema import Findings
-from ..core.versions import known, releases
+from ..core.versions import releases, supports
 from .heads import draft_kind
 from .model_names import names_of
 from .started import settings_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import BuiltArm, Hardware, ResolvedProfile
 
 FILE = "profiles/catalog/known-issues.yml"
-#: What nobody should find out by being hit: preflight refuses it unless the profile accepts it by name.
+#: Effects for which preflight refuses a profile, unless the profile accepts the issue by name.
 REFUSED = ("wrong", "crash")
 _EFFECTS = {
     "wrong": "wrong answers",
@@ -44,21 +44,21 @@ _EFFECTS = {
 
 @dataclass(frozen=True)
 class Setup:
-    """What a profile runs: ``engines`` are its engine and that one's family, ``settings`` the started server's."""
+    """The facts of a profile on which issues depend; ``engines``: its engine and the engine's family."""
 
     engines: Sequence[str]
     version: str
     method: str
     draft_kind: str
-    tokens: int
+    tokens: int  # K
     target: CatalogModel
     draft: CatalogModel | None
     hardware: Hardware
-    settings: Mapping[str, str]
+    settings: Mapping[str, str]  # by the names of `started.settings_of`
 
 
 def setup_of(parts: Parts, arm: BuiltArm) -> Setup:
-    """What the known issues of a profile are looked up for; ``arm`` is its speculative one."""
+    """The setup of a profile, for which its known issues are looked up; ``arm`` is the speculative arm."""
     engine = parts.engine
     return Setup(
         engines=(engine["id"], engine.get("family", engine["id"])),
@@ -74,7 +74,7 @@ def setup_of(parts: Parts, arm: BuiltArm) -> Setup:
 
 
 def matching(issues: Mapping[str, KnownIssue], setup: Setup, accepted: Mapping[str, str]) -> list[MatchedIssue]:
-    """The issues that a setup runs into; ``accepted`` are those that a profile lives with, and why."""
+    """The issues that affect a setup; ``accepted``: by issue, the reason why the profile accepts it."""
     return [
         {
             "id": name,
@@ -94,56 +94,56 @@ def matching(issues: Mapping[str, KnownIssue], setup: Setup, accepted: Mapping[s
 
 
 def matches(issue: KnownIssue, setup: Setup) -> bool:
-    """Tell whether a setup has all that an issue shows with."""
+    """True if a setup meets all conditions of an issue."""
     when = issue["when"]
-    drafts = when.get("draft", {})
+    draft_rule = when.get("draft", {})
     return (
         issue["engine"] in setup.engines
-        and known(setup.version, issue)
+        and supports(setup.version, issue)
         and setup.method in when.get("methods", [setup.method])
-        and setup.draft_kind in drafts.get("kinds", [setup.draft_kind])
-        and _is_model(drafts, setup.draft)
-        and _is_model(when.get("target", {}), setup.target)
+        and setup.draft_kind in draft_rule.get("kinds", [setup.draft_kind])
+        and _model_matches(draft_rule, setup.draft)
+        and _model_matches(when.get("target", {}), setup.target)
         and _within(setup.tokens, when.get("tokens", {}))
-        and _is_hardware(when.get("hardware", {}), setup.hardware)
-        and all(_is_set(wanted, setup.settings.get(name)) for name, wanted in when.get("settings", {}).items())
+        and _hardware_matches(when.get("hardware", {}), setup.hardware)
+        and all(_setting_matches(rule, setup.settings.get(name)) for name, rule in when.get("settings", {}).items())
     )
 
 
-def _is_model(wanted: ModelNamed, model: CatalogModel | None) -> bool:
-    if "traits" not in wanted and "named" not in wanted:
+def _model_matches(rule: ModelNamed, model: CatalogModel | None) -> bool:
+    if "traits" not in rule and "named" not in rule:
         return True
     if model is None:
         return False
-    if "traits" in wanted and not set(wanted["traits"]) & set(model.get("traits", ())):
+    if "traits" in rule and not set(rule["traits"]) & set(model.get("traits", ())):
         return False
-    return "named" not in wanted or any(re.search(wanted["named"], name) for name in names_of(model))
+    return "named" not in rule or any(re.search(rule["named"], name) for name in names_of(model))
 
 
-def _is_hardware(wanted: HardwareNamed, hardware: Hardware) -> bool:
+def _hardware_matches(rule: HardwareNamed, hardware: Hardware) -> bool:
     capability = hardware.get("compute_capability", "")
     return (
-        hardware["kind"] in wanted.get("kinds", [hardware["kind"]])
-        and capability in wanted.get("capabilities", [capability])
-        and ("named" not in wanted or re.search(wanted["named"], hardware["name"]) is not None)
-        and _within(hardware["devices"], wanted.get("devices", {}))
-        and _within(hardware["memory_mib"], wanted.get("memory_mib", {}))
+        hardware["kind"] in rule.get("kinds", [hardware["kind"]])
+        and capability in rule.get("capabilities", [capability])
+        and ("named" not in rule or re.search(rule["named"], hardware["name"]) is not None)
+        and _within(hardware["devices"], rule.get("devices", {}))
+        and _within(hardware["memory_mib"], rule.get("memory_mib", {}))
     )
 
 
-def _is_set(wanted: Setting, given: str | None) -> bool:
-    if "given" in wanted and wanted["given"] != (given is not None):
+def _setting_matches(rule: Setting, given: str | None) -> bool:
+    if "given" in rule and rule["given"] != (given is not None):
         return False
-    value = wanted.get("default")
+    value = rule.get("default")
     if given is not None:
         value = given.strip('"')
-    if "is" in wanted and value not in wanted["is"]:
+    if "is" in rule and value not in rule["is"]:
         return False
-    if "not" in wanted and value in wanted["not"]:
+    if "not" in rule and value in rule["not"]:
         return False
-    if "above" not in wanted and "below" not in wanted:
+    if "above" not in rule and "below" not in rule:
         return True
-    return value is not None and re.fullmatch(r"-?\d+(\.\d+)?", value) is not None and _within(float(value), wanted)
+    return value is not None and re.fullmatch(r"-?\d+(\.\d+)?", value) is not None and _within(float(value), rule)
 
 
 def _within(value: float, bounds: Bounds) -> bool:
@@ -154,10 +154,10 @@ def _within(value: float, bounds: Bounds) -> bool:
 
 
 def check_issues(file: KnownIssues, engines: Mapping[str, EngineEntry]) -> Findings:
-    """What is wrong with the rows beside their shape: words that the catalogue lacks, bad expressions."""
+    """The problems of the file's issues beyond their shape: names that the catalogue lacks, bad expressions."""
     findings, to_come = Findings(FILE), file["to_come"]
     for name, issue in file["issues"].items():
-        path, here = f"issues.{name}", engines.get(issue["engine"])
+        path, engine = f"issues.{name}", engines.get(issue["engine"])
         for key, expression in _expressions(issue):
             try:
                 re.compile(expression)
@@ -165,19 +165,19 @@ def check_issues(file: KnownIssues, engines: Mapping[str, EngineEntry]) -> Findi
                 findings.add(
                     "wrong-format", f"{path}.{key}", f"{expression!r}: {error}", "a regular expression", "mend it"
                 )
-        if here is None:
-            _look(findings, f"{path}.engine", issue["engine"], [*engines, *to_come["engines"]])
+        if engine is None:
+            _check(findings, f"{path}.engine", issue["engine"], [*engines, *to_come["engines"]])
             continue
         for method in issue["when"].get("methods", []):
-            _look(findings, f"{path}.when.methods", method, [*_methods(issue["engine"], engines), *to_come["methods"]])
-        for word, version in (("since", issue.get("since")), ("until", issue.get("until"))):
+            _check(findings, f"{path}.when.methods", method, [*_methods(issue["engine"], engines), *to_come["methods"]])
+        for bound, version in (("since", issue.get("since")), ("until", issue.get("until"))):
             if version is not None:
-                _look(findings, f"{path}.{word}", version, releases(here))
+                _check(findings, f"{path}.{bound}", version, releases(engine))
     return findings
 
 
 def _methods(engine: str, engines: Mapping[str, EngineEntry]) -> list[str]:
-    """The methods of an engine and of those that are like it."""
+    """The methods of ``engine`` and of the engines that are like it."""
     methods: set[str] = set()
     for name, entry in engines.items():
         if engine in (name, entry.get("family")):
@@ -186,44 +186,46 @@ def _methods(engine: str, engines: Mapping[str, EngineEntry]) -> list[str]:
 
 
 def _expressions(issue: KnownIssue) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each regular expression of an issue."""
     if "signature" in issue:
         yield "signature", issue["signature"]
     when = issue["when"]
-    parts: dict[str, ModelNamed | HardwareNamed] = {
+    rules: dict[str, ModelNamed | HardwareNamed] = {
         "draft": when.get("draft", {}),
         "target": when.get("target", {}),
         "hardware": when.get("hardware", {}),
     }
-    yield from ((f"when.{part}.named", wanted["named"]) for part, wanted in parts.items() if "named" in wanted)
+    yield from ((f"when.{part}.named", rule["named"]) for part, rule in rules.items() if "named" in rule)
 
 
-def _look(findings: Findings, path: str, word: str, words: Sequence[str]) -> None:
-    if word not in words:
-        needed = f"one of: {', '.join(words)}"
-        findings.add("unknown-value", path, f"{word!r}, which does not exist", needed, did_you_mean(word, words))
+def _check(findings: Findings, path: str, word: str, names: Sequence[str]) -> None:
+    """Add a problem if ``word``, the value at ``path``, is not among ``names``."""
+    if word not in names:
+        needed = f"one of: {', '.join(names)}"
+        findings.add("unknown-value", path, f"{word!r}, which does not exist", needed, did_you_mean(word, names))
 
 
 def check_accepted(findings: Findings, accepted: Mapping[str, str], issues: Mapping[str, KnownIssue]) -> None:
-    """Add to the findings of a profile what it accepts and nobody knows."""
+    """Add a problem for each issue that a profile accepts and that does not exist."""
     for name in accepted:
-        _look(findings, f"accept_known_issues.{name}", name, sorted(issues))
+        _check(findings, f"accept_known_issues.{name}", name, sorted(issues))
 
 
 # --- in words ------------------------------------------------------------------------------------------
 
 
 def effect_of(issue: MatchedIssue) -> str:
-    """What an issue does to its user, in a few words."""
-    words = _EFFECTS[issue["effect"]]
+    """The effect of an issue, in a few words."""
+    text = _EFFECTS[issue["effect"]]
     if issue["silent"]:
-        words += ", silently"
+        text += ", silently"
     if issue["uncertain"]:
-        words += f" (not certain: {issue['uncertain']})"
-    return words
+        text += f" (not certain: {issue['uncertain']})"
+    return text
 
 
 def issue_lines(issue: MatchedIssue) -> list[str]:
-    """An issue for a person, a line each: what it is, what to do, who said so and when."""
+    """An issue as lines of text: what it is, what to do, the accepted reason, and its sources with their date."""
     lines = [f"{issue['id']}: {issue['what']}; {effect_of(issue)}", f"do: {issue['do']}"]
     if issue["accepted"]:
         lines.append(f"accepted by the profile: {issue['accepted']}")
@@ -231,7 +233,7 @@ def issue_lines(issue: MatchedIssue) -> list[str]:
 
 
 def issue_changes(old: ResolvedProfile, new: ResolvedProfile) -> list[str]:
-    """Which known issues come and go from one version of an engine to another, a line each."""
+    """The known issues that disappear and appear between two resolved profiles, as lines of text."""
     before = {issue["id"] for issue in old["known_issues"]}
     after = {issue["id"] for issue in new["known_issues"]}
     lines = []

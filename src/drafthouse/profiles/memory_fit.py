@@ -1,6 +1,6 @@
-"""How much memory an arm needs, which context fits, and how fast the memory lets it decode.
+"""The memory that an arm needs, the longest context that fits, and the decoding speed that the memory allows.
 
-All sizes are bytes for ONE device; weights and KV cache of a model that is split over n devices count 1/n.
+All sizes are bytes on ONE device, which has 1/n of the weights and KV cache of a model that is split over n devices.
 """
 
 from __future__ import annotations
@@ -17,51 +17,51 @@ GB = 1_000_000_000
 
 
 def kv_value_bytes(engine: EngineEntry, serve: Options) -> float:
-    """The bytes of one value in the KV cache, of the type that the options ask for where they do."""
-    asked = serve.get(engine.get("kv_type_option") or "")
-    return engine.get("kv_bytes_by_type", {}).get(str(asked), engine["kv_bytes_per_value"])
+    """Bytes of one value in the KV cache: of the type in the options ``serve``, else the engine's default."""
+    kv_type = serve.get(engine.get("kv_type_option") or "")
+    return engine.get("kv_bytes_by_type", {}).get(str(kv_type), engine["kv_bytes_per_value"])
 
 
 def kv_bytes_per_token(model: ModelEntry, bytes_per_value: float) -> int:
-    """The KV cache of one token over all layers in which it grows: keys and values, every KV head."""
-    return _kv_per_layer(model, bytes_per_value) * int(model.get("kv_layers", model["layers"]))
+    """Bytes of one token's keys and values, for all KV heads and all layers whose cache grows with the context."""
+    return _kv_bytes_per_layer(model, bytes_per_value) * int(model.get("kv_layers", model["layers"]))
 
 
-def _kv_per_layer(model: ModelEntry, bytes_per_value: float) -> int:
+def _kv_bytes_per_layer(model: ModelEntry, bytes_per_value: float) -> int:
     return int(2 * int(model["kv_heads"]) * int(model["head_dim"]) * bytes_per_value)
 
 
 def bytes_per_sequence(model: ModelEntry, bytes_per_value: float, tokens: int) -> int:
-    """What a sequence takes however long it is, while ``tokens`` are drafted for it.
+    """Bytes of a sequence whatever its length, if ``tokens`` are drafted per step.
 
-    The KV cache of layers that look back a window, which the catalogue gives for 16 bits, and the recurrent state, of
-    which there is one more for each drafted token.
+    They are the KV cache of sliding-window layers (in the catalogue for 16 bits), and the recurrent state, of which the
+    engine keeps one more copy for each drafted token.
     """
     window = int(model.get("window_bytes", 0) * bytes_per_value / 2)
     return window + int(model.get("state_bytes", 0)) * (1 + tokens)
 
 
 def head_weight_bytes(target: ModelEntry) -> int:
-    """Which part of a target's weights is a head that no arm without speculation loads; 0 where not known."""
+    """Bytes of a target's built-in head, which only the speculative arm loads; 0 if unknown, or without a head."""
     head = target.get("builtin_head")
     return int(head.get("weight_bytes", 0)) if head else 0
 
 
 def read_for_a_token(target: ModelEntry) -> int:
-    """The bytes that the target reads for a token at batch one: the head inside it is none of them."""
+    """Bytes that the target reads per token at batch size one, its built-in head left out."""
     return int(target.get("read_bytes") or target["weight_bytes"] - head_weight_bytes(target))
 
 
 def read_for_a_draft(target: ModelEntry, builtin: BuiltinHead) -> int:
-    """The bytes that a drafted token reads of a head inside the target.
+    """Bytes that the target's built-in head reads per drafted token.
 
-    Where the catalogue does not say: the head's own weights, else its layers' share of the target's, and the target's
-    output matrix in 16 bits, which such heads share.
+    Without a number in the catalogue: the head's weights, or else its layers' share of the target's weights, plus the
+    target's output matrix in 16 bits, which such heads also use.
     """
     if "read_bytes" in builtin:
         return int(builtin["read_bytes"])
-    own = head_weight_bytes(target) or read_for_a_token(target) * builtin["layers"] // int(target["layers"])
-    return own + 2 * int(target["vocab"]) * int(target["hidden"])
+    head_bytes = head_weight_bytes(target) or read_for_a_token(target) * builtin["layers"] // int(target["layers"])
+    return head_bytes + 2 * int(target["vocab"]) * int(target["hidden"])
 
 
 def fit_arm(
@@ -82,13 +82,12 @@ def fit_arm(
     reserves_share: bool,
     cache_share: float = 1.0,
 ) -> Fit:
-    """Work out one arm on one device.
+    """The memory of an arm on one device.
 
-    ``context`` is the engine's setting in tokens: for each sequence, or for all together where the
-    engine shares it. ``overhead`` is what the engine takes beside weights and KV cache (assumed).
-    ``drafted``: how many tokens are drafted at once for each sequence, 0 without speculation.
-    ``builtin``: the head inside the target that drafts in this arm; its layers are taken to be like the target's.
-    ``cache_share``: how much of what the weights leave the engine gives to the KV cache (TensorRT-LLM).
+    ``context``: the engine's option in tokens, for each sequence or, if ``context_is_shared``, for all together.
+    ``overhead``: bytes besides weights and KV cache (assumed). ``drafted``: K, 0 without speculation. ``builtin``: the
+    built-in head that drafts in this arm; its layers are assumed to be like the target's. ``utilization``: the fraction
+    of ``memory`` that the engine may use. ``cache_share``: the fraction of the rest that becomes KV cache.
     """
     head_bytes = head_weight_bytes(target)
     weights = (int(target["weight_bytes"]) - head_bytes) // devices
@@ -98,15 +97,15 @@ def fit_arm(
         per_token += kv_bytes_per_token(draft, bytes_per_value) // draft_devices
     if builtin:
         draft_weights += head_bytes // draft_devices
-        per_token += _kv_per_layer(target, bytes_per_value) * builtin["layers"] // draft_devices
+        per_token += _kv_bytes_per_layer(target, bytes_per_value) * builtin["layers"] // draft_devices
     tokens = context if context_is_shared else context * sequences
     usable = int(memory * utilization)
-    room = int((usable - weights - draft_weights - overhead) * cache_share)
+    kv_room = int((usable - weights - draft_weights - overhead) * cache_share)
     fixed = sequences * bytes_per_sequence(target, bytes_per_value, drafted) // devices
     if draft:
         fixed += sequences * bytes_per_sequence(draft, bytes_per_value, 0) // draft_devices
     kv_needed = tokens * per_token + fixed
-    longest = max(0, (room - fixed) // max(1, per_token))
+    longest = max(0, (kv_room - fixed) // max(1, per_token))
     return {
         "memory": memory,
         "utilization": utilization,
@@ -117,23 +116,22 @@ def fit_arm(
         "context": context,
         "sequences": sequences,
         "kv_needed": kv_needed,
-        "left": room - kv_needed,
-        # One sequence's context, never beyond what the model was made for.
+        "left": kv_room - kv_needed,
+        # For a single sequence, and at most the model's limit.
         "longest_context": min(longest, int(target["context"])),
         "reserved": usable if reserves_share else weights + draft_weights + overhead + kv_needed,
     }
 
 
 def context_that_fits(fit: Fit, *, shared: bool) -> int:
-    """The setting of the context with which an arm that does not fit would, with all its sequences; else 0."""
-    among = 1 if shared else max(1, fit["sequences"])
-    return max(0, (fit["context"] * among + fit["left"] // max(1, fit["kv_per_token"])) // among)
+    """The longest context option with which an arm fits with all its sequences; 0 if there is none."""
+    sharers = 1 if shared else max(1, fit["sequences"])
+    return max(0, (fit["context"] * sharers + fit["left"] // max(1, fit["kv_per_token"])) // sharers)
 
 
 def decode_limit(bytes_per_token: int, bandwidth: float) -> float:
-    """The tokens per second that reading the weights once a token allows (batch of one).
+    """The most tokens/s at batch size one, for a memory ``bandwidth`` in bytes/s.
 
-    ``bandwidth`` in bytes per second. The roofline argument: every weight is read for every token, and
-    at batch one nothing else comes near the cost.
+    The roofline argument: each token reads its weights once, and at batch size one no other cost comes near.
     """
     return bandwidth / bytes_per_token

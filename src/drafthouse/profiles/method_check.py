@@ -1,4 +1,4 @@
-"""Whether an engine has the method that a profile asks for, with its options and what it drafts with. Pure."""
+"""Check that the engine has the profile's method, with its options, and that the draft is of the right kind. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import CatalogModel, ModelEntry
     from drafthouse.profiles.profile_types import Speculation
 
-#: What a method does that drafts without a model or a head of its own.
-_WITHOUT: Final[Mapping[str, str]] = {
+#: By kind of draft, how a method drafts that needs no separate model or head.
+_NO_SEPARATE_DRAFT: Final[Mapping[str, str]] = {
     "lookup": "looks its tokens up in the text",
     "builtin": "drafts with the head inside the target",
 }
@@ -31,16 +31,15 @@ def check_method(
     draft: CatalogModel | None,
     models: Mapping[str, ModelEntry],
 ) -> tuple[CatalogMethod | None, Options]:
-    """The engine's entry of the method and the options that are as they should be; (None, {}) without one.
+    """The engine's entry of the method, and its valid options; (None, {}) if the engine lacks it. Adds problems.
 
-    ``spec`` is the profile's `speculation`, ``serve`` its options that were checked, ``target`` and ``draft`` the
-    models that it names, ``models`` all of the catalogue. What is wrong is added to the findings of ``check``.
+    ``spec``: the profile's `speculation`. ``serve``: its checked server options. ``models``: all of the catalogue.
     """
     method = engine["methods"].get(spec["method"])
     if method is None:
         _refuse_method(check, spec["method"], engine)
         return None, {}
-    check.version_has("speculation.method", f"'{spec['method']}'", method, method.get("reason", ""))
+    check.check_version("speculation.method", f"'{spec['method']}'", method, method.get("reason", ""))
     _check_serve(check, spec["method"], method, engine, serve)
     options = check.options("speculation.options", spec.get("options") or {}, method.get("options", {}))
     named: CatalogMethod = {"id": spec["method"], **method}
@@ -51,15 +50,15 @@ def check_method(
     return named, options
 
 
-def _refuse_method(check: OptionCheck, asked: str, engine: EngineEntry) -> None:
-    """Add that ``asked`` is no method of the engine, or more than one."""
+def _refuse_method(check: OptionCheck, method: str, engine: EngineEntry) -> None:
+    """Add a problem: ``method`` is not a method of the engine, or is more than one."""
     methods = engine["methods"]
     listed = ", ".join(sorted(methods))
-    if "," in asked or "+" in asked:
+    if "," in method or "+" in method:
         check.findings.add(
             "several-methods",
             "speculation.method",
-            f"'{asked}', more than one method",
+            f"'{method}', more than one method",
             f"one of: {listed}: a report must say which one paid",
             "keep one, and make a second profile for the other",
         )
@@ -67,14 +66,14 @@ def _refuse_method(check: OptionCheck, asked: str, engine: EngineEntry) -> None:
     check.findings.add(
         "method-unsupported",
         "speculation.method",
-        f"'{asked}', which {engine['name']} does not support",
+        f"'{method}', which {engine['name']} does not support",
         f"one of its methods: {listed}",
-        did_you_mean(asked, methods),
+        did_you_mean(method, methods),
     )
 
 
 def _check_serve(check: OptionCheck, name: str, method: Method, engine: EngineEntry, serve: Options) -> None:
-    """Add options of the server that this method needs otherwise, or that no speculation takes."""
+    """Add problems of server options that the method needs at another value, or that exceed speculation's limit."""
     required = method.get("requires")
     reason = required["reason"] if required else ""
     for key, needed in ((required.get("serve") if required else None) or {}).items():
@@ -95,25 +94,25 @@ def _check_kind_of_draft(
     draft: CatalogModel | None,
     models: Mapping[str, ModelEntry],
 ) -> None:
-    """Add a draft that the method has no use for, lacks, or wants of another kind."""
+    """Add a problem if the draft is missing, not needed, or of another kind than the method needs."""
     name, kind = method["id"], draft_kind(method, draft)
-    if kind in _WITHOUT and draft:
+    if kind in _NO_SEPARATE_DRAFT and draft:
         check.findings.add(
             "draft-of-another-method",
             "speculation.draft",
             f"'{draft['id']}'",
-            f"no draft: '{name}' {_WITHOUT[kind]}",
+            f"no draft: '{name}' {_NO_SEPARATE_DRAFT[kind]}",
             "remove the key, or choose a method with a draft",
         )
-    elif kind not in _WITHOUT and not draft:
-        loaded = [key for key, model in models.items() if model["kind"] == kind and loads(engine, model)]
-        own = [key for key in loaded if made_for(models[key], target["id"], head_kind(name, method))]
+    elif kind not in _NO_SEPARATE_DRAFT and not draft:
+        loadable = [key for key, model in models.items() if model["kind"] == kind and loads(engine, model)]
+        made_for_target = [key for key in loadable if made_for(models[key], target["id"], head_kind(name, method))]
         check.findings.add(
             "draft-missing",
             "speculation.draft",
             "nothing",
             f"a {kind} for '{name}'",
-            f"add one of: {', '.join(own or loaded)}",
+            f"add one of: {', '.join(made_for_target or loadable)}",
         )
     elif draft and draft["kind"] != kind:
         check.findings.add(

@@ -1,4 +1,4 @@
-"""Whether an engine can load a profile's models: their format, the version that knows them, what they are. Pure."""
+"""Check that an engine can load a profile's models: kind, format, layout, and the version that supports them. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def loads(engine: EngineEntry, model: ModelEntry) -> bool:
-    """Tell whether an engine loads weights of this format, written like this."""
+    """True if an engine loads weights of the model's format and layout."""
     return model["format"] in engine["formats"] and model.get("layout") not in engine.get("unread_layouts", ())
 
 
@@ -26,7 +26,7 @@ def check_models(
     draft: CatalogModel | None,
     models: Mapping[str, ModelEntry],
 ) -> None:
-    """Add to the findings of ``check`` what keeps the engine from loading target and draft as such."""
+    """Add to the findings of ``check`` why the engine cannot load the target or the draft."""
     family = engine.get("family", engine["id"])
     if target["kind"] != "model":
         check.findings.add(
@@ -40,20 +40,20 @@ def check_models(
         if model is None:
             continue
         if family in model.get("since", {}):
-            check.version_has(path, model["name"], {"since": model["since"][family]})
+            check.check_version(path, model["name"], {"since": model["since"][family]})
         check_pickles(check.findings, path, model)
         if model.get("layout") in engine.get("unread_layouts", ()):
-            others = [
+            loadable = [
                 key
-                for key, one in models.items()
-                if "head_method" in model and made_for(one, target["id"], model["head_method"]) and loads(engine, one)
+                for key, head in models.items()
+                if "head_method" in model and made_for(head, target["id"], model["head_method"]) and loads(engine, head)
             ]
             check.findings.add(
                 "weights-format",
                 path,
                 f"'{model['id']}', which is in the layout of {model['layout']}",
                 f"weights that {engine['name']} loads: it does not know that layout",
-                f"use one of: {', '.join(others)}" if others else "drafthouse model add, with another head for it",
+                f"use one of: {', '.join(loadable)}" if loadable else "drafthouse model add, with another head for it",
             )
         if model["format"] not in engine["formats"]:
             check.findings.add(

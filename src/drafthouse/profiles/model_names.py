@@ -1,4 +1,4 @@
-"""What a profile may call a model: its name in the catalogue, its repository on the Hub, or its folder. Pure."""
+"""The names of a model in a profile: its name in the catalogue, its repository on the Hub, or its folder. Pure."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _REPOSITORY = re.compile(
 
 
 def find_model(word: str, models: Mapping[str, ModelEntry]) -> str | None:
-    """The catalogue's name of a model: its own, its repository (``org/name@revision:file.gguf``) or its folder.
+    """The catalogue's name of the model ``word``: a name, ``org/name@revision:file.gguf`` or a folder; None if unknown.
 
-    None also where a repository has several files here and the word names none of them.
+    Also None if several entries have that repository and ``word`` names no file.
     """
     if word in models:
         return word
-    rest, _, file = word.partition(":")
-    repo, _, revision = rest.partition("@")
-    found = []
+    repo_at_revision, _, file = word.partition(":")
+    repo, _, revision = repo_at_revision.partition("@")
+    keys = []
     for key, model in models.items():
         hub = model["source"].get("hub")
-        named = hub and hub["repo"].lower() == repo.lower() and revision in ("", hub["revision"], hub.get("branch"))
-        if (named and file in ("", model.get("file"))) or model["source"].get("path") == word:
-            found.append(key)
-    return found[0] if len(found) == 1 else None
+        is_repo = hub and hub["repo"].lower() == repo.lower() and revision in ("", hub["revision"], hub.get("branch"))
+        if (is_repo and file in ("", model.get("file"))) or model["source"].get("path") == word:
+            keys.append(key)
+    return keys[0] if len(keys) == 1 else None
 
 
 def model_named(word: str, house: House, where: str) -> str:
-    """The same for a word that stands at ``where``. Raises DrafthouseError."""
+    """As `find_model`; raises DrafthouseError for an unknown or broken model, named at ``where``."""
     problems = broken_model(word, house.broken_models)
     key = find_model(word, house.models)
     if key and not problems:
@@ -45,32 +45,32 @@ def model_named(word: str, house: House, where: str) -> str:
 
 
 def broken_model(word: str, broken: Mapping[str, list[Problem]]) -> list[Problem]:
-    """What is wrong with the user's own entry of that name, if there is such a one."""
-    low = word.lower()
-    return broken.get(low) or broken.get(re.split("[@:]", low)[0], [])
+    """The problems of the user's own entry of that name; [] if there is none, or it is right."""
+    lower_case = word.lower()
+    return broken.get(lower_case) or broken.get(re.split("[@:]", lower_case)[0], [])
 
 
 def is_outside(word: str) -> bool:
-    """Tell whether a word can be a model that has no entry: a repository of the Hub, or a folder of this machine."""
+    """True if ``word`` can be a model without an entry: a repository of the Hub, or a folder of this machine."""
     return word.startswith("/") or _REPOSITORY.fullmatch(word) is not None
 
 
 def names_of(model: CatalogModel) -> list[str]:
-    """All names of a model: here, to people, and on the hub."""
+    """All names of a model: in the catalogue, for people, and its repository on the hub if it has one."""
     hub = model["source"].get("hub")
     return [model["id"], model["name"], *([hub["repo"]] if hub else [])]
 
 
 def lacks_entry(word: object, house: House) -> bool:
-    """Tell whether a word of a profile can be a model, and has no entry: neither a right nor a broken one."""
+    """True if a profile's ``word`` can be a model and has no entry, not even a broken one."""
     if not isinstance(word, str) or not is_outside(word):
         return False
     return find_model(word, house.models) is None and not broken_model(word, house.broken_models)
 
 
 def unknown_model(word: str, models: Mapping[str, ModelEntry]) -> tuple[str, str]:
-    """What is needed and what to do where no entry is called ``word``."""
+    """The fields `needed` and `do` of the problem that no entry has the name ``word``."""
     if is_outside(word):
-        what = "repository" if not word.startswith("/") else "folder"
-        return f"a catalogue entry for this {what}", f"drafthouse model add {word}"
+        kind = "repository" if not word.startswith("/") else "folder"
+        return f"a catalogue entry for this {kind}", f"drafthouse model add {word}"
     return "a catalogue entry, or a repository of the Hub (org/name)", did_you_mean(word, models)

@@ -1,4 +1,4 @@
-"""What an inventory says of the monitoring, and what follows from it: `drafthouse_monitoring`."""
+"""A site's monitoring (`drafthouse_monitoring`): its programs, their ports, and what they watch."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _PORT = 9490
 
-# Who listens, in order, from the first port on.
+# The programs that listen, at consecutive ports in this order.
 PROGRAMS = ("prometheus", "node", "blackbox", "dcgm", "grafana")
 
 LOOPBACK = "127.0.0.1"
 
-NOT_IN_A_PATH = set('"`{}\n\\$%')
+NOT_IN_A_PATH = set('"`{}\n\\$%')  # characters that the programs' configuration files cannot quote
 
 
 def monitoring_of(
@@ -33,40 +33,40 @@ def monitoring_of(
     gpu: bool,
     gateway: Gateway | None,
 ) -> Monitoring | None:
-    """Everything about a site's monitoring, None where it has none.
+    """A site's monitoring with all defaults filled in; None if the site has none.
 
-    ``engine`` is the catalogue's entry, ``arms`` what is built of it; ``gateway`` is what `gateway_of` returned.
+    ``engine``: the catalogue's entry. ``arms``: the built arms. ``gateway``: what `gateway_of` returned.
     """
-    wished = site.get("monitoring")
-    if not wished or not wished["enabled"]:
+    settings = site.get("monitoring")
+    if not settings or not settings["enabled"]:
         return None
     docker = site["runtime"] == "docker"
-    metrics, listen = engine["metrics"], str(wished.get("listen", LOOPBACK))
-    ports = {name: number for number, name in enumerate(PROGRAMS, start=int(wished.get("port", _PORT)))}
-    grafana = bool(wished.get("grafana", docker))
-    # A rental's node exporter would show the memory and processors of the machine that others use too.
+    metrics, listen = engine["metrics"], str(settings.get("listen", LOOPBACK))
+    ports = {name: port for port, name in enumerate(PROGRAMS, start=int(settings.get("port", _PORT)))}
+    grafana = bool(settings.get("grafana", docker))
+    # On a rental the node exporter would show the whole machine, which others use too.
     node = site["manage_host"]
     programs = ["prometheus", "blackbox"]
     if node:
         programs.append("node")
-    opened: list[str] = []
+    open_programs: list[str] = []
     if not _is_loopback(listen):
-        opened.append("prometheus")
+        open_programs.append("prometheus")
         if grafana:
-            opened.append("grafana")
+            open_programs.append("grafana")
     log = "docker logs drafthouse-ARM" if docker else f"{site['home']}/logs/ARM.log"
     return {
         "ports": ports,
         "listen": listen,
-        # What a keeper holds running; the others are containers.
+        # These run under systemd or supervisord; the DCGM exporter and Grafana are containers.
         "programs": programs,
-        "open_ports": [ports[name] for name in opened],
-        "retention_days": int(wished.get("retention_days", 15)),
-        "retention_gb": int(wished.get("retention_gb", 2)),
-        "alertmanager": str(wished.get("alertmanager", "")),
+        "open_ports": [ports[name] for name in open_programs],
+        "retention_days": int(settings.get("retention_days", 15)),
+        "retention_gb": int(settings.get("retention_gb", 2)),
+        "alertmanager": str(settings.get("alertmanager", "")),
         "grafana": grafana,
         "profile": profile,
-        "target": f"{near(site['host'])}:{site['port']}",
+        "target": f"{local_address(site['host'])}:{site['port']}",
         "health": engine["health"],
         "dialect": dialect_of(metrics, arms),
         "path": metrics.get("path", "/metrics"),
@@ -78,30 +78,30 @@ def monitoring_of(
     }
 
 
-def near(listen: str) -> str:
-    """The address at which the box itself reaches what listens there, as a URL has it."""
+def local_address(listen: str) -> str:
+    """The address, as in a URL, at which the box itself reaches a server that listens at ``listen``."""
     if listen in ("0.0.0.0", "::"):  # noqa: S104
         return LOOPBACK
     return in_brackets(listen)
 
 
 def dialect_of(metrics: Metrics, arms: Mapping[str, BuiltArm]) -> str:
-    """Whose counters an engine shows, '' for none: that may depend on its version or its configuration file."""
-    data: Options = {}
+    """The dialect of the engine's counters; '' if it shows none with the speculative arm's configuration."""
+    settings: Options = {}
     if config := arms["speculative"]["config"]:
-        data = config["data"]
-    if not engine_of(metrics["dialect"]).shows_counters(data):
+        settings = config["data"]
+    if not engine_of(metrics["dialect"]).shows_counters(settings):
         return ""
     return metrics["dialect"]
 
 
 def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
-    """What is wrong with a site's monitoring; ``ports`` are those of the engine and of the gateway."""
-    wished = site.get("monitoring")
-    if not wished or not wished["enabled"]:
+    """The problems of a site's monitoring; ``ports``: those of the engine, the gateway and the fleet's front."""
+    settings = site.get("monitoring")
+    if not settings or not settings["enabled"]:
         return []
     problems = []
-    first = int(wished.get("port", _PORT))
+    first = int(settings.get("port", _PORT))
     taken = sorted(set(ports) & set(range(first, first + len(PROGRAMS))))
     if taken:
         problems.append(
@@ -113,7 +113,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
                 "site.monitoring.port",
             )
         )
-    listen = str(wished.get("listen", LOOPBACK))
+    listen = str(settings.get("listen", LOOPBACK))
     if not _is_address(listen):
         problems.append(
             Problem(
@@ -134,7 +134,7 @@ def site_problems(site: Site, ports: Iterable[int]) -> list[Problem]:
                 "site.monitoring.listen",
             )
         )
-    if wished.get("grafana") and site["runtime"] != "docker":
+    if settings.get("grafana") and site["runtime"] != "docker":
         problems.append(
             Problem(
                 "runtime-unavailable",

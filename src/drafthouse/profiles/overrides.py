@@ -1,4 +1,4 @@
-"""What is laid over a profile for one run or one trial: the third and last layer. Pure."""
+"""Overrides: values that replace a profile's for one run or one trial, after the catalogue and the profile. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Profile, Unchecked
 
 
-def laid_over(base: Unchecked, more: Unchecked, *, nulls: bool = True) -> Unchecked:
-    """``more`` laid over ``base``, mapping by mapping; without ``nulls`` a null takes the key away."""
+def laid_over(base: Unchecked, changes: Unchecked, *, nulls: bool = True) -> Unchecked:
+    """``base`` with the values of ``changes``, merged mapping by mapping; if not ``nulls``, a null removes its key."""
     merged = dict(base)
-    for key, value in more.items():
+    for key, value in changes.items():
         if isinstance(value, Mapping):
-            below = merged.get(key)
-            merged[key] = laid_over(below if isinstance(below, Mapping) else {}, value, nulls=nulls)
+            inner = merged.get(key)
+            merged[key] = laid_over(inner if isinstance(inner, Mapping) else {}, value, nulls=nulls)
         elif value is None and not nulls:
             merged.pop(key, None)
         else:
@@ -25,8 +25,5 @@ def laid_over(base: Unchecked, more: Unchecked, *, nulls: bool = True) -> Unchec
 
 
 def changed(profile: Profile, overrides: Unchecked) -> Profile:
-    """A profile with what is laid over it, checked by nobody yet; a null takes the key away.
-
-    Another method has no draft: its overrides say `draft: null`.
-    """
+    """The profile with ``overrides``, not checked yet; a null removes a key, such as the draft for another method."""
     return cast("Profile", laid_over(cast("Unchecked", copy.deepcopy(profile)), overrides, nulls=False))

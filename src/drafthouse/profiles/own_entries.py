@@ -1,4 +1,4 @@
-"""Catalogue entries of one's own beside the shipped ones. A broken one stops the profiles that name it, no others."""
+"""The user's own catalogue entries, beside the shipped ones. A broken entry stops only the profiles that name it."""
 
 from __future__ import annotations
 
@@ -24,98 +24,98 @@ _KEY = re.compile(r"(?m)^([A-Za-z0-9][A-Za-z0-9._-]*):")
 _REPOSITORY = re.compile(r"(?m)^\s*(?:repo|path): *(\S+) *$")
 _AGAIN = "correct it, or remove it and run drafthouse model add again"
 
-#: What is wrong with entries of one's own, by all names that a profile may call them.
+#: The problems of the user's broken entries, by every name that a profile may use for them.
 Broken = dict[str, list[Problem]]
 
 
 class OwnFiles(NamedTuple):
-    """The files with catalogue entries of one's own, in the order in which they are read."""
+    """The files with the user's own catalogue entries, in the order in which they are read."""
 
     hardware: list[Path]
     engines: list[Path]
     models: list[Path]
 
     def all(self) -> list[Path]:
-        """Every file of them."""
+        """All files of the three kinds."""
         return [*self.hardware, *self.engines, *self.models]
 
 
 def own_files(folders: Sequence[Path]) -> OwnFiles:
-    """The files with entries in ``folders``, of which the first is the shipped `profiles/` and all are laid out so.
+    """The user's files in ``folders``, which all have the layout of the first, the shipped `profiles/`.
 
-    Of the shipped folder, and of one with a whole catalogue as another clone has, only `catalog/local/`.
+    In the shipped folder, and in any other with a whole catalogue (another clone), these are `catalog/local/` only.
     """
-    found = OwnFiles([], [], [])
-    for place, folder in enumerate(folders):
+    files = OwnFiles([], [], [])
+    for index, folder in enumerate(folders):
         catalogue = folder / "catalog"
-        if place > 0 and not (catalogue / "gpus.yml").is_file():
-            found.hardware.extend(catalogue.glob("hardware.yml"))
-            found.engines.extend(sorted(catalogue.glob("engines/*.yml")))
-            found.models.extend(catalogue.glob("models.yml"))
-        found.models.extend(sorted(catalogue.glob("local/*.yml")))
-    return found
+        if index > 0 and not (catalogue / "gpus.yml").is_file():
+            files.hardware.extend(catalogue.glob("hardware.yml"))
+            files.engines.extend(sorted(catalogue.glob("engines/*.yml")))
+            files.models.extend(catalogue.glob("models.yml"))
+        files.models.extend(sorted(catalogue.glob("local/*.yml")))
+    return files
 
 
 def shown_path(root: Path, path: Path) -> str:
-    """A file as errors name it: below the clone at ``root``, otherwise its whole path."""
+    """A file's path in error messages: relative to the clone at ``root`` if it is inside, else absolute."""
     return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
 def add_own_hardware(root: Path, files: Iterable[Path], hardware: dict[str, HardwareEntry]) -> Broken:
-    """Add the entries in ``files`` to ``hardware``; return what is wrong with the others."""
+    """Add the entries in ``files`` to ``hardware``; return the problems of the files that are wrong."""
     broken: Broken = {}
     for path in files:
-        own, found = _read(root, path, hardware, HARDWARE)
-        if found:
-            broken |= dict.fromkeys([*map(str, own), *_keys_in(path)], found)
+        entries, problems = _read(root, path, hardware, HARDWARE)
+        if problems:
+            broken |= dict.fromkeys([*map(str, entries), *_keys_in(path)], problems)
         else:
-            hardware |= own
+            hardware |= entries
     return broken
 
 
 def add_own_engines(root: Path, files: Iterable[Path], engines: dict[str, EngineEntry]) -> Broken:
-    """Add the entries in ``files`` to ``engines``; return what is wrong with the others."""
+    """Add the entries in ``files``, one each, to ``engines``; return the problems of those that are wrong."""
     broken: Broken = {}
     for path in files:
         where, name = shown_path(root, path), path.stem
-        entry, found = document(root, where, "correct it")
-        if not found:
+        entry, problems = document(root, where, "correct it")
+        if not problems:
             entry = like_another(entry, engines)
-            found = checked(entry, ENGINE, where, versions=True)
+            problems = checked(entry, ENGINE, where, versions=True)
         if name in engines:
-            found.append(_taken(name, where))
+            problems.append(_duplicate(name, where))
         if not NAME.fits(name):
-            found.append(Problem("wrong-format", "the file's name", NAME.needed, "rename it", where))
-        found = found or engine_problems(entry, where)
-        if found:
-            broken[name] = found
+            problems.append(Problem("wrong-format", "the file's name", NAME.needed, "rename it", where))
+        problems = problems or engine_problems(entry, where)
+        if problems:
+            broken[name] = problems
         else:
             engines[name] = entry
     return broken
 
 
 def add_own_models(root: Path, files: Iterable[Path], models: dict[str, ModelEntry], kinds: set[str]) -> Broken:
-    """Add the entries in ``files`` to ``models``; return what is wrong with the others, by names in small letters.
+    """Add the entries in ``files`` to ``models``; return the problems of wrong files, by names in lower case.
 
-    ``kinds`` are the heads inside a target that an engine drafts with. A file counts as a whole.
+    ``kinds``: the kinds of built-in heads with which some engine drafts. One wrong entry excludes its whole file.
     """
-    right: dict[str, dict[str, ModelEntry]] = {}
+    entries_by_file: dict[str, dict[str, ModelEntry]] = {}
     broken: Broken = {}
     for path in files:
         where = shown_path(root, path)
-        own, found = _read(root, path, models, MODELS, versions=True)
-        if found:
-            names = _names(own) if own else _names_in(path)
-            broken |= dict.fromkeys([path.stem.lower(), *names], found)
+        entries, problems = _read(root, path, models, MODELS, versions=True)
+        if problems:
+            names = _model_names(entries) if entries else _model_names_in(path)
+            broken |= dict.fromkeys([path.stem.lower(), *names], problems)
         else:
-            models |= own
-            right[where] = own
-    # One that is taken out may be what another is made from.
-    while wrong := _wrong_files(right, models, kinds):
-        for where, found in wrong.items():
-            own = right.pop(where)
-            broken |= dict.fromkeys([Path(where).stem.lower(), *_names(own)], found)
-            for name in own:
+            models |= entries
+            entries_by_file[where] = entries
+    # Another file's entry may be derived from one that is removed, so check again until none is wrong.
+    while wrong := _wrong_files(entries_by_file, models, kinds):
+        for where, problems in wrong.items():
+            entries = entries_by_file.pop(where)
+            broken |= dict.fromkeys([Path(where).stem.lower(), *_model_names(entries)], problems)
+            for name in entries:
                 del models[name]
     return broken
 
@@ -123,77 +123,77 @@ def add_own_models(root: Path, files: Iterable[Path], models: dict[str, ModelEnt
 def _wrong_files(
     files: Mapping[str, Mapping[str, ModelEntry]], models: Mapping[str, ModelEntry], kinds: set[str]
 ) -> Broken:
-    """The problems of each file's entries beside their shape; a file with none is left out."""
+    """By file, the problems that `model_problems` finds; a file without problems is left out."""
     wrong: Broken = {}
     for where, entries in files.items():
-        if found := model_problems(entries, models, kinds, where):
-            wrong[where] = found
+        if problems := model_problems(entries, models, kinds, where):
+            wrong[where] = problems
     return wrong
 
 
 def _read(
-    root: Path, path: Path, known: Collection[str], shape: Shape, *, versions: bool = False
+    root: Path, path: Path, taken: Collection[str], shape: Shape, *, versions: bool = False
 ) -> tuple[Any, list[Problem]]:
-    """The entries of one file, and what is wrong with it; an entry may not have a name that is ``known``."""
+    """The entries of one file, and its problems; an entry must not have a name that is already ``taken``."""
     where = shown_path(root, path)
     do = _AGAIN if path.parent.name == "local" else "correct it"
-    own, found = read_table(root, where, shape, versions=versions, do=do)
-    found += [_taken(name, where) for name in sorted(own) if name in known]
-    return own, found
+    entries, problems = read_table(root, where, shape, versions=versions, do=do)
+    problems += [_duplicate(name, where) for name in sorted(entries) if name in taken]
+    return entries, problems
 
 
-def _taken(name: str, where: str) -> Problem:
+def _duplicate(name: str, where: str) -> Problem:
     found = f"the entry '{name}', which is already in the catalogue"
     return Problem("duplicate-name", found, "a unique name", "rename or remove the entry", where)
 
 
 def like_another(entry: Any, engines: Mapping[str, Any]) -> Any:
-    """An engine's entry with what it does not say itself taken from the one it is ``like``."""
+    """An engine's entry, completed with the keys of the engine that it is ``like``."""
     if not isinstance(entry, dict) or not isinstance(engines.get(str(entry.get("like"))), dict):
         return entry
     merged = {**engines[entry["like"]], **entry, "family": entry["like"]}
-    # Null takes away what the other one has.
+    # A null removes the other engine's key.
     return {key: value for key, value in merged.items() if key != "like" and value is not None}
 
 
 def engine_problems(engine: EngineEntry, file: str) -> list[Problem]:
-    """The words of an engine's entry in ``file`` that name what the same entry does not have."""
+    """The problems of an engine's entry in ``file`` beyond its shape, such as names that the entry lacks."""
     findings = Findings(file)
     program = next(iter(engine["launch"]["command"]), "")
     if not PROGRAM.fits(program):
         findings.add("wrong-format", "launch.command[0]", f"{program!r}", PROGRAM.needed, "correct it")
     if config := engine["launch"].get("config"):
         for arm in ("baseline", "speculative", "stock"):
-            _look(findings, "launch.config.files", arm, config["files"])
+            _check_name(findings, "launch.config.files", arm, config["files"])
     for name, method in engine["methods"].items():
         required = method.get("requires")
         for option in (required.get("serve") if required else None) or {}:
-            _look(findings, f"methods.{name}.requires.serve", option, engine["options"])
+            _check_name(findings, f"methods.{name}.requires.serve", option, engine["options"])
     return findings.problems
 
 
 def model_problems(
     entries: Mapping[str, ModelEntry], models: Mapping[str, ModelEntry], kinds: set[str], file: str
 ) -> list[Problem]:
-    """What is wrong with ``entries`` of ``file`` beside their shape; ``models`` are all that are known."""
+    """The problems of ``entries`` of ``file`` beyond their shape; ``models``: all entries of the catalogue."""
     findings = Findings(file)
     for key, model in entries.items():
         if model["kind"] == "model" and "served_name" not in model:
             findings.add("missing-key", f"{key}.served_name", "nothing", "the name it is served under", "add the key")
         if "derived" in model["source"]:
-            _look(findings, f"{key}.source.derived.from", model["source"]["derived"]["from"], models)
+            _check_name(findings, f"{key}.source.derived.from", model["source"]["derived"]["from"], models)
         if head := model.get("builtin_head"):
-            _look(findings, f"{key}.builtin_head.kind", head["kind"], kinds)
+            _check_name(findings, f"{key}.builtin_head.kind", head["kind"], kinds)
             check_entry(findings, key, model, head)
     return findings.problems
 
 
-def _look(findings: Findings, path: str, word: str, known: Iterable[str]) -> None:
-    """Add a problem where ``word``, which stands at ``path``, is not ``known``."""
-    words = sorted(known)
-    if word not in words:
-        needed = f"one of: {', '.join(words)}"
-        findings.add("unknown-value", path, f"{word!r}, which does not exist", needed, did_you_mean(word, words))
+def _check_name(findings: Findings, path: str, word: str, names: Iterable[str]) -> None:
+    """Add a problem if ``word``, the value at ``path``, is not among ``names``."""
+    choices = sorted(names)
+    if word not in choices:
+        needed = f"one of: {', '.join(choices)}"
+        findings.add("unknown-value", path, f"{word!r}, which does not exist", needed, did_you_mean(word, choices))
 
 
 def _text(path: Path) -> str:
@@ -203,21 +203,21 @@ def _text(path: Path) -> str:
 
 
 def _keys_in(path: Path) -> list[str]:
-    """The names of the entries of a file that is no YAML, as far as its lines tell."""
+    """The names of the entries of a file that is not valid YAML, guessed from its lines."""
     return _KEY.findall(_text(path))
 
 
-def _names_in(path: Path) -> list[str]:
-    """What profiles may call the models of a file that is no YAML, as far as its lines tell, in small letters."""
+def _model_names_in(path: Path) -> list[str]:
+    """Every name for the models of a file that is not valid YAML, guessed from its lines, in lower case."""
     return [name.lower() for name in [*_keys_in(path), *_REPOSITORY.findall(_text(path))]]
 
 
-def _names(own: Unchecked) -> Iterator[str]:
-    """Yield what profiles may call the entries of a file, of which anything may be wrong, in small letters."""
-    for key, entry in own.items():
+def _model_names(entries: Unchecked) -> Iterator[str]:
+    """Yield every name of a file's models, in lower case; ``entries`` may have any shape."""
+    for key, entry in entries.items():
         yield str(key).lower()
         source = entry.get("source") if isinstance(entry, Mapping) else None
         if isinstance(source, Mapping):
             hub = source.get("hub")
-            named = (hub.get("repo") if isinstance(hub, Mapping) else None, source.get("path"))
-            yield from (name.lower() for name in named if isinstance(name, str))
+            names = (hub.get("repo") if isinstance(hub, Mapping) else None, source.get("path"))
+            yield from (name.lower() for name in names if isinstance(name, str))

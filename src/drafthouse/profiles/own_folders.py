@@ -1,4 +1,4 @@
-"""The folders with profiles and catalogue entries: the shipped one, and those of one's own beside it."""
+"""The folders with profiles and catalogue entries: the shipped folder, and the user's own."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from ..core.errors import one_problem
 from ..core.places import INSTALLED, WORK
 from ..core.plain_text import printable
 
-#: A variable of the environment: folders with profiles and catalogue entries of one's own, as PATH has its folders.
+#: The environment variable with the user's own folders, separated as in PATH.
 PROFILES_VARIABLE = "DRAFTHOUSE_PROFILES"
 
 
 def profile_folders(root: Path, named: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> list[Path]:
     """The folders with profiles and catalogue entries, in the order in which they are read.
 
-    First the shipped one at ``root``, then those of an installed wheel's user, those that DRAFTHOUSE_PROFILES names,
-    and last ``named`` (an inventory's `drafthouse_profiles_dir`). A later profile takes the place of an earlier one of
-    the same name. Raises DrafthouseError for a folder that is named and not there.
+    The shipped folder below ``root`` is first. Then follow, for an installed wheel, the user's folder and that of the
+    current directory, the folders in DRAFTHOUSE_PROFILES, and ``named`` (an inventory's `drafthouse_profiles_dir`). A
+    later profile replaces an earlier one of its name. Raises DrafthouseError for a named folder that does not exist.
     """
-    given = os.environ if environ is None else environ
+    variables = os.environ if environ is None else environ
     folders = [root / "profiles"]
     if INSTALLED:
-        folders += [own_folder(root, given), WORK / "profiles"]
-    words = [(PROFILES_VARIABLE, word) for word in given.get(PROFILES_VARIABLE, "").split(os.pathsep) if word]
-    words += [("drafthouse_profiles_dir", word) for word in named]
-    for where, word in words:
-        folder = Path(word).expanduser()
+        folders += [own_folder(root, variables), WORK / "profiles"]
+    sources = [(PROFILES_VARIABLE, text) for text in variables.get(PROFILES_VARIABLE, "").split(os.pathsep) if text]
+    sources += [("drafthouse_profiles_dir", text) for text in named]
+    for where, text in sources:
+        folder = Path(text).expanduser()
         if not (folder.is_absolute() and folder.is_dir()):
             needed, do = "the absolute path of a folder with profiles", "correct it, or take it out"
-            raise one_problem("no-such-file", f"'{printable(word)}'", needed, do, where)
+            raise one_problem("no-such-file", f"'{printable(text)}'", needed, do, where)
         folders.append(folder)
-    unlike: dict[Path, Path] = {}
+    by_real_path: dict[Path, Path] = {}
     for folder in folders:
-        unlike.setdefault(folder.resolve(), folder)
-    return list(unlike.values())
+        by_real_path.setdefault(folder.resolve(), folder)
+    return list(by_real_path.values())
 
 
 def own_folder(root: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """The folder to which `drafthouse new` and `model add` write: the clone's, or for a wheel one in the home."""
+    """The folder for files of `drafthouse new` and `model add`: the clone's, or for a wheel one in the user's home."""
     if not INSTALLED:
         return root / "profiles"
-    given = os.environ if environ is None else environ
-    return Path(given.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "drafthouse" / "profiles"
+    variables = os.environ if environ is None else environ
+    return Path(variables.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "drafthouse" / "profiles"
 
 
 def own_models(root: Path, environ: Mapping[str, str] | None = None) -> Path:
-    """The folder to which `drafthouse model add` writes a file for each entry."""
+    """The folder in which `drafthouse model add` writes a file for each entry."""
     return own_folder(root, environ) / "catalog" / "local"

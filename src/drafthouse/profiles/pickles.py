@@ -1,7 +1,7 @@
-"""Pickled weights: files that run whatever code their maker wrote when an engine loads them.
+"""Pickled weights: files that run any code of their author when an engine loads them.
 
-A pickle is a program (https://docs.python.org/3/library/pickle.html says so in red); safetensors holds numbers alone.
-Files are told by their names, before the first byte is fetched. Standard library only, Python 3.10.
+A pickle is a program (https://docs.python.org/3/library/pickle.html warns of it); safetensors holds only numbers.
+Pickles are recognised by their names, before any download. Standard library only, Python 3.10.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from pathlib import PurePosixPath
 from ..core.errors import one_problem
 
 SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-# Left beside weights by whoever trained them; no engine loads them (vLLM: filter_files_not_needed_for_inference).
+# Files that training leaves beside weights; no engine loads them (vLLM: filter_files_not_needed_for_inference).
 _UNLOADED = (
     *("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth"),
-    "openvino_model*.bin",  # numbers alone, for another engine
+    "openvino_model*.bin",  # no pickles: weights for OpenVINO
 )
-_NAMES_MOST = 6  # in an error
+_NAMES_MOST = 6  # in an error message
 
 
 def pickles(names: Iterable[str], allowed: Sequence[str] = ()) -> list[str]:
-    """Those of ``names`` (paths in a repository) that are pickled weights and match none of ``allowed``."""
-    found = []
+    """The ``names`` (paths in a repository) of pickled weights that match no pattern of ``allowed``."""
+    pickled = []
     for name in names:
         if not name.lower().endswith(SUFFIXES):
             continue
         unloaded = any(fnmatch(PurePosixPath(name).name, pattern) for pattern in _UNLOADED)
         if not unloaded and not any(fnmatch(name, pattern) for pattern in allowed):
-            found.append(name)
-    return sorted(found)
+            pickled.append(name)
+    return sorted(pickled)
 
 
 def refuse_pickles(names: Sequence[str], allowed: Sequence[str], where: str) -> None:
-    """Raise DrafthouseError where pickled weights are among ``names``, with what to take instead."""
-    found = pickles(names, allowed)
-    if not found:
+    """Raise DrafthouseError for pickled weights in ``names`` that are not ``allowed``, with what to use instead."""
+    pickled = pickles(names, allowed)
+    if not pickled:
         return
     safe = sorted(name for name in names if name.lower().endswith((".safetensors", ".gguf")))
-    patterns = ", ".join(sorted({f'"*{PurePosixPath(name).suffix}"' for name in found}))
+    patterns = ", ".join(sorted({f'"*{PurePosixPath(name).suffix}"' for name in pickled}))
     instead = "take a repository (or a revision) that has them as safetensors"
     if safe:
         instead = f"add ignore: [{patterns}] to its source.hub: it also has {_listed(safe)}"
     raise one_problem(
         "pickled-weights",
-        f"pickled weights: {_listed(found)}",
+        f"pickled weights: {_listed(pickled)}",
         "safetensors: loading a pickle runs code",
         f"{instead}; or allow them: allow_pickle: {{files: [{patterns}], reason: ...}} in the model's entry of"
         " profiles/catalog/models.yml",

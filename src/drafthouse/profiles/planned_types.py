@@ -1,4 +1,4 @@
-"""The planned experiment as types: its steps, and for how long may be measured."""
+"""Types of the planned experiment: its steps, and the time that it may take."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ if TYPE_CHECKING:
 
 
 class PlannedBudget(TypedDict):
-    """For how long may be measured: a factor of the first rounds (None: no factor), at most so many seconds."""
+    """The time for further rounds: ``factor`` times that of the first rounds (None: no factor), at most ``most_s``."""
 
     factor: float | None
-    most_s: float
+    most_s: float  # seconds
 
 
 class PlannedStep(TypedDict):
-    """A step: suites on arms served together, with how many prompts; ``file`` is below the result's folder."""
+    """A step: suites sent to arms that are served at the same time; ``file``: its result, below the result folder."""
 
-    round: int
+    round: int  # from 1
     suites: list[str]
     arms: Ports
-    number: int
+    number: int  # its place in the order of measurement, from 1
     file: str
     prompts: PlannedPrompts
 
 
 class PlannedExperiment(TypedDict):
-    """The experiment (`experiment_plan.plan_experiment`)."""
+    """The experiment (`experiment_plan.plan_experiment`): the profile's `experiment` with every default filled in."""
 
     suites: list[str]
-    once: list[str]
+    once: list[str]  # suites and kinds that only the first round sends
     prompts_per_kind: PromptCounts
-    anchors: int
-    fresh: int
-    gates_at_once: int
-    max_output_tokens: int | None
-    kinds: list[str]
+    anchors: int  # prompts that every round sends
+    fresh: int  # further prompts in each of the first two rounds, which no other round sends
+    gates_at_once: int  # concurrent requests of a gate, a check that speculation did not change the answers
+    max_output_tokens: int | None  # None: the suites' own limits
+    kinds: list[str]  # the declared kinds; []: all without a gate
     concurrency: int
-    rounds: int
+    rounds: int  # rounds that are always measured
     most_rounds: int
     budget: PlannedBudget
-    schedule: Literal["interleaved", "alternated"]
-    turns: list[Ports]
-    temperatures: list[float]
+    schedule: Literal["interleaved", "alternated"]  # arms side by side, or in turn
+    turns: list[Ports]  # the arms that are served at the same time, in the order of an odd round
+    temperatures: list[float]  # 0, and the model's own if it has one
     steps: list[PlannedStep]
     ladder: NotRequired[PlannedLadder]

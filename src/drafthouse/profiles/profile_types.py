@@ -1,4 +1,4 @@
-"""What a profile and a site hold, as types; `schemas.py` checks the files by them."""
+"""Types of a profile's file and of a site (an inventory's settings); `schemas.py` checks both against them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import NotRequired
 
 
-#: What a person wrote that was held against no shape yet: a site, a part of a profile.
+#: Data that a person wrote and that is not checked against its shape yet: a site, or a part of a profile.
 Unchecked = Mapping[str, object]
 
 
@@ -26,7 +26,7 @@ Port = Annotated[int, {"low": 1, "high": 65535}]
 
 
 class Speculation(TypedDict):
-    """How a profile speculates."""
+    """The speculation of a profile: method, draft (a model or a separate head), and K, the tokens per draft."""
 
     method: str
     draft: NotRequired[str]
@@ -35,42 +35,42 @@ class Speculation(TypedDict):
 
 
 class Expectation(TypedDict):
-    """The acceptance that somebody published, and where."""
+    """The expected acceptance (the chance that one drafted token is accepted) and the publication it is from."""
 
     acceptance: Annotated[float, {"low": 0, "high": 1}]
     source: str
 
 
 class PromptCounts(TypedDict):
-    """How many prompts of a kind are asked."""
+    """The most prompts of each declared kind (the verdict is about those) and of each other kind."""
 
     declared: NotRequired[Count]
     others: NotRequired[Count]
 
 
 class ExperimentWishes(TypedDict):
-    """What a profile measures."""
+    """The key `experiment` of a profile: what to measure, and for how long."""
 
     suites: list[str]
     kinds: NotRequired[list[str]]
-    once: NotRequired[list[str]]
+    once: NotRequired[list[str]]  # suites or kinds that only the first round sends
     prompts_per_kind: NotRequired[PromptCounts]
-    # Prompts of the declared kinds that every round asks, and fresh ones of each of the first rounds.
+    # Prompts of the declared kinds: every round sends the same anchors; each of the first two also sends fresh ones.
     anchors: NotRequired[Annotated[int, {"low": 2, "high": 1_000}]]
     fresh: NotRequired[Annotated[int, {"low": 0, "high": 1_000}]]
     max_output_tokens: NotRequired[Annotated[int, {"low": 8}]]
-    stock: NotRequired[bool]
+    stock: NotRequired[bool]  # also measure the stock arm
     concurrency: NotRequired[Count]
-    # To begin with; the budget buys more of them while the evidence is in doubt.
+    # Rounds that are always measured. While the verdict is uncertain, the budget allows more, up to most_rounds.
     rounds: NotRequired[Annotated[int, {"low": 2, "high": 1_000}]]
     budget: NotRequired[Annotated[str | int | float, Anything()]]
     most_rounds: NotRequired[Annotated[int, {"low": 2, "high": 1_000}]]
-    schedule: NotRequired[Literal["auto", "interleaved", "alternated"]]
-    ladder: NotRequired[LadderWishes]
+    schedule: NotRequired[Literal["auto", "interleaved", "alternated"]]  # arms side by side, or in turn
+    ladder: NotRequired[LadderWishes]  # a load sweep
 
 
 class Tunable(TypedDict):
-    """What `make tune` may change: options with the values to try."""
+    """The settings that `make tune` may change, with the values to try; ``serve`` and ``options`` are by option."""
 
     serve: NotRequired[dict[str, list[Any]]]
     options: NotRequired[dict[str, list[Any]]]
@@ -80,7 +80,7 @@ class Tunable(TypedDict):
 
 
 class TunedSpeed(TypedDict):
-    """A speed-up of the tuner's: the geometric mean over so many prompts, and its interval."""
+    """A speed-up that the tuner measured: the geometric mean over ``prompts`` prompts, and its interval."""
 
     gain: float
     low: float
@@ -89,9 +89,9 @@ class TunedSpeed(TypedDict):
 
 
 class EqualAnswers(TypedDict):
-    """How many answers at temperature 0 are the baseline's own; ``control``: the share of them where it is asked twice.
+    """Answers at temperature 0: ``equal`` of ``pairs`` are the same text as the baseline's.
 
-    None where it was not.
+    ``control``: the fraction of equal answers where the baseline itself is asked twice; None if it is not.
     """
 
     pairs: int
@@ -103,7 +103,7 @@ _From = TypedDict("_From", {"from": str})
 
 
 class Tuned(_From):
-    """How the tuner found a profile's values, and what they brought; ``tried``: each candidate's speed, or why not."""
+    """The tuner's record of how it found a profile's values; ``tried``: by candidate, its speed or why it has none."""
 
     date: str
     inventory: str
@@ -124,7 +124,7 @@ class Tuned(_From):
 
 
 class Profile(TypedDict):
-    """A file of `profiles/`."""
+    """A file of `profiles/`: names of entries in the catalogue (hardware, engine, models), and settings for them."""
 
     title: str
     article: NotRequired[str]
@@ -142,71 +142,74 @@ class Profile(TypedDict):
     expect: NotRequired[Expectation]
     experiment: ExperimentWishes
     verified: NotRequired[list[str]]
-    # Known issues (catalog/known-issues.yml) that it runs into all the same, and why that is right.
+    # Known issues (catalog/known-issues.yml) that the profile accepts, each with the reason.
     accept_known_issues: NotRequired[Annotated[dict[str, str], {"names": NAME}]]
     tunable: NotRequired[Tunable]
-    # What the tuner left in a profile it wrote: where the values come from, and what they brought.
+    # Only in a profile that the tuner wrote.
     tuned: NotRequired[Annotated[Tuned, Anything()]]
 
 
 class WatchdogRules(TypedDict, total=False):
-    """The fields of `decision.Rules`, which has their defaults: those that a site sets; times in seconds."""
+    """The fields of the watchdog's `decision.Rules`, which has the defaults, that a site sets. Times are in seconds."""
 
-    look_s: Annotated[float, {"low": 10, "high": 86_400}]
-    patience_s: Annotated[float, {"low": 0, "high": 86_400}]
-    dwell_s: Annotated[float, {"low": 10}]
-    least_drafted: Count
-    # The two ranges only touch: with the bars the wrong way round nothing would stand still between them.
+    look_s: Annotated[float, {"low": 10, "high": 86_400}]  # the time window of a decision
+    patience_s: Annotated[float, {"low": 0, "high": 86_400}]  # of traffic below off_below before it switches
+    dwell_s: Annotated[float, {"low": 10}]  # at least, between two changes of the server
+    least_drafted: Count  # drafted tokens in look_s that a decision needs
+    # Gains. The ranges meet at 1.03: if off_below exceeded on_above, the watchdog would switch to and fro.
     off_below: Annotated[float, {"low": 0.1, "high": 1.03}]
     on_above: Annotated[float, {"low": 1.03, "high": 10}]
-    trial_after_s: Annotated[float, {"low": 10}]
-    trial_at_most_s: Annotated[float, {"low": 10}]
+    trial_after_s: Annotated[float, {"low": 10}]  # until speculation is tried again; doubled by each failed trial
+    trial_at_most_s: Annotated[float, {"low": 10}]  # the limit of that doubling
 
 
 class WatchdogSettings(WatchdogRules, total=False):
-    """What a site says of the watchdog; times in seconds."""
+    """A site's settings of the watchdog (`drafthouse_watchdog`). Times are in seconds."""
 
     mode: Literal["report", "restart"]
-    every_s: Annotated[float, {"low": 1, "high": 60}]
-    drain_s: Annotated[float, {"low": 0, "high": 3600}]
+    every_s: Annotated[float, {"low": 1, "high": 60}]  # between two samples
+    drain_s: Annotated[float, {"low": 0, "high": 3600}]  # for running requests to finish before a change
 
 
 class MonitoringWishes(TypedDict):
-    """What a site says of the monitoring."""
+    """A site's settings of the monitoring (`drafthouse_monitoring`)."""
 
     enabled: bool
-    # The first of five in a row: Prometheus, node, blackbox and DCGM exporter, Grafana.
+    # The first of five consecutive ports: Prometheus, node, blackbox and DCGM exporter, Grafana.
     port: NotRequired[Annotated[int, {"low": 1, "high": 65531}]]
-    # Where Prometheus and Grafana listen; the firewall then lets drafthouse_allow_cidrs in, and nobody else.
+    # The address at which Prometheus and Grafana listen; the firewall admits drafthouse_allow_cidrs only.
     listen: NotRequired[str]
     retention_days: NotRequired[Annotated[int, {"low": 1, "high": 3650}]]
     retention_gb: NotRequired[Annotated[int, {"low": 1, "high": 10_000}]]
-    # Only in the docker runtime.
+    # In the docker runtime only.
     grafana: NotRequired[bool]
-    # HOST:PORT of an Alertmanager that is told of alerts.
+    # HOST:PORT of an Alertmanager that receives the alerts.
     alertmanager: NotRequired[str]
 
 
 class FleetWishes(TypedDict):
-    """What a site says of its fleet; times in seconds."""
+    """A site's settings of its fleet: several boxes behind one address, the front. Times are in seconds."""
 
-    # The host of the inventory that clients reach; empty: the first one that has a fleet.
+    # The host of the inventory that runs the front; empty: the first host that has a fleet.
     front: NotRequired[Plain]
     port: NotRequired[Port]
-    # A DNS name that leads to the front: certificates are then asked for and renewed.
+    # A DNS name of the front: certificates are then obtained and renewed automatically.
     name: NotRequired[Plain]
-    # The model's name in requests, the same on all replicas; empty: the profile's own.
+    # The model's name in requests, the same on all replicas; empty: the name from the profile.
     served_name: NotRequired[Plain]
-    # How Caddy chooses. The others that it has keep a client at a replica by address, and see no load.
+    # Caddy's choice of a replica. Its other policies bind a client to a replica by address and ignore the load.
     policy: NotRequired[Literal["least_conn", "round_robin", "random"]]
     router: NotRequired[Literal["caddy", "vllm-router"]]
-    # How vllm-router chooses.
+    # The router's choice of a replica.
     router_policy: NotRequired[RouterPolicy]
     drain_s: NotRequired[Annotated[float, {"low": 0, "high": 86_400}]]
 
 
 class Span(TypedDict):
-    """A host's place among those of a replica: ``rank`` 0 is the head. Addresses are of the private subnet."""
+    """A host's place in its replica (hosts that serve one model), whose names and private addresses are by rank.
+
+    Rank 0 is the head, which has the API. ``interface`` and ``infiniband`` (adapters) are the host's own.
+    """
 
     replica: str
     rank: int
@@ -217,9 +220,10 @@ class Span(TypedDict):
 
 
 class Together(TypedDict):
-    """Of an arm over several hosts: a hash of what is the same on all, and the head's words before its command.
+    """Values that keep the hosts of a replica on one arm; ``digest`` is a hash of the settings that all must share.
 
-    ``words``: of an executor, behind those; a follower runs them alone.
+    ``keeper``: the command in front of the head's engine; [] on its followers, which only follow what the head serves.
+    ``words``: the executor's command, behind the keeper on the head, in place of the engine's command on a follower.
     """
 
     digest: str
@@ -228,47 +232,48 @@ class Together(TypedDict):
 
 
 class Site(TypedDict):
-    """What the inventory says: its `drafthouse_*`."""
+    """An inventory's variables `drafthouse_<key>`, by key."""
 
-    # Whether driver, container engine and firewall of the box are ours to install.
+    # True: Drafthouse installs the driver, the container engine and the firewall of the box.
     manage_host: bool
     runtime: Runtime
-    # Whether the command line names it. What the inventory says gives way where a profile has only one runtime.
+    # True: the command line names the runtime. The inventory's gives way if a profile has only one runtime.
     runtime_asked: NotRequired[bool]
     home: Annotated[str, {"form": HOME}]
     models_dir: Annotated[str, {"form": HOME}]
     host: Host
     port: Annotated[int, {"low": 1, "high": 65534}]
     allow_cidrs: NotRequired[list[str]]
-    # TLS and the API key in front of the engine, which then stays on loopback.
+    # A proxy with TLS and the API key in front of the engine, which then listens on loopback only.
     gateway: NotRequired[bool]
     gateway_port: NotRequired[Port]
     gateway_name: NotRequired[Plain]
     # Several boxes of this inventory behind one address (docs/fleet.md).
     fleet: NotRequired[FleetWishes]
-    # Where the other boxes of the fleet reach this one; without it where Ansible does.
+    # The address at which the other boxes of the fleet reach this one; default: Ansible's.
     address: NotRequired[Host]
-    # Whether speculation still pays on real traffic, and what to do where it does not.
+    # A check whether speculation still pays on live traffic (docs/watchdog.md).
     watchdog: NotRequired[WatchdogSettings]
-    # Prometheus with rules and alerts for the engine, and a dashboard (docs/monitoring.md).
+    # Prometheus with alerts for the engine, and a dashboard (docs/monitoring.md).
     monitoring: NotRequired[MonitoringWishes]
     engine_image: NotRequired[Annotated[str, {"form": IMAGE}]]
-    # A server of the engine that was built on the box, for the process runtime; nothing is installed in its place.
+    # A server program of the engine that was built on the box; the process runtime starts it and installs none.
     engine_program: NotRequired[Folder]
-    # The GPUs that are ours, as nvidia-smi -L lists them: indices or UUIDs. Without it CUDA_VISIBLE_DEVICES of the
-    # box, otherwise all of them.
+    # The GPUs to use, as nvidia-smi -L lists them: indices or UUIDs. Default: CUDA_VISIBLE_DEVICES of the box, else
+    # all GPUs.
     gpus: NotRequired[list[Annotated[str, {"form": GPU}]]]
     price_per_hour: NotRequired[Annotated[float, {"low": 0}]]
-    # Of the price, as a report writes it: EUR, $.
+    # The price's currency, as a report writes it: EUR, $.
     currency: NotRequired[str]
-    # Where weights may lie already, asked before the hub: a folder or mount of the box.
+    # A folder or mount of the box that may already hold the weights; it is searched before the hub.
     weights_from: NotRequired[Plain]
-    # A folder of the box, or a page, with wheels for all environments; asked beside the package index.
+    # A folder of the box, or a web page, with wheels for all environments, in addition to the package index.
     find_links: NotRequired[Plain]
-    # The box reaches no network: packages come from find_links alone, weights and images must be there.
+    # The box reaches no network: packages come from find_links only; weights and images must be on the box.
     offline: NotRequired[bool]
-    # Folders of the controller with profiles and catalogue entries of one's own (docs/models.md).
+    # Folders of the controller with the user's own profiles and catalogue entries (docs/models.md).
     profiles_dir: NotRequired[list[str]]
+    # One model over several hosts (docs/several-hosts.md); `several_hosts.SETTINGS` limits these keys.
     hosts_per_replica: NotRequired[int]
     replica: NotRequired[str]
     private_subnet: NotRequired[str]

@@ -1,4 +1,4 @@
-"""What others published of a profile's target: looked up for its report. Pure."""
+"""Figures that others published for a profile's target; the report shows them beside its own. Pure."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from drafthouse.profiles.published_schema import FigureSource, PublishedFigure, PublishedFile, PublishedRow
 
 FILE = "profiles/catalog/published.yml"
-#: They travel with the profile, which has to stay small.
+#: The most figures of a profile. They are part of the resolved profile, which must stay small.
 MOST = 10
-#: A catalogue without any.
+#: A catalogue without published figures.
 NOTHING: PublishedFile = {"sources": {}, "figures": []}
 
 
 def check_published(file: PublishedFile) -> Findings:
-    """What is wrong with the rows beside their shape."""
+    """The problems of the file's rows beyond their shape."""
     findings = Findings(FILE)
-    for number, row in enumerate(file["figures"]):
-        path = f"figures[{number}]"
-        if (source := row["source"]) not in file["sources"]:
+    for index, measurement in enumerate(file["figures"]):
+        path = f"figures[{index}]"
+        if (source := measurement["source"]) not in file["sources"]:
             needed, do = f"one of: {', '.join(file['sources'])}", did_you_mean(source, file["sources"])
             findings.add("unknown-value", f"{path}.source", repr(source), needed, do)
-        for expression in (row["target"]["named"], row["draft"].get("named", "")):
+        for expression in (measurement["target"]["named"], measurement["draft"].get("named", "")):
             try:
                 re.compile(expression)
             except re.error as error:
@@ -40,42 +40,42 @@ def check_published(file: PublishedFile) -> Findings:
 def published_of(
     file: PublishedFile, target: CatalogModel, draft: CatalogModel | None, method: str, tokens: int
 ) -> list[PublishedFigure]:
-    """What was published of a target, a row for each data set: what is nearest to the profile first, `MOST`.
+    """The published figures of a target, one for each data set, at most `MOST`; those nearest to the profile first.
 
-    ``tokens`` is its K. Of other drafts and methods too: what they reach says what could be reached.
+    ``tokens`` is K. Figures with other drafts and methods are included, as they show what is possible.
     """
-    found = []
-    for row in file["figures"]:
-        if _has(row["target"]["named"], names_of(target)):
-            source, same_draft = file["sources"][row["source"]], _is_draft(row, draft, method)
-            for dataset in dict.fromkeys([*row.get("lengths", {}), *row.get("speedups", {})]):
-                found.append(_figure(row, source, dataset, same_draft))
-    found.sort(key=lambda one: (not one["same_draft"], one["tokens"] != tokens))
-    return found[:MOST]
+    figures = []
+    for measurement in file["figures"]:
+        if _matches(measurement["target"]["named"], names_of(target)):
+            source, same_draft = file["sources"][measurement["source"]], _is_draft(measurement, draft, method)
+            for dataset in dict.fromkeys([*measurement.get("lengths", {}), *measurement.get("speedups", {})]):
+                figures.append(_figure(measurement, source, dataset, same_draft))
+    figures.sort(key=lambda figure: (not figure["same_draft"], figure["tokens"] != tokens))
+    return figures[:MOST]
 
 
-def _is_draft(row: PublishedRow, draft: CatalogModel | None, method: str) -> bool:
-    if method not in row["methods"]:
+def _is_draft(measurement: PublishedRow, draft: CatalogModel | None, method: str) -> bool:
+    if method not in measurement["methods"]:
         return False
-    named = row["draft"].get("named")
-    return named is None or (draft is not None and _has(named, names_of(draft)))
+    named = measurement["draft"].get("named")
+    return named is None or (draft is not None and _matches(named, names_of(draft)))
 
 
-def _has(expression: str, names: Collection[str]) -> bool:
+def _matches(expression: str, names: Collection[str]) -> bool:
     return any(re.search(expression, name) for name in names)
 
 
-def _figure(row: PublishedRow, source: FigureSource, dataset: str, same_draft: bool) -> PublishedFigure:
+def _figure(measurement: PublishedRow, source: FigureSource, dataset: str, same_draft: bool) -> PublishedFigure:
     return {
         "dataset": dataset,
-        "draft": row["draft"]["name"],
+        "draft": measurement["draft"]["name"],
         "same_draft": same_draft,
-        "tokens": row.get("tokens"),
-        "length": row.get("lengths", {}).get(dataset),
-        "speedup": row.get("speedups", {}).get(dataset),
-        "engine": row.get("engine"),
-        "hardware": row.get("hardware"),
-        "concurrency": row.get("concurrency"),
+        "tokens": measurement.get("tokens"),
+        "length": measurement.get("lengths", {}).get(dataset),
+        "speedup": measurement.get("speedups", {}).get(dataset),
+        "engine": measurement.get("engine"),
+        "hardware": measurement.get("hardware"),
+        "concurrency": measurement.get("concurrency"),
         "source": source["name"],
         "date": source["date"],
     }

@@ -1,4 +1,4 @@
-"""What `profiles/catalog/published.yml` looks like: its types, and the shape of the file."""
+"""The shape of `profiles/catalog/published.yml`, which has other people's published measurements, and its types."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from ..core.typed_shape import shape_of
 if TYPE_CHECKING:
     from typing import NotRequired
 
+#: A figure by the name of a data set.
 ByDataset = dict[str, Annotated[float, {"low": 0}]]
 
 
 class FigureSource(TypedDict):
-    """Who published figures, where, and when that was read."""
+    """A source of figures: who published them (``name``), their URL (``at``), and when they were read (``date``)."""
 
     name: str
     at: str
@@ -22,21 +23,21 @@ class FigureSource(TypedDict):
 
 
 class PublishedModel(TypedDict):
-    """A target: its name for people, and a regular expression over the names of a model of the catalogue."""
+    """A target: its name for people, and ``named``, a regular expression for its names in the catalogue."""
 
     name: str
     named: str
 
 
 class PublishedDraft(TypedDict):
-    """What drafted; without ``named`` whatever the method drafts with."""
+    """A draft, as `PublishedModel`; without ``named`` it is any draft of the method."""
 
     name: str
     named: NotRequired[str]
 
 
 class PublishedRow(TypedDict):
-    """What one measurement of others gave, by data set: acceptance lengths, and speed-ups over no speculation."""
+    """A published measurement: acceptance lengths and speed-ups over the baseline, by data set; ``tokens`` is K."""
 
     source: str
     target: PublishedModel
@@ -51,21 +52,21 @@ class PublishedRow(TypedDict):
 
 
 class PublishedFile(TypedDict):
-    """The file."""
+    """The whole file."""
 
     sources: Annotated[dict[str, FigureSource], {"names": NAME}]
     figures: list[PublishedRow]
 
 
 class PublishedFigure(TypedDict):
-    """What was published of a profile's target on one data set; ``same_draft``: with the profile's own draft."""
+    """A published figure for a profile's target on one data set; ``same_draft``: measured with the profile's draft."""
 
     dataset: str
     draft: str
     same_draft: bool
-    tokens: int | None
-    length: float | None
-    speedup: float | None
+    tokens: int | None  # K
+    length: float | None  # mean acceptance length
+    speedup: float | None  # over the baseline
     engine: str | None
     hardware: str | None
     concurrency: int | None

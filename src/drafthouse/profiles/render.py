@@ -1,6 +1,6 @@
-"""Turn a resolved profile into files: those that a run puts on the box, and those for people beside them.
+"""Render a resolved profile into files: those that a run puts on the box, and further files for people.
 
-The only place where templates meet data.
+Only this module renders templates.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 MANAGED = "Rendered by Drafthouse from templates/{template}; the next run overwrites changes made here."
 CONTAINERFILE = "Containerfile"
-#: What the words of a template stand for.
+#: The values of a template's variables.
 Context = Mapping[str, object]
 
 
 @functools.cache
 def environment(templates: Path) -> jinja2.Environment:
-    """The Jinja environment of the house: Ansible's whitespace rules, undefined names are errors."""
+    """The Jinja environment: Ansible's whitespace rules, and an error for an undefined variable."""
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates),
         undefined=jinja2.StrictUndefined,
@@ -46,7 +46,7 @@ def environment(templates: Path) -> jinja2.Environment:
     env.filters["yaml_block"] = yaml_block
     env.filters["python"] = repr
     env.filters["comment_lines"] = comment_lines
-    # Whatever stands in a comment goes through it: a line break would begin a line of the script.
+    # For text in a comment: a line break in it would begin a line of the script.
     env.filters["one_line"] = printable
     env.filters["docstring"] = docstring
     env.filters["in_double_quotes"] = inside_double_quotes
@@ -56,19 +56,19 @@ def environment(templates: Path) -> jinja2.Environment:
 
 
 def docstring(text: object) -> str:
-    """Text for one line between a Python program's three double quotes, which it cannot end."""
+    """``text`` escaped for a one-line Python docstring, which it cannot end."""
     return printable(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def variable(name: str) -> str:
-    """A name that no quotes protect, as it is. Raises DrafthouseError where it is more than a word."""
+    """``name``, which a shell script has without quotes. Raises DrafthouseError if it is not a variable's name."""
     if VARIABLE.fits(name):
         return name
     raise one_problem("wrong-format", repr(name), VARIABLE.needed, "correct it in profiles/catalog/engines")
 
 
 def comment_lines(text: str) -> str:
-    """``text`` as lines of a comment."""
+    """``text`` as lines of a comment, 110 columns wide."""
     return textwrap.fill(
         printable(text),
         110,
@@ -80,16 +80,16 @@ def comment_lines(text: str) -> str:
 
 
 def yaml_block(data: object) -> str:
-    """``data`` as YAML in the order it was given, a key a line."""
+    """``data`` as YAML in the given order, one key a line."""
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=1000).rstrip()
 
 
 def arm_files(templates: Path, resolved: ResolvedProfile, arm: BuiltArm) -> list[File]:
-    """Render what a run puts on the box for one arm, paths below its folder.
+    """Render the files that a run puts on the box for one arm; paths are below the arm's folder.
 
-    ``part`` is what the file is in both arms, where its name may differ.
+    ``part`` identifies the same file in both arms if its name differs.
     """
-    data = {**_common(resolved), **arm}
+    data = {**_common_values(resolved), **arm}
     files = [render_file(templates, resolved["engine"]["template"], "serve.sh", "0755", data)]
     if arm["config"] and resolved["config_template"]:
         files.append(render_file(templates, resolved["config_template"], arm["config"]["file"], "0644", data))
@@ -98,12 +98,12 @@ def arm_files(templates: Path, resolved: ResolvedProfile, arm: BuiltArm) -> list
 
 
 def extra_files(templates: Path, resolved: ResolvedProfile) -> list[File]:
-    """Render what is for people to read, to copy and to try, paths below `build/<profile>/`.
+    """Render the files for people; paths are below `build/<profile>/`.
 
-    The arm `stock`, the container definitions, the same speculation in the engine's Python API, and a first
-    request to the server.
+    They are the arm stock, the container definitions, the speculation in the engine's Python API, and a script that
+    sends a first request to the server.
     """
-    files = [render_file(templates, "smoke.sh.j2", "smoke.sh", "0755", _common(resolved))]
+    files = [render_file(templates, "smoke.sh.j2", "smoke.sh", "0755", _common_values(resolved))]
     if derived := resolved["derived_image"]:
         files.append({"path": CONTAINERFILE, "mode": "0644", "content": derived["containerfile"]})
     arms: dict[str, BuiltArm] = {**resolved["arms"]}
@@ -113,7 +113,7 @@ def extra_files(templates: Path, resolved: ResolvedProfile) -> list[File]:
             {**file, "path": f"stock/{file['path']}"} for file in arm_files(templates, resolved, resolved["stock"])
         ]
     for name, arm in arms.items():
-        data = {**_common(resolved), **arm, "arm": name}
+        data = {**_common_values(resolved), **arm, "arm": name}
         if arm["container"]:
             files.append(_compose_file(templates, resolved, name))
         offline = resolved["engine"]["offline_template"]
@@ -123,7 +123,7 @@ def extra_files(templates: Path, resolved: ResolvedProfile) -> list[File]:
 
 
 class _Indented(yaml.SafeDumper):
-    """Lists stand deeper than their key, as people write a compose.yaml."""
+    """A dumper that indents lists below their key, as is usual in a compose.yaml."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
@@ -136,11 +136,11 @@ def _compose_file(templates: Path, resolved: ResolvedProfile, arm: str) -> File:
     text = yaml.dump(
         {"services": {"engine": service}}, Dumper=_Indented, sort_keys=False, allow_unicode=True, width=1000
     )
-    data = {**_common(resolved), "services": text}
+    data = {**_common_values(resolved), "services": text}
     return render_file(templates, "compose.yaml.j2", f"{arm}/compose.yaml", "0644", data)
 
 
-def _common(resolved: ResolvedProfile) -> Context:
+def _common_values(resolved: ResolvedProfile) -> Context:
     return {
         "profile": resolved["profile"],
         "title": resolved["title"],
@@ -156,9 +156,9 @@ def _common(resolved: ResolvedProfile) -> Context:
 
 
 def render_file(templates: Path, template: str, path: str, mode: str, data: Context) -> File:
-    """Render one file. Raises DrafthouseError where there is no such template."""
+    """Render one file. Raises DrafthouseError if the template does not exist."""
     try:
-        found = environment(templates).get_template(template)
+        jinja_template = environment(templates).get_template(template)
     except jinja2.TemplateNotFound as error:
         raise one_problem(
             "no-such-file",
@@ -167,17 +167,17 @@ def render_file(templates: Path, template: str, path: str, mode: str, data: Cont
             "correct the name",
             "profiles/catalog/engines",
         ) from error
-    content = found.render(managed=MANAGED.format(template=template), **data)
+    content = jinja_template.render(managed=MANAGED.format(template=template), **data)
     return {"path": path, "mode": mode, "content": content}
 
 
 def program_entries(
     templates: Path, folder: str, template: str, data: Context, order: Context | None = None
 ) -> list[Folder | File]:
-    """The folders and files of a program beside the engine, as `lay_out` takes them.
+    """The folders and files of a program that runs beside the engine, such as the gateway, in the form for `lay_out`.
 
-    ``template`` is its serve.sh, which also knows ``folder``: another text of it restarts the program.
-    ``order`` is what the program reads again at each look.
+    ``template``: that of its serve.sh, which also gets ``folder``; a change of its text restarts the program.
+    ``order``: settings that the program reads again each time it acts, so that they need no restart.
     """
     entries: list[Folder | File] = [{"path": folder, "mode": "0750"}, {"path": f"{folder}/logs", "mode": "0750"}]
     if order is not None:

@@ -1,17 +1,15 @@
-"""What a rented box must be for a profile: its GPU in vast.ai's words, driver, image, disk and download.
+"""Requirements of a profile on a rented box: GPU in vast.ai's terms, driver, image, disk and download. Pure.
 
-Pure, and part of the resolved profile (`rental`), so that plan, search and tests read one and the same figures.
+They are part of the resolved profile (`rental`), so plan, search and tests use the same figures. The disk of a rental
+cannot grow. It is therefore computed from the plan, and rounded up to whole GB:
 
-The disk is fixed when a box is rented, so it is computed from the plan and never guessed:
-
-    weights    every file of target and draft, at its size on disk (a download grows in place: it needs no second copy)
-  + the rest   25 GB, as preflight asks for: an engine's environment (vLLM's with PyTorch and CUDA's libraries is about
-               11 GB), its compile cache, our own environment, logs and results
+    weights    every file of target and draft; a download grows in place and needs no second copy
+  + the rest   25 GB, as preflight requires: the engine's environment (vLLM with PyTorch and CUDA about 11 GB), its
+               compile cache, Drafthouse's environment, logs and results
   + margin     10 % of the sum: what a file system keeps for itself
-  = rounded up to whole GB
 
-What a person pays traffic for is what comes over the network: weights from the hub or a package index, and the engine's
-environment (or its image, whichever the box uses).
+The download is what comes over the network, for which providers charge: weights from the hub or a package index, and
+the engine's environment or image.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..core.versions import known
+from ..core.versions import supports
 from .memory_fit import GB
 
 if TYPE_CHECKING:
@@ -28,22 +26,21 @@ if TYPE_CHECKING:
     from drafthouse.profiles.engine_version import Chosen
     from drafthouse.profiles.resolved_types import Hardware, Rental, WeightItem
 
-# Environments, logs and results beside the weights; preflight asks a box for the same.
+# Bytes for environments, logs and results besides the weights; preflight requires the same.
 ROOM_FOR_THE_REST = {"cpu": 3 * GB, "gpu": 25 * GB}
-# A driver shows a little less memory than the catalogue says on some boards; preflight allows as much.
+# On some boards the driver reports a little less memory than the catalogue has; preflight has the same tolerance.
 MEMORY_TOLERANCE = 0.97
-# Of the whole disk: what the file system keeps for itself, and a file that grows.
+# A factor: what the file system keeps for itself, and files that grow.
 DISK_MARGIN = 1.1
-# The engine's image or environment over the network, both parts compressed: vLLM's image is about that large.
+# Bytes of the engine's image or environment over the network, compressed: about the size of vLLM's image.
 ENGINE_DOWNLOAD = {"cpu": 1 * GB, "gpu": 12 * GB}
 
 
 def rental_of(hardware: Hardware, engine: EngineEntry, chosen: Chosen, weights: Sequence[WeightItem]) -> Rental:
-    """What to rent for this hardware and engine; ``chosen`` has the engine's version and image.
+    """The rental for this hardware and engine; ``chosen`` has the engine's version and image.
 
-    ``vast_names`` is empty where nobody rents such hardware out (a CPU, or a GPU not named yet), ``image`` is '' where
-    there is none to rent with. Memory is MiB of one device, ``compute_cap`` a hundred times the compute capability,
-    disk and download are GB.
+    ``vast_names`` is [] if vast.ai does not offer the hardware, or its name there is unknown. ``image`` is '' if there
+    is none. ``memory_mib`` is for one device. ``compute_cap`` is 100 times the compute capability, 0 without one.
     """
     kind = hardware["kind"]
     cuda = cuda_of(engine, chosen.version)
@@ -63,13 +60,13 @@ def rental_of(hardware: Hardware, engine: EngineEntry, chosen: Chosen, weights: 
 
 
 def disk_gb(weights: float, kind: str) -> int:
-    """The whole GB to rent for ``weights`` bytes; the module says the arithmetic."""
+    """The GB of disk to rent for ``weights`` bytes, as the module's docstring computes it."""
     return math.ceil((weights + ROOM_FOR_THE_REST[kind]) * DISK_MARGIN / GB)
 
 
 def cuda_of(engine: EngineEntry, version: str) -> dict[str, str]:
-    """{cuda, driver} that ``version`` of an engine needs at least: '' where the catalogue says nothing."""
+    """The least ``cuda`` and ``driver`` versions for an engine's ``version``; '' where the catalogue has none."""
     for entry in engine.get("cuda", ()):
-        if known(version, entry):
+        if supports(version, entry):
             return {"cuda": entry["cuda"], "driver": entry["driver"]}
     return {"cuda": "", "driver": ""}

@@ -1,6 +1,6 @@
-"""A rented machine that is no container: it has systemd and Docker, and is treated as a workstation.
+"""A rented box that is a virtual machine, not a container: it has systemd and Docker, and is set up like a workstation.
 
-vast.ai rents both under one address. A VM's driver belongs to its image: it is left alone, whatever its version.
+vast.ai rents out both in the same way. The driver of a VM belongs to its image: it is never changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class VmSigns(TypedDict):
-    """By what a box shows that it is a VM and not a container."""
+    """The facts of a box that tell a VM from a container."""
 
     has_systemd: bool
     has_docker: bool
@@ -21,15 +21,14 @@ class VmSigns(TypedDict):
 
 
 def site_of_vm(resolved: ResolvedProfile, box: VmSigns, variables: Unchecked) -> Site | None:
-    """The site of a rented VM, None where the box is none.
+    """The site of a rented VM, with a managed host; None if the box is not a VM.
 
-    The inventory says that it may be one (``drafthouse_recognise_vm``) or that it is (``drafthouse_is_vm``); the box
-    shows it: systemd runs there, and so does Docker. Only as root: what a workstation gets needs it. Folders and ports
-    stay as they are.
+    The inventory must allow it (``drafthouse_recognise_vm``) or state it (``drafthouse_is_vm``), and the box must run
+    systemd and Docker. The user must be root, as the setup of a workstation needs it. Folders and ports do not change.
     """
     site = resolved["site"]
-    asked = variables.get("drafthouse_is_vm") or variables.get("drafthouse_recognise_vm")
-    if not asked or site["manage_host"] or not (box["has_systemd"] and box["has_docker"] and box["is_root"]):
+    may_be_vm = variables.get("drafthouse_is_vm") or variables.get("drafthouse_recognise_vm")
+    if not may_be_vm or site["manage_host"] or not (box["has_systemd"] and box["has_docker"] and box["is_root"]):
         return None
     runtime = "docker" if "docker" in resolved["engine"]["runtimes"] else site["runtime"]
     return {**site, "manage_host": True, "runtime": runtime}

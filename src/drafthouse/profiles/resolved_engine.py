@@ -1,4 +1,4 @@
-"""The engine of a resolved profile: which version, where it is installed, and how it is asked."""
+"""The engine of a resolved profile: its version, its installation, and the paths at which it answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def resolved_engine(parts: Parts, chosen: Chosen, method: CatalogMethod) -> ResolvedEngine:
     """The engine as it runs: installed for the profile, or the site's own program."""
     engine, program = parts.engine, own_program(parts.site)
-    found: ResolvedEngine = {
+    resolved: ResolvedEngine = {
         "id": engine["id"],
         "name": engine["name"],
         "version": parts.version,
@@ -36,12 +36,12 @@ def resolved_engine(parts: Parts, chosen: Chosen, method: CatalogMethod) -> Reso
         "has_key": takes_key(engine["launch"]),
     }
     if program:
-        found["install"], found["program"] = None, program
-    return found
+        resolved["install"], resolved["program"] = None, program
+    return resolved
 
 
 def _home(parts: Parts, method: CatalogMethod) -> str:
-    """The folder of the engine's environment; a method or executor that adds to it has one of its own."""
+    """The folder of the engine's environment; a method or executor that adds packages has a separate one."""
     if program := own_program(parts.site):
         return program.rpartition("/")[0] or "/"
     kind = "-cpu" if parts.hardware["kind"] == "cpu" else ""

@@ -1,4 +1,4 @@
-"""What the resolver answers, as types: the explicit data that plan, templates, roles, benchmark and report look at."""
+"""Types of the resolved profile: the explicit data that plan, templates, roles, benchmark and report read."""
 
 from __future__ import annotations
 
@@ -22,64 +22,64 @@ if TYPE_CHECKING:
 
 SourceKind = Literal["path", "package", "derived", "hub"]
 Ports = dict[str, int]
-"""The port of each arm that is served."""
+"""Ports by name: of the arms that are served at the same time, or of the monitoring's programs."""
 
 
 class Hardware(HardwareEntry):
-    """The profile's hardware."""
+    """The hardware with ``id``, its name in the catalogue."""
 
     id: str
 
 
 class Model(CatalogModel):
-    """The target or the draft; ``path`` is the folder on the box, or the one file."""
+    """The target or the draft; ``path`` is its folder on the box, or its single file."""
 
     path: str
 
 
 class ResolvedEngine(TypedDict):
-    """The engine in the version that runs; ``home`` is its environment's folder, or that of the site's ``program``."""
+    """The engine in the version that runs; ``home``: the folder of its environment, or of the site's ``program``."""
 
     id: str
     name: str
     version: str
     version_reason: str
-    plugin: str | None
+    plugin: str | None  # the plugin's version
     runtime: Runtime
     runtimes: list[Runtime]
     home: str
-    install: EngineInstall | None
-    image: str | None
+    install: EngineInstall | None  # None: it cannot run as a process
+    image: str | None  # None: it cannot run in Docker
     template: str
     offline_template: str | None
-    health: str
+    health: str  # a path of the server
     ready_timeout_s: int
     metrics: Metrics
-    key_environment: str | None
+    key_environment: str | None  # the variable that takes the API key
     has_key: bool
     program: NotRequired[str]
 
 
 class ResolvedMethod(TypedDict):
-    """The method; ``settings`` are the engine's own words for it and its options."""
+    """The method; ``settings`` are by the engine's own names; ``requires``: what it needs in both arms."""
 
     id: str
     name: str
     kind: DraftKind
-    num_speculative_tokens: int
+    num_speculative_tokens: int  # K
     settings: Options
     requires: MethodRequires | None
 
 
 class ScoresBy(TypedDict):
-    """How the engine scores a text, and up to how many tokens."""
+    """The engine's way to score a given text: ``by`` is a field of the request, ``tokens`` the most of such a text."""
 
     by: str
     tokens: int
 
 
 class WeightItem(TypedDict):
-    """Weights to put in place; ``details`` is what `ModelSource` says of a source of this kind."""
+    """Weights to put at ``path`` on the box; ``details``: the value of the key ``source`` in their `ModelSource`."""
 
     id: str
     name: str
@@ -87,19 +87,19 @@ class WeightItem(TypedDict):
     details: Any
     path: str
     bytes: int
-    allow_pickle: NotRequired[list[str]]
-    pinned: NotRequired[str | None]
-    from_path: NotRequired[str]
+    allow_pickle: NotRequired[list[str]]  # patterns of the pickled files that are allowed
+    pinned: NotRequired[str | None]  # a commit
+    from_path: NotRequired[str]  # of the weights from which these are derived
     builtin_head: NotRequired[BuiltinHead]
 
 
 class Rental(TypedDict):
-    """What to rent; the units are `rental_spec.rental_of`'s."""
+    """Requirements of a box to rent; `rental_spec.rental_of` documents the fields."""
 
     vast_names: list[str]
     devices: int
-    memory_mib: int
-    compute_cap: int
+    memory_mib: int  # of one device
+    compute_cap: int  # 100 times the compute capability
     cuda: str
     driver: str
     image: str
@@ -108,7 +108,7 @@ class Rental(TypedDict):
 
 
 class PairMethod(TypedDict):
-    """What a method asks of a pair."""
+    """The method of a pair; ``vocab_difference``: by how many entries the two vocabularies may differ at most."""
 
     id: str
     kind: DraftKind
@@ -116,7 +116,7 @@ class PairMethod(TypedDict):
 
 
 class Pair(TypedDict):
-    """Target and draft on the box, to be held against each other."""
+    """A target and its draft, whose files are compared on the box."""
 
     target_path: str
     draft_path: str
@@ -124,27 +124,27 @@ class Pair(TypedDict):
 
 
 class Elsewhere(TypedDict, total=False):
-    """Where weights may lie already; empty where only the hub is asked."""
+    """A folder or mount that may already hold weights (the site's `weights_from`); empty if there is none."""
 
     folder: str
     models_dir: str
 
 
 class NamedRoute(TypedDict):
-    """A path of the server, and what it gives."""
+    """A path of the engine's server; ``gives``: what a request to it can do (the words of `exposure`)."""
 
     path: str
     gives: str
 
 
 class OpenRoute(NamedRoute):
-    """A path of the server, and whether it asks nobody for a key."""
+    """A path of the server; ``open`` is True if it answers without a key."""
 
     open: bool
 
 
 class ResolvedOpenPaths(TypedDict):
-    """What this version of the engine answers without a key."""
+    """The engine's paths; ``ask``: the HTTP method that probes one; ``lists``: the path that lists all, or ''."""
 
     ask: str
     lists: str
@@ -153,7 +153,7 @@ class ResolvedOpenPaths(TypedDict):
 
 
 class Gateway(TypedDict):
-    """The gateway in front; ``hold_s``: how long it holds requests while the watchdog restarts the engine."""
+    """The gateway in front; ``hold_s``: seconds for which it holds requests while the watchdog restarts the engine."""
 
     port: int
     name: str
@@ -161,7 +161,7 @@ class Gateway(TypedDict):
 
 
 class Monitoring(TypedDict):
-    """What is watched, and with what (`monitoring_settings.monitoring_of`)."""
+    """The monitoring: its programs, and what they watch (`monitoring_settings.monitoring_of`)."""
 
     ports: Ports
     listen: str
@@ -184,17 +184,17 @@ class Monitoring(TypedDict):
 
 
 class ExpectedSpeed(TypedDict):
-    """What arithmetic expects: bytes and bytes/s, tokens/s at a batch of one, and the speed-up with its range.
+    """The speed-up that arithmetic expects for ``users`` at once, ``low`` to ``high``; None without an ``acceptance``.
 
-    The speed-up is for ``users`` at once; it pays ``until`` so many (None: not known, or for all that are looked at),
-    and ``best_tokens`` drafted ones gain most. None of it is there without an assumed acceptance.
+    Speculation pays for ``until`` users at most (None: unknown, or any number) and gains most with K = ``best_tokens``.
+    ``decode_limit_tok_s``: tokens/s at batch size one, if decoding does nothing but read ``bytes_per_token``.
     """
 
     bandwidth_bytes_s: float
     bytes_per_token: int
     decode_limit_tok_s: float
     num_speculative_tokens: int
-    draft_cost: float
+    draft_cost: float  # bytes read per drafted token, over those per token of the target
     acceptance: float | None
     acceptance_source: str | None
     speedup: float | None
@@ -206,7 +206,7 @@ class ExpectedSpeed(TypedDict):
 
 
 class EngineYaml(TypedDict):
-    """The engine's YAML: its flag, its file in the arm's folder, and what stands in it."""
+    """The engine's YAML configuration: the flag that names it, its file in the arm's folder, and comments for it."""
 
     flag: str
     file: str
@@ -215,7 +215,7 @@ class EngineYaml(TypedDict):
 
 
 class ArmContainer(TypedDict):
-    """The container that runs an arm."""
+    """The container of an arm, which `container.arm_container` completes; ``published``: addresses for its port."""
 
     image: str
     entrypoint: list[str]
@@ -233,7 +233,7 @@ class ArmContainer(TypedDict):
 
 @final
 class Folder(TypedDict):
-    """A folder to be there."""
+    """A folder to create; ``mode`` as chmod takes it."""
 
     path: str
     mode: str
@@ -250,27 +250,27 @@ class File(TypedDict):
 
 
 class Fit(TypedDict):
-    """One arm on one device (`memory_fit.fit_arm`), in bytes and tokens. ``left`` is negative when it does not fit."""
+    """Memory of an arm on one device in bytes, contexts in tokens (`memory_fit.fit_arm`); ``left`` < 0: too large."""
 
-    memory: int
-    utilization: float
+    memory: int  # of the device
+    utilization: float  # the fraction of it that the engine may use
     weights: int
-    draft: int
-    overhead: int
+    draft: int  # weights of the draft or the built-in head
+    overhead: int  # assumed, besides weights and KV cache
     kv_per_token: int
     context: int
     sequences: int
-    kv_needed: int
+    kv_needed: int  # for all sequences at full length
     left: int
-    longest_context: int
-    reserved: int
+    longest_context: int  # of a single sequence
+    reserved: int  # what the engine takes at its start
 
 
 class BuiltArm(TypedDict):
-    """One arm before anything is rendered (`arms.build_arm`)."""
+    """An arm before its files are rendered (`arms.build_arm`)."""
 
     command: list[str]
-    flags: list[Flag]
+    flags: list[Flag]  # those of speculation included
     speculation_flags: list[Flag]
     config: EngineYaml | None
     environment: dict[str, str]
@@ -279,14 +279,14 @@ class BuiltArm(TypedDict):
 
 
 class ResolvedArm(BuiltArm):
-    """One arm of the experiment, with its rendered files."""
+    """An arm of the experiment, with its rendered files."""
 
     fit: Fit
     files: list[File]
 
 
 class DerivedImage(TypedDict):
-    """An image that is built on the box from another."""
+    """An image that is built on the box from the image ``base``."""
 
     name: str
     base: str
@@ -295,7 +295,7 @@ class DerivedImage(TypedDict):
 
 
 class RemoteCode(TypedDict):
-    """Code of a repository that runs on the box, at a commit; that of a folder has none."""
+    """Python code of a model's repository that the engine runs; ``commit`` is None for a folder of the box."""
 
     model: str
     repo: str
@@ -303,14 +303,14 @@ class RemoteCode(TypedDict):
 
 
 class ResolvedProfile(TypedDict):
-    """A profile, joined with the catalogue for a site."""
+    """A profile, joined with the catalogue for a site: what `resolver.resolve` returns."""
 
     profile: str
     title: str
-    article: str | None
-    synthetic: str | None
-    unpinned: str | None
-    verified: list[str]
+    article: str | None  # the article whose commands the profile replaces
+    synthetic: str | None  # why its models are not real; None: they are
+    unpinned: str | None  # why the engine's build is not pinned; None: it is
+    verified: list[str]  # hardware on which the profile was run
     warnings: list[str]
     known_issues: list[MatchedIssue]
     published: list[PublishedFigure]
@@ -325,39 +325,39 @@ class ResolvedProfile(TypedDict):
     scores: ScoresBy | None
     weights: list[WeightItem]
     rental: Rental
-    shared_memory: int
+    shared_memory: int  # bytes
     pair: Pair | None
     elsewhere: Elsewhere
-    key_file: str
+    key_file: str  # the path of the API key's file on the box
     open_paths: ResolvedOpenPaths
     gateway: Gateway | None
     fleet: Fleet | None
     monitoring: Monitoring | None
     expectation: ExpectedSpeed
     experiment: PlannedExperiment
-    group_ports: list[str]
-    ports: list[int]
+    group_ports: list[str]  # FIRST:LAST, at which the hosts of a replica listen for each other
+    ports: list[int]  # of all arms
     arms: dict[str, ResolvedArm]
-    stock: BuiltArm | None
-    offline: Options
-    hashes: dict[str, list[str]]
+    stock: BuiltArm | None  # the engine with its own defaults; None: the baseline has them
+    offline: Options  # for the engine's Python API
+    hashes: dict[str, list[str]]  # of packages, by name==version
     remote_code: list[RemoteCode]
     prompts: NotRequired[dict[str, dict[str, str]]]
     suites: NotRequired[dict[str, Suite]]
-    extras: NotRequired[list[File]]
+    extras: NotRequired[list[File]]  # rendered for people, not for the box
     image_digest: NotRequired[str | None]
-    # Of a release that is kept on a box.
+    # Only in a release that a box keeps: `serving.releases.identity`.
     identity: NotRequired[str | None]
 
 
 class Run(ResolvedProfile):
-    """A resolved profile on its way over a box: where its results are kept, and under which key."""
+    """A resolved profile during a run on a box; ``deadline``: when a rental ends, in seconds since 1970."""
 
-    key: str
+    key: str  # the result's, from `result_key.measured_key`
     result_dir: str
     suites_file: str
     overrides: Options
-    rented: FirstProcess | None
+    rented: FirstProcess | None  # None: not a rented container
     rented_vm: bool
     deadline: int | None
     lease: Any

@@ -1,7 +1,7 @@
-"""The resolver: catalogue + profile + site in, one explicit dict or all the errors out.
+"""The resolver: join a profile, the catalogue and a site into one explicit dict, or report every error in them.
 
-It is pure: it reads no file, asks no box, and what it returns is all that plan, templates, roles, tests
-and docs look at. Templates are rendered by the caller (`workspace.py`), from the arms it returns.
+It is pure: it reads no file and contacts no box. Plan, templates, roles, tests and docs read nothing but what it
+returns. Its caller, `workspace.py`, renders the templates.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..core.format import listing
 from ..core.removed import removed
 from ..core.requirement_lines import pin_of
 from ..core.schema import Findings, check, check_text
-from ..core.versions import NIGHTLY, known
+from ..core.versions import NIGHTLY, supports
 from ..engines.registry import engine_of
 from ..prompts.load_levels import check_room
 from . import fleet_settings as fleet
@@ -72,11 +72,11 @@ def resolve(
     suites: Mapping[str, Sequence[str]],
     overrides: Unchecked | None = None,
 ) -> ResolvedProfile:
-    """Join profile ``name`` with the catalogue for ``site``, which is checked here.
+    """Join profile ``name`` with the catalogue for ``site``, which is checked first.
 
-    ``suites`` names the kinds of every benchmark suite; ``overrides`` is laid over the profile (the third
-    and last layer, for experiments). Returns the resolved profile without rendered files. Raises
-    DrafthouseError with every problem found.
+    ``house``: the catalogue and all profiles. ``suites``: by benchmark suite, the kinds of its prompts.
+    ``overrides``: values that replace the profile's for one run or trial. Returns the resolved profile without
+    rendered files. Raises DrafthouseError with every problem found.
     """
     if name not in house.profiles:
         raise DrafthouseError(no_such_profile(house, name))
@@ -96,15 +96,15 @@ def resolve(
 
 
 def no_such_profile(house: House, name: str) -> Problem:
-    """The refusal of a profile that is not there: with what replaced it, or with the nearest name."""
-    if gone := removed("profile", name, house.file(name)):
-        return gone
+    """The problem of a profile that does not exist, with what replaced it, or else the most similar name."""
+    if replaced := removed("profile", name, house.file(name)):
+        return replaced
     needed, do = "a profile listed by drafthouse profiles", did_you_mean(name, house.profiles)
     return Problem("no-such-profile", f"no profile '{name}'", needed, do, house.file(name))
 
 
-def _overridden(files: Sequence[str]) -> list[str]:
-    """The note that a profile is another file's than one would think; ``files`` have its name, the last is read."""
+def _override_warning(files: Sequence[str]) -> list[str]:
+    """The warning, [] for none, that a profile replaces others; ``files`` have its name, and the last is read."""
     if len(files) < 2:
         return []
     return [f"profile: {files[-1]}, in place of {listing(files[:-1])}"]
@@ -112,7 +112,7 @@ def _overridden(files: Sequence[str]) -> list[str]:
 
 @dataclass
 class _Join:
-    """One resolving: the parts it was given, and the problems it finds on the way."""
+    """One run of the resolver: what it was given, and the problems that it finds."""
 
     house: House
     name: str
@@ -122,55 +122,55 @@ class _Join:
     findings: Findings
 
     def run(self) -> ResolvedProfile:
-        """The resolved profile. Raises DrafthouseError with all that is wrong at the step that finds something.
+        """The resolved profile. Raises DrafthouseError with all problems of the first step that finds any.
 
-        The steps: what the catalogue lacks, then what cannot go together, then what the engine's files refuse.
+        The steps: names that the catalogue lacks, values that do not fit together, the engine's configuration files.
         """
-        served = self._choose_from_catalogue()
+        target_notes = self._choose_from_catalogue()
         self._check_site()
         self._choose_version()
         method, flag_notes = self._check_options()
         self._check_experiment()
-        self.warnings = [*filter(None, [self.chosen.note]), *served, *flag_notes]
+        self.warnings = [*filter(None, [self.chosen.note]), *target_notes, *flag_notes]
         if method:
             self.warnings += [*self._check_draft(method), *self._warnings_of_engine()]
-        self._check_what_runs(method)
+        self._check_environment(method)
         self.arms: tuple[str, ...] = ARMS
         if self.profile["experiment"].get("stock"):
             self.arms = (*ARMS, STOCK)
         fits = {arm: self.sizes.fit(arm) for arm in self.arms}
         self.sizes.check_fits(self.findings, fits)
-        self._stop_if_wrong()
-        assert method  # its absence is one of the findings
+        self._raise_problems()
+        assert method  # without one there was a problem, raised above
         self.method = method
         self.parts = self._parts()
         self.built = {arm: build_arm(self.parts, arm) for arm in (*ARMS, STOCK)}
         self._check_configs()
-        self._stop_if_wrong()
-        return self._result(fits)
+        self._raise_problems()
+        return self._resolved_profile(fits)
 
     def _choose_from_catalogue(self) -> list[str]:
-        """Hardware, engine, target and draft by the names in the profile; what is to be said of a head as target."""
+        """Look up hardware, engine, target and draft by their names; return the note on a head named as target."""
         house, profile, spec = self.house, self.profile, self.profile["speculation"]
         self._look_up("hardware", house.hardware, profile["hardware"], house.broken_hardware)
         self._look_up("engine", house.engines, profile["engine"], house.broken_engines)
         target = self._look_up_model("target", profile["target"])
         draft = self._look_up_model("speculation.draft", spec["draft"]) if "draft" in spec else None
-        self._stop_if_wrong()
-        word, draft, served = head_as_target(target, draft, house.models)
-        target = self._look_up_model("target", word)
-        self._stop_if_wrong()
+        self._raise_problems()
+        served_target, draft, notes = head_as_target(target, draft, house.models)
+        target = self._look_up_model("target", served_target)
+        self._raise_problems()
         self.hardware: Hardware = {"id": profile["hardware"], **house.hardware[profile["hardware"]]}
         self.engine: CatalogEngine = {"id": profile["engine"], **house.engines[profile["engine"]]}
         self.target = self._model(target)
         if name := (self.site.get("fleet") or {}).get("served_name"):
             self.target["served_name"] = name
         self.draft = self._model(draft) if draft else None
-        return list(served)
+        return list(notes)
 
     def _check_site(self) -> None:
-        """Addresses and ports of the server, its gateway, the fleet's front and the monitoring: none taken twice."""
-        # Side by side the arms take the next port too.
+        """Check addresses and ports of server, gateway, fleet front and monitoring: no port may be used twice."""
+        # Two arms that are served side by side also use the next port.
         ports = {self.site["port"], self.site["port"] + 1}
         self.findings.problems += site_problems(self.site, ports)
         self.findings.problems += several_hosts.site_problems(self.site)
@@ -182,17 +182,17 @@ class _Join:
         self.findings.problems += monitoring.site_problems(self.site, ports)
 
     def _choose_version(self) -> None:
-        """The engine's version, and whether it runs in a container or as a process."""
+        """Choose the engine's version, and its runtime: docker or process."""
         self.chosen = choose_engine(
             self.findings, self.profile, self.engine, self.hardware, self.site, self.house.hashes
         )
         self.version = self.chosen.version
-        # From here on the site says what is so.
+        # From here on the site holds the chosen runtime.
         self.site.pop("runtime_asked", None)
         self.site["runtime"] = self.chosen.runtime
 
     def _check_options(self) -> tuple[CatalogMethod | None, list[str]]:
-        """Options of the server, of speculation and extra flags; the method (None: a finding) and the flags' notes."""
+        """Check options and extra flags; return the method (None: a problem was added) and the flags' warnings."""
         spec = self.profile["speculation"]
         self.check = OptionCheck(
             self.findings,
@@ -218,8 +218,8 @@ class _Join:
         return method, flag_notes
 
     def _check_experiment(self) -> None:
-        """Sizes on this hardware, and whether the experiment can be measured with them."""
-        asks = self.profile["experiment"]
+        """Compute the sizes on this hardware, and check whether the experiment can be measured with them."""
+        experiment = self.profile["experiment"]
         self.sizes = Sizes(
             engine=self.engine,
             hardware=self.hardware,
@@ -231,15 +231,15 @@ class _Join:
             tokens=self.profile["speculation"]["num_speculative_tokens"],
             hosts=several_hosts.hosts_of(self.site),
         )
-        several_hosts.check(self.findings, self.site, self.sizes, self.engine, self.version, asks)
-        check_experiment(self.findings, asks, self.suites)
+        several_hosts.check(self.findings, self.site, self.sizes, self.engine, self.version, experiment)
+        check_experiment(self.findings, experiment, self.suites)
         check_accepted(self.findings, self.profile.get("accept_known_issues", {}), self.house.issues)
-        room = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
-        check_room(self.findings, asks.get("ladder"), self.engine["sequences_option"], room)
-        self.room = int(room or 1)
+        slots = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
+        check_room(self.findings, experiment.get("ladder"), self.engine["sequences_option"], slots)
+        self.slots = int(slots or 1)
 
-    def _check_what_runs(self, method: CatalogMethod | None) -> None:
-        """The engine's environment, and other people's code that it is to run."""
+    def _check_environment(self, method: CatalogMethod | None) -> None:
+        """Check the engine's environment variables and the third-party Python code that it is to run."""
         required: Mapping[str, str] = {}
         if method and (requirement := method.get("requires")):
             required = requirement.get("environment") or {}
@@ -250,12 +250,12 @@ class _Join:
             self.remote_code = remote_code(self.findings, {"target": self.target, "speculation.draft": self.draft})
         self.warnings += supply_notes(self.remote_code, self._models())
 
-    def _stop_if_wrong(self) -> None:
+    def _raise_problems(self) -> None:
         if self.findings.problems:
             raise DrafthouseError(self.findings.problems)
 
     def _look_up(self, path: str, table: Collection[str], key: str, broken: Mapping[str, list[Problem]]) -> None:
-        """Add a problem where ``key``, which stands at ``path`` of the profile, is no entry, or a broken one."""
+        """Add problems if ``key``, the profile's value at ``path``, is no entry of ``table``, or a ``broken`` one."""
         if key in broken:
             self.findings.problems += broken[key]
         elif key not in table:
@@ -264,7 +264,7 @@ class _Join:
             )
 
     def _look_up_model(self, path: str, word: str) -> str:
-        """The catalogue's name of a model that the profile names so, by its repository, or by its folder."""
+        """The catalogue's name of the model ``word`` (a name, repository or folder); ``word`` itself if unknown."""
         try:
             return model_named(word, self.house, f"{self.findings.file}: {path}")
         except DrafthouseError as error:
@@ -277,7 +277,7 @@ class _Join:
     # --- the parts of a profile -----------------------------------------------------------------
 
     def _check_draft(self, method: CatalogMethod) -> list[str]:
-        """Check what must match between method, draft and target; the warnings of a pair that only may work."""
+        """Check that method, draft and target match; return warnings of a pair that may accept few drafts."""
         tokens = self.profile["speculation"]["num_speculative_tokens"]
         check_tokens(self.findings, tokens, self.target, self.draft, self.builtin, method)
         self.sizes.check_devices(self.findings)
@@ -287,7 +287,7 @@ class _Join:
         return warnings
 
     def _warnings_of_engine(self) -> list[str]:
-        """What to know of the chosen options, of the version, of a program of one's own, and of a missing key."""
+        """Warnings about options, a nightly build, the site's own program, and an engine without authentication."""
         warnings = []
         for key, value in self.serve.items():
             option = self.engine["options"][key]
@@ -311,28 +311,28 @@ class _Join:
         return [self.target, self.draft]
 
     def _synthetic(self) -> list[str]:
-        """Why target or draft is no real model, from the catalogue; empty for real ones."""
+        """The catalogue's notes why target or draft is not a real model; [] if both are real."""
         return [model["synthetic"] for model in self._models() if "synthetic" in model]
 
     def _gateway(self) -> Gateway | None:
-        """The gateway; ``hold_s``, where it is there, is how long it holds requests for the watchdog."""
+        """The site's gateway, if any; with ``hold_s`` if the watchdog may restart the engine behind it."""
         gateway = gateway_of(self.site)
         hold_s = watchdog_site.hold_s(self.site, self.engine["ready_timeout_s"])
         if gateway and hold_s:
             gateway["hold_s"] = hold_s
         return gateway
 
-    # --- what comes out ---------------------------------------------------------------------------
+    # --- the resolved profile ---------------------------------------------------------------------
 
     def _elsewhere(self) -> Elsewhere:
-        """Where weights may lie already, for the role `weights`; {} where only the hub is asked."""
+        """The folder that may already hold weights, for the role `weights`; {} if the site names none."""
         folder = self.site.get("weights_from")
         if not folder:
             return {}
         return {"folder": folder, "models_dir": self.site["models_dir"]}
 
     def _pair(self) -> Pair | None:
-        """What the files of target and draft are held against each other by; None without a draft."""
+        """What is needed to compare the files of target and draft on the box; None without a draft."""
         if self.draft is None:
             return None
         method = self.method
@@ -358,7 +358,7 @@ class _Join:
             method=self.method,
             method_options=self.method_options,
             tokens=self.profile["speculation"]["num_speculative_tokens"],
-            # The plan of memory counts what the profile says: so many sequences at their longest are seldom meant.
+            # `Sizes` leaves these defaults out of the memory plan: so many sequences of full length are unusual.
             serve={**unless_said(self.engine, self.version), **self.serve},
             extra=self.extra,
             environment=self.environment,
@@ -366,7 +366,7 @@ class _Join:
         )
 
     def _check_configs(self) -> None:
-        """Check the YAML of an engine that cannot check it here itself, and say what it would silently change."""
+        """Check the engine's YAML configuration before it runs; warn of values that it would silently change."""
         engine = engine_of(self.engine["id"])
         for arm, built in self.built.items():
             if config := built["config"]:
@@ -375,13 +375,13 @@ class _Join:
         if (config := self.built["speculative"]["config"]) and not self.findings.problems:
             self.warnings += engine.config_warnings(config["data"])
 
-    def _result(self, fits: Mapping[str, Fit]) -> ResolvedProfile:
+    def _resolved_profile(self, fits: Mapping[str, Fit]) -> ResolvedProfile:
         engine, chosen, parts = self.engine, self.chosen, self.parts
         experiment = self._planned_experiment(fits)
         arms: dict[str, ResolvedArm] = {arm: {**self.built[arm], "fit": fits[arm], "files": []} for arm in self.arms}
         weights = self._weights()
         ports = {port for turn in experiment["turns"] for port in turn.values()}
-        # Shown by `make render` where it is something of its own; measured when the profile asks for it.
+        # `make render` shows stock where it differs from the baseline; a profile may ask to measure it.
         stock = self.built[STOCK] if self.method.get("requires") else None
         return {
             "profile": self.name,
@@ -390,7 +390,7 @@ class _Join:
             "synthetic": " ".join(self._synthetic()) or None,
             "unpinned": engine["nightly"]["reason"] if self.version == NIGHTLY else None,
             "verified": self.profile.get("verified", []),
-            "warnings": [*_overridden(self.house.files.get(self.name, [])), *self.warnings],
+            "warnings": [*_override_warning(self.house.files.get(self.name, [])), *self.warnings],
             "known_issues": matching(
                 self.house.issues,
                 setup_of(parts, self.built["speculative"]),
@@ -400,12 +400,12 @@ class _Join:
             "site": self.site,
             "hardware": self.hardware,
             "engine": resolved_engine(self.parts, chosen, self.method),
-            # Not below "engine", all of which decides whether a kept result is this profile's.
+            # Not under "engine": all values there are part of the key of a kept result (`result_key`).
             "config_template": self._config_template(),
-            # Its name is there.
+            # "engine" has the image's name.
             "derived_image": chosen.derived.as_dict() if chosen.derived else None,
             "target": {**self.target, "served_name": parts.served_name, "path": parts.model_path(self.target)},
-            "draft": self._draft_there(),
+            "draft": self._draft_on_box(),
             "method": self._resolved_method(),
             "scores": self._scores(),
             "weights": weights,
@@ -429,7 +429,7 @@ class _Join:
             "arms": arms,
             "stock": stock,
             "offline": self._offline(),
-            # Not below "engine" either: another way to see that a file is the right one changes no result.
+            # Not under "engine" either: further hashes of the same packages change no result.
             "hashes": self._hashes(),
             "remote_code": self.remote_code,
         }
@@ -441,19 +441,19 @@ class _Join:
             self.site["port"],
             self.profile.get("temperature", self.target.get("temperature")),
             several_hosts=self.sizes.hosts > 1,
-            room=self.room,
+            slots=self.slots,
         )
 
     def _weights(self) -> list[WeightItem]:
-        """The weights of target and draft, each after what it is made from."""
+        """The weights of target and draft, each after the weights from which it is derived."""
         heads: dict[str, BuiltinHead] = {}
         if self.builtin:
             heads[self.target["id"]] = self.builtin
         names = [model["id"] for model in self._models()]
         return weight_items(self.house.models, names, self.parts.model_path, heads)
 
-    def _draft_there(self) -> Model | None:
-        """The draft with its path on the box; None where the method has no draft of its own."""
+    def _draft_on_box(self) -> Model | None:
+        """The draft with its path on the box; None for a method without one."""
         if self.draft is None:
             return None
         return {**self.draft, "path": self.parts.model_path(self.draft)}
@@ -469,28 +469,28 @@ class _Join:
         }
 
     def _config_template(self) -> str | None:
-        """The template of the engine's YAML; None for an engine that reads none."""
+        """The template of the engine's YAML configuration; None for an engine that reads none."""
         config = self.engine["launch"].get("config")
         return config and config["template"]
 
     def _hashes(self) -> dict[str, list[str]]:
-        """The hashes of what the environment of the engine names without a lock, by ``name==version``."""
+        """Hashes by ``name==version`` of the packages that the engine's environment names without a lock file."""
         install = self.chosen.install
         if not install or own_program(self.site):
             return {}
-        named = [*install["python_packages"], *install.get("no_deps_packages", [])]
-        named += [*install.get("build_packages", []), *install.get("source_packages", [])]
-        pins = set(map(pin_of, named))
+        requirements = [*install["python_packages"], *install.get("no_deps_packages", [])]
+        requirements += [*install.get("build_packages", []), *install.get("source_packages", [])]
+        pins = set(map(pin_of, requirements))
         return {pin: list(self.house.hashes[pin]) for pin in sorted(pins) if pin in self.house.hashes}
 
     def _scores(self) -> ScoresBy | None:
-        """How this version of the engine scores a text, and up to how many tokens; None where it cannot."""
+        """How this engine version scores a text, and the most tokens of such a text; None if it cannot."""
         scores = self.engine.get("scores")
-        if not scores or not known(self.version, scores):
+        if not scores or not supports(self.version, scores):
             return None
         return {"by": scores["by"], "tokens": scores["tokens"]}
 
     def _offline(self) -> Options:
-        """What the engine's Python API takes of the options: those that are not about its server."""
+        """The options for the engine's Python API: all except those of its HTTP server."""
         options = self.engine["options"]
         return {key: value for key, value in self.serve.items() if not options[key].get("server_only")}

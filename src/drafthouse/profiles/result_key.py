@@ -1,4 +1,4 @@
-"""Whether a kept result is this profile's: a key of all that can change what is measured."""
+"""The key of a result: a kept result with the same key is used instead of a new measurement."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
 T = TypeVar("T")
-_SAID_OF_HEADS = ("speculators", "layout")
+_HEAD_FORMAT_KEYS = ("speculators", "layout")
 
 
 def measured_key(resolved: ResolvedProfile, *more: object) -> str:
-    """The key of a result: a hash of all that can change it, and of nothing else.
+    """A hash of all that can change a result, and of nothing else: not of price, title or notes, for example.
 
-    ``more`` is what the resolved profile does not hold, such as the box.
-    The price, titles and notes may change without a new measurement.
+    ``more``: facts that the resolved profile does not have, such as those of the box.
     """
     relevant = {
-        # What a shop calls the hardware changes nothing that is measured, nor what is expected of it.
+        # Neither the name under which the hardware is rented nor its data sheet's peak changes a measurement.
         "hardware": _without(resolved["hardware"], "vast_names", "tflops"),
         "engine": resolved["engine"],
         "target": _without(resolved["target"], "experts"),
-        # What a head's repository asks for where it is served by itself, which no arm does, and how it is written.
-        "draft": _without(resolved["draft"] or {}, *_SAID_OF_HEADS) or None,
+        # No arm serves a head by itself, so the format and the settings in its repository do not matter.
+        "draft": _without(resolved["draft"] or {}, *_HEAD_FORMAT_KEYS) or None,
         "method": resolved["method"],
         "experiment": measured_part(resolved["experiment"]),
         "suites": resolved["suites"],

@@ -1,4 +1,4 @@
-"""What a profile, a site and the files of `profiles/catalog/` look like: their keys, types and words."""
+"""The shapes of a profile, a site and the files of `profiles/catalog/`: their keys, types and allowed values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DIALECT = Value(required=True, choices=tuple(DIALECTS))
 _METRICS = Map({**shape_of(Metrics).fields, "dialect": _DIALECT}, required=True)
 ENGINE = Map({**shape_of(EngineEntry).fields, "metrics": _METRICS})
 
-# As it stands in a file: what it does not say itself is taken from the engine it is `like`, null takes that away.
+# In a file every key is optional: a missing key is that of the engine named by `like`, and null removes that key.
 ENGINE_FILE = Map(
     {
         "like": Value(form=NAME),

@@ -1,6 +1,7 @@
-"""One model over several hosts: what an inventory says of it, which hosts belong together, and each one's place. Pure.
+"""One model over several hosts: check the site's settings, group hosts into replicas, give each host its place. Pure.
 
-The first host of a replica is its head, which has the API; the others follow whatever it serves.
+A replica is the group of hosts that serve one model. Its first host is the head, which has the API. The others are
+followers: they serve whichever arm the head serves.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..core.format import count
 from ..core.forms import HOST, NAME
 from ..core.schema import Form, List, Map, Value
 from ..core.shell import shell_words
-from ..core.versions import number
+from ..core.versions import as_version
 from ..engines.base import HostPlace
 from ..engines.registry import engine_of
 
@@ -26,30 +27,30 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import ExperimentWishes, Site, Span
     from drafthouse.profiles.sizes import Sizes
 
-#: The number is another one where what the hosts say to each other is.
+#: The name of `serving/together.py` on a host. Its number rises when the protocol between the hosts changes.
 PROGRAM = "together-1.py"
-#: The first of three ports of the head's private address: our own watch, and the two that the ranks meet at.
+#: The first of three ports on the head's private address: one for `together.py`, two at which the ranks meet.
 PORT = 29500
-#: How many ports an executor has from there on: on every host, with those of its workers.
+#: How many ports, from the first on, each executor uses. Ray's are open on every host, for Ray's own workers.
 _PORTS = {"mp": 3, "ray": 111}
-#: What the kernel gives a program that asks for any port (net.ipv4.ip_local_port_range): engines' workers do.
+#: The kernel's range for a program that asks for any port (net.ipv4.ip_local_port_range), as engine workers do.
 _ANY_PORT = "32768:60999"
-#: The engine itself starts its workers.
+#: The default executor (what starts the engine's workers on all hosts): the engine itself, by multiprocessing.
 EXECUTOR = "mp"
 _CLUSTER = Form(r"(?!-)[A-Za-z0-9._-]+:\d{1,5}", "a Ray cluster's head, such as 10.77.0.1:6379")
 
 SETTINGS: dict[str, Shape] = {
     "hosts_per_replica": Value(int, low=1, high=64),
-    # A name for the hosts that belong together; without it those that follow each other in the inventory do.
+    # A name that the hosts of a replica share; without it, consecutive hosts of the inventory form a replica.
     "replica": Value(str, form=NAME),
-    # Where the hosts of a replica reach each other, and nobody else reaches them.
+    # The network on which the hosts of a replica reach each other, and no other machine reaches them.
     "private_subnet": Value(str),
     "replica_port": Value(int, low=1024, high=65536 - _PORTS["ray"]),
-    # What starts the engine's workers: itself, or Ray.
+    # What starts the engine's workers: the engine itself (mp), or Ray.
     "executor": Value(str, choices=tuple(_PORTS)),
-    # A Ray cluster of these hosts that somebody else keeps.
+    # An existing Ray cluster of these hosts, which Drafthouse neither starts nor stops.
     "ray_address": Value(str, form=_CLUSTER),
-    # A host's place, which the run finds out (`drafthouse.core.replica`).
+    # The host's place; the run determines it (action plugin `drafthouse.core.replica`).
     "span": Map(
         {
             "replica": Value(str, required=True),
@@ -65,19 +66,19 @@ SETTINGS: dict[str, Shape] = {
 
 @dataclass(frozen=True)
 class Member:
-    """A host of the play: the name of its replica ('' where the inventory gives none)."""
+    """A host of the play; ``replica``: its replica's name, '' if the inventory gives none."""
 
     name: str
     replica: str = ""
 
 
 def hosts_of(site: Site) -> int:
-    """Return over how many hosts a replica of the site is split."""
+    """The number of hosts of a replica; 1 by default."""
     return int(site.get("hosts_per_replica") or 1)
 
 
 def executor_of(site: Site) -> str:
-    """What starts the engine's workers on several hosts."""
+    """The site's executor, `mp` or `ray`."""
     return site.get("executor") or EXECUTOR
 
 
@@ -94,7 +95,7 @@ def group_ports(site: Site) -> list[str]:
 
 
 def subnet_of(site: Site) -> ipaddress.IPv4Network | None:
-    """The private subnet; None where the site names none, or what is no IPv4 network."""
+    """The private subnet; None if the site names none, or names something else than an IPv4 network."""
     try:
         return ipaddress.IPv4Network(str(site["private_subnet"]))
     except (KeyError, ValueError):
@@ -102,7 +103,7 @@ def subnet_of(site: Site) -> ipaddress.IPv4Network | None:
 
 
 def site_problems(site: Site) -> list[Problem]:
-    """What is wrong with what a site says of several hosts."""
+    """The problems of a site's settings for several hosts, as far as they need no profile."""
     if executor_of(site) != "ray" and "ray_address" in site:
         found, needed = f"a Ray cluster with the executor {executor_of(site)}", "Ray as the executor"
         return [Problem("invalid-setting", found, needed, "set drafthouse_executor: ray", "site.ray_address")]
@@ -127,7 +128,7 @@ def site_problems(site: Site) -> list[Problem]:
 def check(
     findings: Findings, site: Site, sizes: Sizes, engine: CatalogEngine, version: str, experiment: ExperimentWishes
 ) -> None:
-    """Add to the findings why one model cannot be served and measured over the site's hosts as the profile says."""
+    """Add to ``findings`` why the profile's model cannot be served and measured over the site's hosts."""
     hosts = sizes.hosts
     if hosts == 1:
         return
@@ -137,7 +138,7 @@ def check(
         do = "choose a profile of vLLM, or leave drafthouse_hosts_per_replica out: each host then serves by itself"
         found = f"{name}, which is not known to do this"
         findings.add("several-hosts-unsupported", "engine", found, needed, do)
-    elif number(version) < number(since):
+    elif as_version(version) < as_version(since):
         do = f"choose {since} or newer"
         findings.add("several-hosts-unsupported", "engine_version", f"{name} {version}", needed, do)
     elif site["runtime"] != "process":
@@ -149,8 +150,8 @@ def check(
     if experiment.get("schedule") == "interleaved":
         needed = "arms in turn: a host can follow only one server"
         findings.add("conflicting-keys", "experiment.schedule", "interleaved, over several hosts", needed, "remove it")
-    spread = sizes.copies if sizes.copies > 1 else sizes.devices
-    if spread % hosts or sizes.used // hosts > sizes.hardware["devices"]:
+    divided = sizes.copies if sizes.copies > 1 else sizes.devices
+    if divided % hosts or sizes.used // hosts > sizes.hardware["devices"]:
         found = f"{count(sizes.devices, 'device')} for each of {count(sizes.copies, 'model')}, over {hosts} hosts"
         needed = f"the same number on every host, at most its {sizes.hardware['devices']}"
         do = f"correct it, serve.{engine.get('copies_option')}, or drafthouse_hosts_per_replica"
@@ -158,30 +159,30 @@ def check(
 
 
 def _check_executor(findings: Findings, site: Site, sizes: Sizes, engine: CatalogEngine, version: str) -> None:
-    """Add to the findings why the site's executor cannot start the engine's workers."""
-    word, do = executor_of(site), "leave drafthouse_executor out"
-    executor = engine_of(engine["id"]).executors.get(word)
+    """Add to ``findings`` why the site's executor cannot start the engine's workers."""
+    name, do = executor_of(site), "leave drafthouse_executor out"
+    executor = engine_of(engine["id"]).executors.get(name)
     if executor is None:
-        found, needed = f"{word}, for {engine['name']}", "an executor of this engine"
+        found, needed = f"{name}, for {engine['name']}", "an executor of this engine"
         findings.add("several-hosts-unsupported", "site.executor", found, needed, do)
-    elif number(version) < number(executor.since):
-        found = f"{engine['name']} {version} with the executor {word}"
+    elif as_version(version) < as_version(executor.since):
+        found = f"{engine['name']} {version} with the executor {name}"
         needed = f"{executor.since} or newer, which has been run with {', '.join(executor.packages)}"
         findings.add("several-hosts-unsupported", "engine_version", found, needed, do)
     elif "engine_program" in site:
-        found = f"{site['engine_program']}, the site's own, with the executor {word}"
+        found = f"{site['engine_program']}, the site's own, with the executor {name}"
         needed = "an environment made by Drafthouse, which has both"
         findings.add("several-hosts-unsupported", "site.engine_program", found, needed, do)
     if sizes.copies > 1:
-        found, needed = f"{sizes.copies} copies with the executor {word}", "one model, split over all hosts"
+        found, needed = f"{sizes.copies} copies with the executor {name}", "one model, split over all hosts"
         do = f"{do}: each host then serves its own copies"
         findings.add("several-hosts-unsupported", f"serve.{engine.get('copies_option')}", found, needed, do)
 
 
 def place_of(site: Site, devices: int, copies: int) -> HostPlace | None:
-    """The host's place; None where it serves by itself, or nobody has looked at the hosts yet.
+    """The host's place in its replica; None if it serves alone, or before the run has looked at the hosts.
 
-    ``devices`` of each of the ``copies``, which are whole models over all hosts.
+    ``copies``: whole models over all hosts together; ``devices``: the devices of each copy.
     """
     span = site.get("span")
     if span is None:
@@ -202,103 +203,104 @@ def place_of(site: Site, devices: int, copies: int) -> HostPlace | None:
 
 
 def program(site: Site) -> str:
-    """Where the program lies on a host that keeps a replica's hosts together (`serving/together.py`)."""
+    """The path on a host of `serving/together.py`, which makes followers serve what their head serves."""
     return f"{site['home']}/{PROGRAM}"
 
 
-def _words(site: Site, span: Span, part: str) -> list[str]:
-    own = ["--address", span["addresses"][span["rank"]], "--port", str(_first_port(site))]
-    return [f"{site['home']}/venv/bin/python", program(site), part, *own]
+def _command_of(site: Site, span: Span, verb: str) -> list[str]:
+    """The beginning of a command of `together.py`; ``verb`` is lead or follow."""
+    options = ["--address", span["addresses"][span["rank"]], "--port", str(_first_port(site))]
+    return [f"{site['home']}/venv/bin/python", program(site), verb, *options]
 
 
 def lead_command(site: Site) -> list[str]:
-    """The words that a head's command stands behind; the script's own path and ``--`` come between.
+    """The command in front of a head's engine command; serve.sh puts its own path and ``--`` between them.
 
-    They are the same in both arms, which differ in speculation alone.
+    Both arms have the same, as they differ in speculation only.
     """
     span = site["span"]
-    return [*_words(site, span, "lead"), "--members", ",".join(span["addresses"])]
+    return [*_command_of(site, span, "lead"), "--members", ",".join(span["addresses"])]
 
 
 def follow_script(site: Site, arms: Mapping[str, str]) -> str:
-    """The script by which a follower serves what its head does.
+    """The script of a follower, which serves whichever arm its head serves.
 
-    ``arms``: what the arms' own scripts hold, by their names: where one is another, the follower starts anew.
+    ``arms``: the text of each arm's serve.sh. The script holds their hashes, so the follower restarts if one changes.
     """
     span = site["span"]
-    words = [*_words(site, span, "follow"), "--head", span["addresses"][0], "--scripts", f"{site['home']}/serve"]
+    words = [*_command_of(site, span, "follow"), "--head", span["addresses"][0], "--scripts", f"{site['home']}/serve"]
     hashes = (f"# {arm}: {hashlib.sha256(text.encode()).hexdigest()[:16]}\n" for arm, text in sorted(arms.items()))
-    # What supervisord says of a port is for an API, which a follower has not.
+    # Unlike serve.sh it ignores its arguments, such as the API's port: a follower has no API.
     return f"#!/usr/bin/env bash\n{''.join(hashes)}exec {shell_words(words)}\n"
 
 
 def replicas(members: Sequence[Member], hosts: int) -> dict[str, list[str]]:
-    """The hosts of each replica, the head first. Raises DrafthouseError where one has too few or too many.
+    """The hosts of each replica by its name, the head first. Raises DrafthouseError for too few or too many hosts.
 
-    Those that the inventory gives no replica go together as they follow each other, by the name of the first.
+    Hosts without a replica's name are grouped in the inventory's order; the group is named after its first host.
     """
-    found: dict[str, list[str]] = {}
-    loose = []
+    hosts_by_replica: dict[str, list[str]] = {}
+    unnamed = []
     for member in members:
         if member.replica:
-            found.setdefault(member.replica, []).append(member.name)
+            hosts_by_replica.setdefault(member.replica, []).append(member.name)
         else:
-            loose.append(member.name)
-    for start in range(0, len(loose), hosts):
-        found[loose[start]] = loose[start : start + hosts]
+            unnamed.append(member.name)
+    for start in range(0, len(unnamed), hosts):
+        hosts_by_replica[unnamed[start]] = unnamed[start : start + hosts]
     problems = []
-    for name, there in found.items():
-        if len(there) != hosts:
+    for name, names in hosts_by_replica.items():
+        if len(names) != hosts:
             needed = f"{hosts} hosts in each, as drafthouse_hosts_per_replica says"
             do = "correct drafthouse_replica or the inventory, and run without --limit, or with all hosts of a replica"
-            problems.append(Problem("replica-incomplete", f"replica {name} has {', '.join(there)}", needed, do, name))
+            problems.append(Problem("replica-incomplete", f"replica {name} has {', '.join(names)}", needed, do, name))
     if problems:
         raise DrafthouseError(problems)
-    return found
+    return hosts_by_replica
 
 
 def differences(values: Mapping[str, Mapping[str, str]], replica: str) -> list[Problem]:
-    """Each thing in which a host of a replica is not like its head; ``values`` are by host, the head's first."""
-    head, *others = values
-    found = []
-    for host in others:
-        # In the head's order, and behind it what only the other has.
-        for what in dict.fromkeys([*values[head], *values[host]]):
-            value, other = values[head].get(what, ""), values[host].get(what, "")
-            if other != value:
-                said = f"{what}: {value or 'nothing'} on {head}, {other or 'nothing'} on {host}"
+    """A problem for each value in which a host differs from its head; ``values``: by host, head first, then by name."""
+    head, *followers = values
+    problems = []
+    for host in followers:
+        # The head's names in their order, then the names that only the other host has.
+        for name in dict.fromkeys([*values[head], *values[host]]):
+            head_value, follower_value = values[head].get(name, ""), values[host].get(name, "")
+            if follower_value != head_value:
+                difference = f"{name}: {head_value or 'nothing'} on {head}, {follower_value or 'nothing'} on {host}"
                 do = f"make {host} like {head}, or let each serve by itself (drafthouse_hosts_per_replica: 1)"
-                found.append(Problem("hosts-differ", said, "the same on all hosts of a replica", do, replica))
-    return found
+                problems.append(Problem("hosts-differ", difference, "the same on all hosts of a replica", do, replica))
+    return problems
 
 
 def spans(
-    found: Mapping[str, list[str]], addresses: Mapping[str, Mapping[str, str]], infiniband: Mapping[str, list[str]]
+    members: Mapping[str, list[str]], addresses: Mapping[str, Mapping[str, str]], infiniband: Mapping[str, list[str]]
 ) -> dict[str, Span]:
-    """Each host's place. ``addresses``: of each host inside the subnet, with their interfaces.
+    """Each host's place by its name. ``addresses``: by host, its addresses in the subnet and their interfaces.
 
-    Raises DrafthouseError for a host that has none, or several.
+    ``members`` is what `replicas` returns. Raises DrafthouseError for a host without exactly one such address.
     """
-    wrong = []
-    for replica, names in found.items():
+    problems = []
+    for replica, names in members.items():
         for name in names:
-            there = addresses[name]
-            if len(there) != 1:
-                said = ", ".join(f"{address} ({interface})" for address, interface in there.items()) or "no address"
+            in_subnet = addresses[name]
+            if len(in_subnet) != 1:
+                text = ", ".join(f"{address} ({interface})" for address, interface in in_subnet.items()) or "no address"
                 do = "give the host one address there, or correct drafthouse_private_subnet"
                 needed = "one address of the host inside drafthouse_private_subnet"
-                wrong.append(Problem("no-private-address", f"{said} on {name}", needed, do, replica))
-    if wrong:
-        raise DrafthouseError(wrong)
+                problems.append(Problem("no-private-address", f"{text} on {name}", needed, do, replica))
+    if problems:
+        raise DrafthouseError(problems)
     places: dict[str, Span] = {}
-    for replica, names in found.items():
-        reached_at = [next(iter(addresses[name])) for name in names]
+    for replica, names in members.items():
+        addresses_by_rank = [next(iter(addresses[name])) for name in names]
         for rank, name in enumerate(names):
             places[name] = {
                 "replica": replica,
                 "rank": rank,
                 "names": names,
-                "addresses": reached_at,
+                "addresses": addresses_by_rank,
                 "interface": next(iter(addresses[name].values())),
                 "infiniband": infiniband[name],
             }

@@ -1,4 +1,4 @@
-"""What a profile needs of its hardware: devices, context, memory of each arm; and what speed may be expected. Pure."""
+"""Sizes of a profile on its hardware: devices, context and memory of each arm, and the expected speed-up. Pure."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _OptionKey = Literal["context_option", "sequences_option", "share_option", "devi
 class Sizes:
     """A profile's models and options on its hardware.
 
-    ``draft`` is None for a method without one, ``builtin`` for one that does not draft with a head inside the target;
-    ``tokens`` are drafted at once. ``hosts``: over how many such machines one model is served.
+    ``draft``: None for a method without one. ``builtin``: the target's built-in head, None if the method does not use
+    it. ``tokens``: K. ``hosts``: the number of hosts, each with ``hardware``, over which the model is served.
     """
 
     engine: EngineEntry
@@ -51,7 +51,7 @@ class Sizes:
     hosts: int = 1
 
     def served(self, option: _OptionKey, default: Any) -> Any:
-        """What the profile says of the option that the engine's entry names under ``option``."""
+        """The profile's value of the option whose name the engine's entry has under ``option``; else ``default``."""
         value = self.serve.get(self.engine.get(option) or "")
         if value is None:
             return default
@@ -59,14 +59,15 @@ class Sizes:
 
     @property
     def context(self) -> int:
-        """Tokens of the longest request; the model's own where the engine takes that, or as many as fit of them."""
-        wished = self._wished_context
-        if isinstance(wished, int):
-            return wished
+        """Tokens of the longest request: the profile's number, else the model's limit."""
+        context = self._wished_context
+        if isinstance(context, int):
+            return context
         return self.target["context"]
 
     @property
     def _wished_context(self) -> int | Literal["fit", "model"]:
+        """The profile's number of tokens; or the model's limit ("model"), or as much of it as fits ("fit")."""
         option = self.engine["options"].get(self.engine["context_option"])
         if option is None:
             return "model"
@@ -74,37 +75,37 @@ class Sizes:
 
     @property
     def devices(self) -> int:
-        """How many devices the target is split over."""
+        """The number of devices over which the target is split."""
         if self.engine.get("layer_split"):
             return self.hardware["devices"]
         return int(self.served("devices_option", 1))
 
     @property
     def at_once(self) -> int:
-        """How many of the devices work at once: of those with some layers each, one."""
+        """The number of devices that work at the same time: one, if each device has some of the layers."""
         if self.engine.get("layer_split"):
             return 1
         return self.devices
 
     @property
     def copies(self) -> int:
-        """How many copies of the target there are, each of them on devices of its own."""
+        """The number of copies of the target, each on separate devices."""
         return max(1, int(self.served("copies_option", 1)))
 
     @property
     def used(self) -> int:
-        """How many devices serve, over all hosts."""
+        """The number of devices that serve, over all copies and hosts."""
         return self.devices * self.copies
 
     @property
     def shared_memory(self) -> int:
-        """Bytes that the engine's processes share at least: those of several devices talk through it."""
+        """Bytes of shared memory that the engine needs at least; its processes, one a device, communicate in it."""
         if self.used < 2:
             return 0
         return int(self.engine.get("shared_memory_mib", 0)) * MIB
 
     def fit(self, arm: str) -> Fit:
-        """How an arm fits into one device's memory."""
+        """The memory that an arm takes on one device, with the longest context that the engine would choose."""
         engine = self.engine
         on_gpu = self.hardware["kind"] == "gpu"
         share = float(self.served("share_option", engine.get("share_default", 1)))
@@ -137,21 +138,21 @@ class Sizes:
         fit = fit_with(context=self.context)
         if self._wished_context != "fit" or fit["left"] >= 0:
             return fit
-        # The engine takes one request at its longest for enough; what the plan measures side by side must fit too.
-        less = context_that_fits(fit, shared=engine["context_is_shared"])
-        if less == 0:
+        # The engine makes room for one request of full length; the plan needs room for all concurrent requests.
+        shorter = context_that_fits(fit, shared=engine["context_is_shared"])
+        if shorter == 0:
             return fit
-        return fit_with(context=less)
+        return fit_with(context=shorter)
 
     def check_fits(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
-        """Add to the findings contexts, device counts and arms that are too large for models and hardware."""
+        """Add problems of contexts, device counts and arms that exceed the models or the hardware."""
         self._check_contexts(findings)
         self._check_device_count(findings)
         self._check_memory(findings, fits)
         self._check_shared_memory(findings, fits)
 
     def _check_contexts(self, findings: Findings) -> None:
-        """Add to the findings a context beyond the model's limit, and a draft's beyond the served one."""
+        """Add a problem if the context exceeds the model's limit, or the draft's context exceeds the served one."""
         context, where = self.context, f"serve.{self.engine['context_option']}"
         if context > self.target["context"]:
             findings.add(
@@ -161,24 +162,24 @@ class Sizes:
                 f"{self.target['context']} or fewer: the model's limit",
                 "choose a shorter context",
             )
-        own = self.engine["context_option"]
-        longest = int(self.method_options.get(own, 0))
-        most = context
+        option = self.engine["context_option"]
+        draft_context = int(self.method_options.get(option, 0))
+        limit = context
         if self.draft:
-            most = min(context, self.draft["context"])
-        if longest > most:
+            limit = min(context, self.draft["context"])
+        if draft_context > limit:
             findings.add(
                 "context-too-long",
-                f"speculation.options.{own}",
-                f"{longest} tokens",
-                f"{most} or fewer: the served context and the draft's own limit",
+                f"speculation.options.{option}",
+                f"{draft_context} tokens",
+                f"{limit} or fewer: the served context and the draft's own limit",
                 "choose a shorter context, or leave it out",
             )
 
     def _check_device_count(self, findings: Findings) -> None:
-        """Add to the findings where more devices are to serve than all hosts have."""
-        most = self.hardware["devices"] * self.hosts
-        if self.used <= most:
+        """Add a problem if more devices are to serve than all hosts have."""
+        available = self.hardware["devices"] * self.hosts
+        if self.used <= available:
             return
         holders = f"'{self.hardware['id']}' has"
         if self.hosts > 1:
@@ -187,26 +188,26 @@ class Sizes:
             "too-many-gpus",
             f"serve.{self.engine['devices_option']}",
             f"{self.used} devices",
-            f"{most}: all that {holders}",
+            f"{available}: all that {holders}",
             "lower it, or choose other hardware",
         )
 
     def _check_memory(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
-        """Add to the findings an arm that is larger than the memory: the speculative one, else the baseline."""
-        short = "baseline"
+        """Add a problem if an arm exceeds the memory: the speculative arm if it does, else the baseline."""
+        arm = "baseline"
         if fits["speculative"]["left"] < 0:
-            short = "speculative"
-        fit = fits[short]
+            arm = "speculative"
+        fit = fits[arm]
         if fit["left"] >= 0:
             return
-        needs = f"{short} arm: weights {fit['weights'] / GB:.1f}"
+        needs = f"{arm} arm: weights {fit['weights'] / GB:.1f}"
         if fit["draft"]:
             needs += f" + draft {fit['draft'] / GB:.1f}"
         needs += f" + KV cache {fit['kv_needed'] / GB:.1f} + overhead {fit['overhead'] / GB:.1f} GB"
         do = "choose smaller models or larger hardware"
-        less = min(self.target["context"], context_that_fits(fit, shared=self.engine["context_is_shared"]))
-        if less:
-            do = f"shorten serve.{self.engine['context_option']} to {less} or less"
+        shorter = min(self.target["context"], context_that_fits(fit, shared=self.engine["context_is_shared"]))
+        if shorter:
+            do = f"shorten serve.{self.engine['context_option']} to {shorter} or less"
         findings.add(
             "gpu-memory-too-small",
             "target",
@@ -217,38 +218,38 @@ class Sizes:
         )
 
     def _check_shared_memory(self, findings: Findings, fits: Mapping[str, Fit]) -> None:
-        """Add to the findings when an arm would take of a memory that it shares what the system needs of it."""
+        """Add a problem if CPU and GPU share a memory, and an arm takes a part of it that the system needs."""
         system = self.hardware.get("system_mib", 0) * MIB
         fit = max(fits.values(), key=self._taken)
-        room, taken = fit["memory"] - system, self._taken(fit)
-        if not system or fit["left"] < 0 or taken <= room:
+        limit, taken = fit["memory"] - system, self._taken(fit)
+        if not system or fit["left"] < 0 or taken <= limit:
             return
-        # The share is one of all memory, or of what weights and overhead leave.
-        beside = 0
+        # The engine's share applies to all memory, or to what weights and overhead leave.
+        outside_share = 0
         if self.engine["reserves"] == "share_of_free":
-            beside = _bytes_beside_the_cache(fit)
-        most = int(100 * (room - beside) / (fit["memory"] - beside)) / 100
+            outside_share = _bytes_beside_the_cache(fit)
+        largest_share = int(100 * (limit - outside_share) / (fit["memory"] - outside_share)) / 100
         option, do = self.engine["context_option"], "make it smaller"
         share = self.engine.get("share_option")
         if share and self.engine["reserves"] != "needed":
-            option, do = share, f"set it to {most:.2f} or less"
+            option, do = share, f"set it to {largest_share:.2f} or less"
         findings.add(
             "gpu-memory-too-small",
             f"serve.{option}",
             f"{taken / GB:.1f} GB of the memory that CPU and GPU share",
-            f"at most {room / GB:.1f} GB: of {fit['memory'] / GB:.1f} GB on {self.hardware['name']} the system keeps"
+            f"at most {limit / GB:.1f} GB: of {fit['memory'] / GB:.1f} GB on {self.hardware['name']} the system keeps"
             f" {system / GB:.1f} GB",
             do,
         )
 
     def _taken(self, fit: Fit) -> int:
-        """The bytes that an arm takes on one device: of what is free at its start some engines leave a share."""
+        """Bytes that an arm takes on one device; the cache of some engines fills a share of what weights leave."""
         if self.engine["reserves"] == "share_of_free" and self.hardware["kind"] == "gpu":
             return _bytes_beside_the_cache(fit) + fit["left"] + fit["kv_needed"]
         return fit["reserved"]
 
     def check_devices(self, findings: Findings) -> None:
-        """Check the tensor-parallel sizes: whole heads on every device; a draft on one device or on all."""
+        """Check the tensor-parallel sizes: each device gets whole attention heads; the draft is on one or all."""
         devices = self.devices
         where = f"serve.{self.engine.get('devices_option')}"
         if devices < 1 or (self.target["heads"] % devices and not self.engine.get("layer_split")):
@@ -259,38 +260,38 @@ class Sizes:
                 "a number that divides them",
                 f"use one of: {', '.join(str(n) for n in range(1, 17) if self.target['heads'] % n == 0)}",
             )
-        drafting = self.method_options.get("draft_tensor_parallel_size")
-        if drafting is not None and drafting not in (1, devices):
+        draft_devices = self.method_options.get("draft_tensor_parallel_size")
+        if draft_devices is not None and draft_devices not in (1, devices):
             needed = "1"
             if devices > 1:
                 needed = f"1, or the target's own {devices}: {self.engine['name']} accepts nothing else"
             findings.add(
                 "tensor-parallel-size",
                 "speculation.options.draft_tensor_parallel_size",
-                f"{drafting}",
+                f"{draft_devices}",
                 needed,
                 "correct it",
             )
 
     def expectation(self, expect: Expectation | None, *, users: int, one_pass: bool) -> ExpectedSpeed:
-        """The speed-up to expect for ``users`` at once, from the assumed acceptance.
+        """The speed-up for ``users`` at once, from the assumed acceptance; ``expect`` None: no estimate.
 
-        ``one_pass``: all tokens of a draft come out of one pass of it.
+        ``one_pass``: True if one pass of the draft yields all K tokens.
         """
         k = self.tokens
         bandwidth = self.hardware["bandwidth_gb_s"] * GB * self.at_once
-        read, drafting = read_for_a_token(self.target), 0
+        read, draft_read = read_for_a_token(self.target), 0
         if self.draft:
-            drafting = int(self.draft.get("read_bytes") or self.draft["weight_bytes"])
+            draft_read = int(self.draft.get("read_bytes") or self.draft["weight_bytes"])
         elif self.builtin:
-            drafting = read_for_a_draft(self.target, self.builtin)
+            draft_read = read_for_a_draft(self.target, self.builtin)
         tokens_per_pass = k if one_pass else 1
-        found: ExpectedSpeed = {
+        expected: ExpectedSpeed = {
             "bandwidth_bytes_s": bandwidth,
             "bytes_per_token": read,
             "decode_limit_tok_s": decode_limit(read, bandwidth),
             "num_speculative_tokens": k,
-            "draft_cost": drafting / read / tokens_per_pass,
+            "draft_cost": draft_read / read / tokens_per_pass,
             "acceptance": None,
             "acceptance_source": None,
             "speedup": None,
@@ -302,43 +303,44 @@ class Sizes:
         }
         if expect:
             acceptance = expect["acceptance"]
-            found["acceptance"], found["acceptance_source"] = acceptance, expect["source"]
+            expected["acceptance"], expected["acceptance_source"] = acceptance, expect["source"]
             length = mean_acceptance_length(acceptance, k)
-            if costs := self._cost_of_a_token():
-                # What was measured for one user holds for one alone.
-                found["users"] = 1
-                found["speedup"], found["high"], found["low"] = (length / (1 + k * cost) for cost in costs)
-                found["best_tokens"] = max(
+            if costs := self._draft_token_costs():
+                # These costs were measured for one user, so the estimate is for one user only.
+                expected["users"] = 1
+                expected["speedup"], expected["high"], expected["low"] = (length / (1 + k * cost) for cost in costs)
+                expected["best_tokens"] = max(
                     range(1, (most_tokens(self.draft, self.builtin) or MOST_TOKENS) + 1),
                     key=lambda tokens: mean_acceptance_length(acceptance, tokens) / (1 + tokens * costs[0]),
                 )
             else:
-                self._expect_by_load(found, acceptance, length, drafting, one_pass=one_pass)
-        return found
+                self._expect_by_load(expected, acceptance, length, draft_read, one_pass=one_pass)
+        return expected
 
-    def _cost_of_a_token(self) -> list[float]:
-        """What a drafted token costs on this card, as a share of a step, where the engine's entry knows it by card."""
+    def _draft_token_costs(self) -> list[float]:
+        """The cost of a drafted token on this GPU, in target steps: median, least, most; [] if not measured."""
         capability = self.hardware.get("compute_capability", "")
-        known = self.engine.get("draft_step", {}).get("by_capability", {})
-        return known.get(capability) or known.get(capability.partition(".")[0]) or []
+        by_capability = self.engine.get("draft_step", {}).get("by_capability", {})
+        return by_capability.get(capability) or by_capability.get(capability.partition(".")[0]) or []
 
     def _expect_by_load(
-        self, found: ExpectedSpeed, acceptance: float, length: float, read: int, *, one_pass: bool
+        self, expected: ExpectedSpeed, acceptance: float, length: float, read: int, *, one_pass: bool
     ) -> None:
-        target, users, k = self._target(found["bandwidth_bytes_s"]), found["users"], self.tokens
+        """Fill in ``expected`` by the cost model; ``length``: acceptance length, ``read``: bytes per drafted token."""
+        target, users, k = self._target(expected["bandwidth_bytes_s"]), expected["users"], self.tokens
         drafting = Drafting(0)
         if read:
             step = self.engine.get("draft_step", {})
             drafting = Drafting(read, step.get("ms", 0.0) / 1000, step.get("share", 0.0), one_pass)
         gain = target.speedup(drafting, users, k, length)
-        found["speedup"], found["low"], found["high"] = gain, gain * (1 - REACH), gain * (1 + REACH)
+        expected["speedup"], expected["low"], expected["high"] = gain, gain * (1 - REACH), gain * (1 + REACH)
         most = most_tokens(self.draft, self.builtin) or MOST_TOKENS
-        found["best_tokens"] = target.best_tokens(drafting, users, acceptance, most)
+        expected["best_tokens"] = target.best_tokens(drafting, users, acceptance, most)
         if target.peak:
-            found["until"] = target.pays_until(drafting, k, length)
+            expected["until"] = target.pays_until(drafting, k, length)
 
     def _target(self, bandwidth: float) -> Target:
-        """What a step of the target costs: of a mixture, the experts are what one token does not read by itself."""
+        """The target for the cost model; the bytes in experts follow from those that one token does not read."""
         read, whole = read_for_a_token(self.target), self.target["weight_bytes"] - head_weight_bytes(self.target)
         parameters = self.target["parameters"] * min(1.0, read / whole)
         peak = self.hardware.get("tflops", 0) * 1e12 * self.at_once
@@ -351,5 +353,5 @@ class Sizes:
 
 
 def _bytes_beside_the_cache(fit: Fit) -> int:
-    """The bytes of an arm beside its KV cache."""
+    """The bytes that an arm takes besides its KV cache."""
     return fit["weights"] + fit["draft"] + fit["overhead"]

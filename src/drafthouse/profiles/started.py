@@ -1,4 +1,4 @@
-"""With what an arm is started, setting by setting, in the words of its engine: flags, environment, configuration."""
+"""The settings with which an arm is started, by the engine's names: flags, environment variables, configuration."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def settings_of(arm: BuiltArm) -> dict[str, str]:
     """An arm's settings by name.
 
-    A flag is named as it is written, a key of a flag's JSON ``<flag> <key>``, a variable ``environment <name>``, a key
-    of the engine's YAML ``<file> <key>``; a switch is ``on``.
+    A name is a flag as it is written, ``<flag> <key>`` for a key of a flag's JSON, ``environment <name>`` for a
+    variable, or ``<file> <key>`` for a key of the engine's YAML. The value of a switch is ``on``.
     """
     settings: dict[str, str] = {"command": shell_words(arm["command"])}
     for words in arm["flags"]:
@@ -25,7 +25,7 @@ def settings_of(arm: BuiltArm) -> dict[str, str]:
         values = [value] if equals else list(map(str, words[1:]))
         if not name.startswith("-"):
             settings["model"] = str(words[0])
-        elif (keys := _object(values)) is not None:
+        elif (keys := _json_object(values)) is not None:
             for key, inner in keys.items():
                 settings[f"{name} {key}"] = json.dumps(inner)
         else:
@@ -33,13 +33,13 @@ def settings_of(arm: BuiltArm) -> dict[str, str]:
     for name, setting in arm["environment"].items():
         settings[f"environment {name}"] = str(setting)
     if config := arm["config"]:
-        for name, setting in _flat(config["data"]):
+        for name, setting in _flattened(config["data"]):
             settings[f"{config['file']} {name}"] = setting
     return settings
 
 
-def _object(values: list[str]) -> Options | None:
-    """The JSON object that a flag's value is; None for any other, such as a template, which begins like one."""
+def _json_object(values: list[str]) -> Options | None:
+    """The JSON object of a flag's value; None for another value, such as a template, which also begins with {."""
     if not (values and values[0].startswith("{")):
         return None
     try:
@@ -48,9 +48,10 @@ def _object(values: list[str]) -> Options | None:
         return None
 
 
-def _flat(data: Options, above: str = "") -> Iterator[tuple[str, str]]:
+def _flattened(data: Options, above: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the dotted key, below ``above``, and the JSON value of each plain value."""
     for key, value in data.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{above}{key}.")
+            yield from _flattened(value, f"{above}{key}.")
         else:
             yield f"{above}{key}", json.dumps(value)

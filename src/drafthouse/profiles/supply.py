@@ -1,4 +1,4 @@
-"""Where a profile's weights and the code in them come from: what is refused, and what a person should know. Pure."""
+"""Supply chain of a profile: which weights to put on the box, which are refused, and warnings of code in them. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SOURCES: tuple[SourceKind, ...] = ("path", "package", "derived", "hub")
 
 
 def check_pickles(findings: Findings, path: str, model: CatalogModel) -> None:
-    """Refuse pickled weights that the catalogue names by their patterns; those it does not name, the hub lists."""
+    """Refuse pickled weights among the patterns of a catalogue entry; the download checks the hub's own list."""
     patterns, allowed = [model.get("file") or ""], []
     if hub := model["source"].get("hub"):
         patterns += hub.get("allow") or ()
@@ -35,15 +35,15 @@ def check_pickles(findings: Findings, path: str, model: CatalogModel) -> None:
 
 
 def remote_code(findings: Findings, models: Mapping[str, CatalogModel | None]) -> list[RemoteCode]:
-    """Whose code the engine runs with trust_remote_code: repository and commit, a row each.
+    """The repositories or folders whose Python code the engine runs with trust_remote_code.
 
-    ``models`` are target and draft by their place in the profile. A repository without a commit is a finding.
+    ``models``: target and draft by their keys in the profile. A repository without a commit is a problem.
     """
-    rows: list[RemoteCode] = []
+    sources: list[RemoteCode] = []
     for path, model in models.items():
         hub = model["source"].get("hub") if model else None
         if not model or not (hub or "path" in model["source"]):
-            continue  # a file of ours, or made here: no repository has code for it
+            continue  # from a package, or derived on the box: no repository with code
         if hub and not is_commit(hub["revision"]):
             findings.add(
                 "remote-code-not-pinned",
@@ -53,13 +53,13 @@ def remote_code(findings: Findings, models: Mapping[str, CatalogModel | None]) -
                 f"read the Python files of {hub['repo']}, then set the commit as its revision in"
                 " profiles/catalog/models.yml; or leave trust_remote_code out",
             )
-        where = hub["repo"] if hub else model["source"]["path"]
-        rows.append({"model": model["id"], "repo": where, "commit": hub["revision"] if hub else None})
-    return rows
+        repo = hub["repo"] if hub else model["source"]["path"]
+        sources.append({"model": model["id"], "repo": repo, "commit": hub["revision"] if hub else None})
+    return sources
 
 
 def supply_notes(code: Sequence[RemoteCode], models: Sequence[CatalogModel]) -> list[str]:
-    """What a person should know of where code (rows of `remote_code`) and weights come from."""
+    """Warnings of code that comes with the models: ``code`` from `remote_code`, and pickled weights."""
     notes = []
     for source in code:
         version = ", a folder of yours"
@@ -79,9 +79,9 @@ def weight_items(
     path_of: Callable[[ModelEntry], str],
     heads: Mapping[str, BuiltinHead],
 ) -> list[WeightItem]:
-    """Everything to put in place for the ``wanted`` ones of ``models``, each after what it is made from.
+    """The weights to put on the box for the ``wanted`` names of ``models``, each after those it is derived from.
 
-    ``path_of`` tells where a model lies on the box, ``heads`` which head inside a model is drafted with.
+    ``path_of`` returns a model's path on the box. ``heads``: by model, the built-in head that drafts.
     """
     ordered: dict[str, WeightItem] = {}
 
@@ -90,12 +90,12 @@ def weight_items(
         derived = model["source"].get("derived")
         if derived:
             add(derived["from"])
-        kind = next(one for one in _SOURCES if one in model["source"])
+        source = next(source_kind for source_kind in _SOURCES if source_kind in model["source"])
         item: WeightItem = {
             "id": key,
             "name": model["name"],
-            "source": kind,
-            "details": model["source"][kind],
+            "source": source,
+            "details": model["source"][source],
             "path": path_of(model),
             "bytes": model["weight_bytes"],
         }

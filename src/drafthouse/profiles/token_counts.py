@@ -1,4 +1,4 @@
-"""Numbers of tokens as people write them: 8192, 32k, and words that leave the number to the engine. Pure."""
+"""Numbers of tokens as people write them: 8192, 32k, or a word that leaves the number to the engine. Pure."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import Option
 
-#: A small letter counts in tens, a capital in twos, of which there are no fractions (vllm/utils/argparse_utils.py).
+#: k is 1000 and K is 1024; only numbers before small letters may have a fraction (vllm/utils/argparse_utils.py).
 _FORM = re.compile(r"(\d{1,15})([KMG]?)|(\d{1,15}(?:\.\d{1,15})?)([kmg])")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def counted(text: object) -> int | None:
-    """The number that a text such as ``8192`` or ``32k`` stands for; None where it is none.
+    """The number that ``text`` stands for, such as ``8192`` or ``32k``; None if it is not a number.
 
-    As vLLM reads it, to which a profile's word is given: another reading would plan another context than is served.
+    The rules are vLLM's, so that the plan computes with the context that vLLM would serve for the same text.
     """
-    found = _FORM.fullmatch(str(text).strip())
-    if found is None:
+    match = _FORM.fullmatch(str(text).strip())
+    if match is None:
         return None
-    return int(found[1]) * _UNITS[found[2]] if found[1] else int(float(found[3]) * _UNITS[found[4]])
+    return int(match[1]) * _UNITS[match[2]] if match[1] else int(float(match[3]) * _UNITS[match[4]])
 
 
 def meaning(value: object, option: Option) -> int | Literal["fit", "model"] | None:
-    """A number of tokens, or what a word in its place is; None for what is neither."""
+    """A number of tokens, or the meaning of a word for one: "fit" or "model" (`Meaning`); None for other values."""
     word = option.get("means", {}).get(str(value))
     return word["is"] if word else counted(value)

@@ -1,7 +1,7 @@
-"""From one version of an engine to another: what changes in the flags, and which of the two is kept. Pure.
+"""An upgrade of an engine: what changes between the two versions, and which of them to keep. Pure.
 
-What changes comes out of the catalogue (which version knows what, and how it spells it) and out of the two rendered
-commands: the first says what could matter to a profile, the second what does.
+The catalogue (which version has which option, and its spelling) shows what could matter to a profile. The two rendered
+profiles show what does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.table import table
-from ..core.versions import known, spelled
+from ..core.versions import spelled, supports
 from .started import settings_of
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 NEW, OLD = "new", "old"
 NOTHING = "-"
-# Worse by more than this fraction is a regression.
+# A result that is worse by more than this fraction is a regression.
 THRESHOLD = 0.05
 
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that the versions have differently: in the words of the old and of the new one; NOTHING where none.
+    """A difference between the versions; ``old`` or ``new`` is NOTHING if that version does not have it.
 
-    ``used`` tells whether the profile says anything of it. ``why`` is the catalogue's reason, where it has one.
+    ``used``: True if the profile uses it. ``why``: the catalogue's reason, '' if it has none.
     """
 
     what: str
@@ -42,7 +42,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Entry:
-    """A word of an engine in the catalogue: what it stands for, and since and until when which spelling holds."""
+    """An option, choice, method or setting in the catalogue: the versions that have it, and how they spell it."""
 
     what: str
     bounds: Versioned
@@ -52,56 +52,57 @@ class Entry:
     reason: str = ""
 
     def at(self, version: str) -> str:
-        """The version's word for it; NOTHING where it has none."""
-        if not known(version, self.bounds):
+        """The spelling in ``version``; NOTHING if that version does not have it."""
+        if not supports(version, self.bounds):
             return NOTHING
         return spelled(version, self.word, self.spellings) or NOTHING
 
 
-# --- by the catalogue ---------------------------------------------------------------------------
+# --- in the catalogue ---------------------------------------------------------------------------
 
 
 def catalogue_changes(engine: EngineEntry, profile: Profile, old: str, new: str) -> list[Change]:
-    """What an engine's entry says of two of its versions, what ``profile`` uses first."""
-    found = []
+    """The differences between two versions in the engine's entry; those that ``profile`` uses come first."""
+    changes = []
     for entry in _entries(engine, profile):
         before, after = entry.at(old), entry.at(new)
         if before != after:
-            found.append(Change(entry.what, before, after, entry.used, entry.reason))
-    return sorted(found, key=lambda change: not change.used)
+            changes.append(Change(entry.what, before, after, entry.used, entry.reason))
+    return sorted(changes, key=lambda change: not change.used)
 
 
 def _entries(engine: EngineEntry, profile: Profile) -> Iterator[Entry]:
+    """Yield all that an engine's entry limits to versions; ``used`` if the profile has it."""
     serve, speculation = profile.get("serve") or {}, profile["speculation"]
     for key, option in engine["options"].items():
-        word = option.get("flag") or option.get("yaml") or option.get("environment") or key
-        yield Entry(key, option, str(word), option.get("spelled", ()), key in serve)
+        default_name = option.get("flag") or option.get("yaml") or option.get("environment") or key
+        yield Entry(key, option, str(default_name), option.get("spelled", ()), key in serve)
         for value, choice in (option.get("choices") or {}).items():
             used = serve.get(key) == value
             yield Entry(f"{key}: {value}", choice, str(value), choice.get("spelled", ()), used)
     for name, method in engine["methods"].items():
-        used, words = name == speculation["method"], method.get("spelled") or {}
+        used, spelled_names = name == speculation["method"], method.get("spelled") or {}
         reason = method.get("reason", "")
-        yield Entry(f"method {name}", method, method.get("value", name), words.get("value", ()), used, reason)
-        for key, word in method["names"].items():
-            yield Entry(f"{name}: {key}", method, word, words.get(key, ()), used, reason)
-        for key, own in (method.get("options") or {}).items():
-            told = used and key in (speculation.get("options") or {})
-            spellings, reason = own.get("spelled", ()), own.get("reason", "")
-            yield Entry(f"{name}: {key}", _bounds(own, method), own["name"], spellings, told, reason)
+        yield Entry(f"method {name}", method, method.get("value", name), spelled_names.get("value", ()), used, reason)
+        for key, default_name in method["names"].items():
+            yield Entry(f"{name}: {key}", method, default_name, spelled_names.get(key, ()), used, reason)
+        for key, setting in (method.get("options") or {}).items():
+            is_set = used and key in (speculation.get("options") or {})
+            spellings, reason = setting.get("spelled", ()), setting.get("reason", "")
+            yield Entry(f"{name}: {key}", _bounds(setting, method), setting["name"], spellings, is_set, reason)
     always = engine["launch"].get("config", {}).get("always", {})
     for key, entry in always.items():
         yield Entry(f"always {key}", entry, f"{key}: {json.dumps(entry['value'])}", (), used=True)
 
 
-def _bounds(own: Versioned, above: Versioned) -> Versioned:
-    """The bounds of an entry, where it says nothing those of the entry above it."""
+def _bounds(entry: Versioned, above: Versioned) -> Versioned:
+    """The version bounds of an entry; those that it lacks are of the entry ``above`` it."""
     bounds: Versioned = {}
-    if since := own.get("since") or above.get("since"):
+    if since := entry.get("since") or above.get("since"):
         bounds["since"] = since
-    if until := own.get("until") or above.get("until"):
+    if until := entry.get("until") or above.get("until"):
         bounds["until"] = until
-    if gap := own.get("except") or above.get("except"):
+    if gap := entry.get("except") or above.get("except"):
         bounds["except"] = gap
     return bounds
 
@@ -110,26 +111,26 @@ def _bounds(own: Versioned, above: Versioned) -> Versioned:
 
 
 def rendered_changes(old: ResolvedProfile, new: ResolvedProfile) -> list[Change]:
-    """What differs between two resolved profiles on the box: commands, environment, configuration, engine."""
-    # What both arms have differently is one change.
+    """The differences between two resolved profiles on the box: engine, commands, environment, configuration."""
+    # A change that both arms have is listed once.
     arms_by_change: dict[tuple[str, str, str], list[str]] = {}
     for arm in new["arms"]:
         if arm in old["arms"]:
             for change in _differences(settings_of(old["arms"][arm]), settings_of(new["arms"][arm])):
                 arms_by_change.setdefault(change, []).append(arm)
     changes = []
-    for what, before, after in _differences(_engine_words(old["engine"]), _engine_words(new["engine"])):
-        changes.append(Change(what, before, after))
-    for (what, before, after), arms in arms_by_change.items():
-        name = f"{arms[0]}: {what}"
+    for setting, before, after in _differences(_engine_parts(old["engine"]), _engine_parts(new["engine"])):
+        changes.append(Change(setting, before, after))
+    for (setting, before, after), arms in arms_by_change.items():
+        name = f"{arms[0]}: {setting}"
         if len(arms) > 1:
-            name = what
+            name = setting
         changes.append(Change(name, before, after))
     return changes
 
 
-def _engine_words(engine: ResolvedEngine) -> dict[str, str]:
-    """What of an engine an upgrade may change, in words: version, plugin, image and packages."""
+def _engine_parts(engine: ResolvedEngine) -> dict[str, str]:
+    """The parts of an engine that an upgrade may change: version, plugin, image and packages."""
     packages = NOTHING
     if install := engine["install"]:
         packages = ", ".join(install["python_packages"]) or NOTHING
@@ -142,6 +143,7 @@ def _engine_words(engine: ResolvedEngine) -> dict[str, str]:
 
 
 def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield name, old value and new value (NOTHING if missing) of each difference."""
     for name in dict.fromkeys([*old, *new]):
         before, after = old.get(name, NOTHING), new.get(name, NOTHING)
         if before != after:
@@ -149,7 +151,7 @@ def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tup
 
 
 def changes_text(engine: str, old: str, new: str, rendered: Sequence[Change], catalogue: Sequence[Change]) -> str:
-    """Both as tables."""
+    """The changes on the box and those in the catalogue as two tables; ``old`` and ``new`` are versions."""
     head = ["what", old, new]
     parts = [f"{engine} {old} -> {new}"]
     for title, changes, empty in (
@@ -174,35 +176,33 @@ def _with_why(change: Change) -> str:
     return f"{change.new} ({change.why})" if change.why else change.new
 
 
-# --- which one is kept --------------------------------------------------------------------------
+# --- which version to keep --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Which version is kept, NEW or OLD, and why, a sentence each; ``judged`` is False where nobody can say."""
+    """The version to keep (NEW or OLD) and the reasons; ``judged`` is False if the measurements cannot tell."""
 
     keep: str
     why: tuple[str, ...]
     judged: bool = True
 
 
-def decide(found: Mapping[str, Any], what: str = "version") -> Decision:
-    """Which version to keep after a comparison of old (A) and new (B), made with a threshold.
+def decide(comparison: Mapping[str, Any], subject: str = "version") -> Decision:
+    """Decide which version to keep, from the comparison of a report of the old version (A) and one of the new (B).
 
-    ``what`` is the word for it.
-
-    The new one, unless it is clearly worse, or something that the old one shows cannot be judged in it: an upgrade
-    that nobody can vouch for is none. Without a difference that can be told the new one stays.
+    The new version is kept unless it is clearly worse, or a result of the old version cannot be judged in the new one.
+    Without a measurable difference it is kept, too. ``subject``: the word for "version" in the reasons.
     """
-    for reasons, told, judged in (
-        (found["against"], "the two cannot be compared", False),
-        (found["regressions"], f"the new {what} is worse", True),
-        (found["unjudged"], f"a result of the old {what} cannot be judged in the new one", False),
+    for reasons, summary, judged in (
+        (comparison["against"], "the two cannot be compared", False),
+        (comparison["regressions"], f"the new {subject} is worse", True),
+        (comparison["unjudged"], f"a result of the old {subject} cannot be judged in the new one", False),
     ):
         if reasons:
-            return Decision(OLD, tuple(f"{told}: {reason}" for reason in reasons), judged)
-    if not found["judged"]:
+            return Decision(OLD, tuple(f"{summary}: {reason}" for reason in reasons), judged)
+    if not comparison["judged"]:
         return Decision(OLD, ("no kind of work has enough prompts in both reports to be judged",), judged=False)
-    better = [row for row in found["rows"] if row["declared"] and row["word"] == "faster"]
-    said = f"faster in {len(better)} of {found['judged']} measures" if better else "no measurable difference"
-    return Decision(NEW, (said,))
+    better = [row for row in comparison["rows"] if row["declared"] and row["word"] == "faster"]
+    reason = f"faster in {len(better)} of {comparison['judged']} measures" if better else "no measurable difference"
+    return Decision(NEW, (reason,))

@@ -1,6 +1,6 @@
-"""The way from a profile's name to what is put on a box: read, resolve, render. For scripts and actions.
+"""From a profile's name and an inventory to the resolved profile with rendered files: read, resolve, render.
 
-Everything here runs on the controller, from the clone.
+Scripts and Ansible's action plugins use this module. It runs on the controller, from the clone.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import Kind, Suite
 
 ROOT, WORK = places.ROOT, places.WORK
-_FOLDERS = "drafthouse_profiles_dir"
-_NAMES = "correct it, or take it out (docs/inventories.md lists them)"
-_NAMES_FOLDERS = re.compile(rf"(?m)^\s*{_FOLDERS}\s*[:=]")
-#: A site of which nothing is said: the engine as a process below the user's home, and nothing of the host changed.
+_FOLDERS_VARIABLE = "drafthouse_profiles_dir"
+_CORRECT_NAME = "correct it, or take it out (docs/inventories.md lists them)"
+_MENTIONS_FOLDERS = re.compile(rf"(?m)^\s*{_FOLDERS_VARIABLE}\s*[:=]")
+#: The defaults of a site: the engine runs as a process below the user's home, and the host is not changed.
 DEFAULTS: dict[str, object] = {
     "manage_host": False,
     "runtime": "process",
@@ -48,11 +48,11 @@ DEFAULTS: dict[str, object] = {
     "host": "127.0.0.1",
     "port": 8000,
 }
-#: What of `drafthouse_*` is no key of a site and no role's setting: of plays, of a rental, and facts of a run.
-_BESIDE_THE_SITE = (
-    # An inventory's.
+#: Variables `drafthouse_*` that are neither a key of a site nor a role's setting.
+_OTHER_VARIABLES = (
+    # Set in an inventory, for plays.
     *("profile", "overrides", "engine_version", "hosts", "first", "environment", "box_kind", "recognise_vm"),
-    # A rental's, which its plugin finds out.
+    # Set by the inventory plugin of rentals.
     *("is_vm", "api_address", "api_port", "deadline", "label", "lease", "instance", "vast_url", "vast_key_env"),
     # Facts of a run.
     *("box", "run", "front_entry"),
@@ -60,14 +60,14 @@ _BESIDE_THE_SITE = (
 
 
 def site_from(variables: Unchecked, root: Path = WORK) -> Site:
-    """Pick the site out of an inventory's variables (``drafthouse_<key>``), with relative paths made whole.
+    """The site in an inventory's variables (``drafthouse_<key>``), with `DEFAULTS` filled in and absolute paths.
 
-    What they leave out is as in `DEFAULTS`. A relative path means: below the clone, or for a wheel below the folder of
-    the command. It makes sense only where the box is this machine. Whoever resolves a profile for the site checks it.
-    Raises DrafthouseError for removed variables, and for names of ours that do not exist.
+    A relative path is below ``root``: the clone, or for a wheel the current directory. It makes sense only if the box
+    is this machine. The values are not checked here: the resolver does that. Raises DrafthouseError for removed
+    variables, and for unknown names that begin with `drafthouse_`.
     """
-    if wrong := list(_wrong_names(variables)):
-        raise DrafthouseError(wrong)
+    if problems := list(_name_problems(variables)):
+        raise DrafthouseError(problems)
     site: dict[str, object] = {}
     for key in SITE.fields:
         value = variables.get(f"drafthouse_{key}")
@@ -76,15 +76,15 @@ def site_from(variables: Unchecked, root: Path = WORK) -> Site:
         if key in ("home", "models_dir") and isinstance(value, str) and not value.startswith("~/"):
             value = str(root / value)  # an absolute path replaces the root
         elif key == "profiles_dir":
-            value = _folders(value, root)
+            value = _folder_list(value, root)
         elif key in ("port", "gateway_port", "hosts_per_replica", "replica_port"):
             value = _whole_number(value)
         elif key in ("gateway", "manage_host", "offline"):
             value = {"true": True, "false": False}.get(str(value).lower(), value)
-        elif key == "gpus" and not (value := _words(value)):
+        elif key == "gpus" and not (value := _gpu_list(value)):
             continue
         site[key] = value
-    # What inventories said before: a rental's host is its provider's to manage.
+    # Older inventories have drafthouse_box_kind instead; a rental's host is managed by its provider.
     if kind := variables.get("drafthouse_box_kind"):
         site.setdefault("manage_host", {"workstation": True, "rental": False}.get(str(kind), kind))
     site = {**DEFAULTS, **site}
@@ -92,39 +92,38 @@ def site_from(variables: Unchecked, root: Path = WORK) -> Site:
     return cast("Site", site)
 
 
-def _wrong_names(variables: Unchecked) -> Iterator[Problem]:
-    """The problems of names that begin with `drafthouse_` and mean nothing, or nothing any more."""
-    known = {f"drafthouse_{name}" for name in {*SITE.fields, *_BESIDE_THE_SITE, *role_settings()}}
+def _name_problems(variables: Unchecked) -> Iterator[Problem]:
+    """Yield the problems of removed variables, and of unknown names that begin with `drafthouse_`."""
+    known = {f"drafthouse_{name}" for name in {*SITE.fields, *_OTHER_VARIABLES, *role_settings()}}
     for name in variables:
         if problem := removed("variable", name, "inventory"):
             yield problem
         elif name.startswith("drafthouse_") and name not in known:
             do = did_you_mean(name, known)
             if nearest(name, known) is None:
-                do = _NAMES
+                do = _CORRECT_NAME
             yield Problem("unknown-key", f"'{name}', which means nothing", "a variable of ours", do, name)
 
 
 @cache
 def role_settings(root: Path = ROOT) -> dict[str, str]:
-    """The settings of roles that an inventory may set as `drafthouse_<name>`, with their roles.
+    """The role of each role's setting that an inventory may set as `drafthouse_<name>`, by the setting's name.
 
-    That are those with a default which no playbook and no other role sets.
+    These are the roles' defaults that no playbook and no other role sets. An installed collection has none.
     """
-    # A collection has neither.
     tasks = [*root.glob("site.yml"), *root.glob("playbooks/tasks/*.yml"), *root.glob("roles/*/tasks/*.yml")]
-    given: set[str] = set()
+    set_by_tasks: set[str] = set()
     for file in tasks:
-        given.update(re.findall(r"(?m)^ +(\w+):", file.read_text("utf-8")))
-    found: dict[str, str] = {}
+        set_by_tasks.update(re.findall(r"(?m)^ +(\w+):", file.read_text("utf-8")))
+    roles: dict[str, str] = {}
     for file in sorted(root.glob("roles/*/defaults/main.yml")):
         names = re.findall(r"(?m)^(\w+):", file.read_text("utf-8"))
-        found |= dict.fromkeys(set(names) - given, file.parts[-3])
-    return found
+        roles |= dict.fromkeys(set(names) - set_by_tasks, file.parts[-3])
+    return roles
 
 
-def _folders(value: object, root: Path) -> object:
-    """Make a folder a list of one, and relative folders whole; leave what is none to who checks the site."""
+def _folder_list(value: object, root: Path) -> object:
+    """A folder or a list of folders as a list of absolute paths; any other value unchanged, for the site's check."""
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list) or not all(isinstance(folder, str) for folder in value):
@@ -132,8 +131,8 @@ def _folders(value: object, root: Path) -> object:
     return [str(root / Path(folder).expanduser()) for folder in value]
 
 
-def _words(value: object) -> object:
-    """Make indices texts, as UUIDs are; and a list of `0,1`, as the command line gives it."""
+def _gpu_list(value: object) -> object:
+    """GPU indices or UUIDs as a list of texts, also from `0,1` as on a command line; [] for ''."""
     if value == "":
         return []
     if isinstance(value, (str, int)):
@@ -144,7 +143,7 @@ def _words(value: object) -> object:
 
 
 def _whole_number(value: object) -> object:
-    """Make '8000', as the command line gives it, a number; leave what is none to the resolver."""
+    """An integer for a text like '8000' from a command line; any other value unchanged, for the site's check."""
     if isinstance(value, str) and value.isdigit():
         return int(value)
     return value
@@ -153,78 +152,75 @@ def _whole_number(value: object) -> object:
 def resolved_profile(
     name: str, site: Unchecked, overrides: Unchecked | None = None, root: Path = ROOT
 ) -> ResolvedProfile:
-    """The resolved profile with the rendered files of both arms; DrafthouseError holds all problems."""
+    """The resolved profile with its suites and rendered files. Raises DrafthouseError with all problems."""
     house = load_house(root, own_folders(site))
-    with _asked_by(house.file(name)):
+    with _naming_file(house.file(name)):
         suites = _suites_of(_named_suites(house, name, overrides), root)
-    kinds: dict[str, Sequence[str]] = dict.fromkeys(_shipped_suites(root), ())
+    kinds_by_suite: dict[str, Sequence[str]] = dict.fromkeys(_shipped_suites(root), ())
     for suite, data in suites.items():
-        kinds[suite] = list(data["kinds"])
-    resolved = resolve(house, name, site, kinds, overrides)
+        kinds_by_suite[suite] = list(data["kinds"])
+    resolved = resolve(house, name, site, kinds_by_suite, overrides)
     engine = house.engines[resolved["engine"]["id"]]
     context = request_context(resolved, engine)
     resolved["suites"] = {}
-    with _asked_by(house.file(name)):
+    with _naming_file(house.file(name)):
         for suite in resolved["experiment"]["suites"]:
-            asked = _answerable(suites[suite], resolved, engine)
-            resolved["suites"][suite] = {**fill(trimmed(asked, resolved), context), "name": suite}
+            answerable = _answerable(suites[suite], resolved, engine)
+            resolved["suites"][suite] = {**fill(trimmed(answerable, resolved), context), "name": suite}
     resolved["prompts"] = prompt_hashes(resolved["suites"].values())
     templates = root / "templates"
     for arm in resolved["arms"].values():
         arm["files"] = arm_files(templates, resolved, arm)
     resolved["extras"] = extra_files(templates, resolved)
-    _say_pinned(resolved, read_pins(pins_file()))
+    _add_pins(resolved, read_pins(pins_file()))
     return resolved
 
 
 def own_folders(site: Unchecked) -> list[str]:
-    """The folders that a site's `drafthouse_profiles_dir` names. Raises DrafthouseError where that is no list."""
+    """The user's folders in a site's `drafthouse_profiles_dir`. Raises DrafthouseError if that is not a list."""
     folders = site.get("profiles_dir", [])
     if not isinstance(folders, list) or not all(isinstance(folder, str) for folder in folders):
         needed = "a folder, or a list of folders"
-        raise one_problem("wrong-type", short(repr(folders)), needed, "correct it", _FOLDERS)
+        raise one_problem("wrong-type", short(repr(folders)), needed, "correct it", _FOLDERS_VARIABLE)
     return folders
 
 
 def house_for(inventory: str | None = None, root: Path = ROOT) -> House:
-    """The catalogue and profiles for a command, with the own folders of its inventory.
-
-    Without an inventory with those of every inventory below `inventory/`.
-    """
+    """The catalogue and all profiles, with the user's folders that ``inventory`` names; None: that any one names."""
     if inventory is not None:
-        return load_house(root, _named_in(inventory_path(inventory, root)))
+        return load_house(root, _folders_named_in(inventory_path(inventory, root)))
     return load_house(root, every_own_folder(root))
 
 
 def folders_by_inventory(root: Path = ROOT) -> dict[str, list[str]]:
-    """The own folders of each inventory below `inventory/` that names any."""
-    found: dict[str, list[str]] = {}
+    """The user's folders by inventory, for the inventories below `inventory/` that name any."""
+    by_inventory: dict[str, list[str]] = {}
     for path in sorted((root / "inventory").glob("*")):
-        if folders := _named_in(path):
-            found[path.name] = folders
-    return found
+        if folders := _folders_named_in(path):
+            by_inventory[path.name] = folders
+    return by_inventory
 
 
 def every_own_folder(root: Path = ROOT) -> list[str]:
-    """The own folders that inventories below `inventory/` name, for what is done without one of them."""
+    """The user's folders of all inventories below `inventory/`, for commands without an inventory."""
     return [folder for folders in folders_by_inventory(root).values() for folder in folders]
 
 
-def _named_in(inventory: Path) -> list[str]:
-    """The own folders that the files of an inventory name; Ansible reads them only where one does."""
+def _folders_named_in(inventory: Path) -> list[str]:
+    """The user's folders that an inventory names; Ansible reads the inventory only if a file mentions them."""
     from .inventory_variables import variables_on  # noqa: PLC0415 (only where a file names a folder)
 
     files = [path for path in (inventory, *inventory.rglob("*")) if path.is_file()]
-    if not any(_NAMES_FOLDERS.search(path.read_text("utf-8", "replace")) for path in files):
+    if not any(_MENTIONS_FOLDERS.search(path.read_text("utf-8", "replace")) for path in files):
         return []
     variables = variables_on(inventory)
-    return own_folders(site_from({_FOLDERS: variables.get(_FOLDERS)}))
+    return own_folders(site_from({_FOLDERS_VARIABLE: variables.get(_FOLDERS_VARIABLE)}))
 
 
-def _say_pinned(resolved: ResolvedProfile, pins: Pins) -> None:
-    """Write down what of a resolved profile is pinned: ``pinned`` of each item of the hub, and of the image.
+def _add_pins(resolved: ResolvedProfile, pins: Pins) -> None:
+    """Set ``pinned``, the commit of each item from the hub, and ``image_digest``, and add warnings.
 
-    None where the catalogue names a commit or digest itself, or nothing was pinned yet. The plan says which it is.
+    The pins are those of the first use. None: the catalogue itself has a commit or digest, or there is no pin yet.
     """
     for item in resolved["weights"]:
         if item["source"] != "hub":
@@ -234,47 +230,47 @@ def _say_pinned(resolved: ResolvedProfile, pins: Pins) -> None:
         item["pinned"] = pins.hub.get(key)
         if is_commit(details["revision"]):
             continue
-        what = f"{details['repo']} at {details['revision']}"
-        warning = f"unpinned: {what}; the first run pins its commit (pins.json)"
+        source = f"{details['repo']} at {details['revision']}"
+        warning = f"unpinned: {source}; the first run pins its commit (pins.json)"
         if item["pinned"]:
-            warning = f"pinned: {what} is {item['pinned']} since {pins.on.get(key, 'its first use')} (pins.json)"
+            warning = f"pinned: {source} is {item['pinned']} since {pins.on.get(key, 'its first use')} (pins.json)"
         resolved["warnings"].append(warning)
     resolved["image_digest"] = pins.images.get(image_of(resolved) or "")
 
 
 def _shipped_suites(root: Path) -> set[str]:
-    """The names of the suites of `benchmarks/`."""
+    """The names of the suites in `benchmarks/`."""
     return {path.stem for path in (root / "benchmarks").glob("*.yml")}
 
 
 def load_suites(more: Iterable[str], root: Path = ROOT) -> dict[str, Suite]:
-    """Every suite of `benchmarks/` by name, and the files in ``more`` under the paths they have there."""
+    """Every suite of `benchmarks/` by name, and the suite files among ``more`` by their paths."""
     names = _shipped_suites(root).union(name for name in more if Path(name).suffix)
     return {name: load_suite(name, root / "benchmarks") for name in sorted(names)}
 
 
 @contextmanager
-def _asked_by(file: str) -> Iterator[None]:
-    """Have what is wrong with a suite name the profile's file, which asks for it."""
+def _naming_file(file: str) -> Iterator[None]:
+    """Add the profile's ``file`` to the place of each problem with a suite that the profile names."""
     try:
         yield
     except DrafthouseError as error:
-        asks = f"{file}: experiment.suites: "
-        raise DrafthouseError([replace(one, where=asks + one.where) for one in error.problems]) from error
+        prefix = f"{file}: experiment.suites: "
+        raise DrafthouseError([replace(problem, where=prefix + problem.where) for problem in error.problems]) from error
 
 
 def _suites_of(names: Iterable[str], root: Path) -> dict[str, Suite]:
-    """The suites that a profile names, those that exist; how long their texts may be is not known yet."""
+    """The suites in ``names`` that exist; not filled with text, as the context is not known yet."""
     shipped = _shipped_suites(root)
-    found: dict[str, Suite] = {}
+    suites: dict[str, Suite] = {}
     for name in names:
         if name in shipped or Path(name).suffix:
-            found[name] = load_suite(name, root / "benchmarks", filled=False)
-    return found
+            suites[name] = load_suite(name, root / "benchmarks", filled=False)
+    return suites
 
 
 def request_context(resolved: ResolvedProfile, engine: EngineEntry) -> int:
-    """How many tokens one request may have, answer included; ``engine`` is the catalogue's entry."""
+    """The most tokens of one request, prompt and answer together; ``engine`` is the catalogue's entry."""
     fit = resolved["arms"]["baseline"]["fit"]
     if not engine["context_is_shared"]:
         return fit["context"]
@@ -282,31 +278,31 @@ def request_context(resolved: ResolvedProfile, engine: EngineEntry) -> int:
 
 
 def _answerable(suite: Suite, resolved: ResolvedProfile, engine: EngineEntry) -> Suite:
-    """Return ``suite`` without the kinds that the profile's server cannot answer, and say so in the warnings.
+    """``suite`` without the kinds of prompts that the profile's server cannot answer; a warning names each.
 
-    That is known of an engine with an option for it, which the profile does not set. Others are asked: a server that
-    cannot do it refuses, and the gate says that.
+    That is known if the engine has an option for it that the profile does not set. Otherwise the prompts are sent: a
+    server that cannot answer them refuses, and the gate reports that.
     """
-    given = [flag[0] for flag in resolved["arms"]["baseline"]["flags"]]
+    flags = [flag[0] for flag in resolved["arms"]["baseline"]["flags"]]
     kinds: dict[str, Kind] = {}
     for name, kind in suite["kinds"].items():
-        lacking = []
+        missing = []
         for need in kind.get("needs", []):
             option = engine["options"].get(NEEDS[need])
-            if option and "flag" in option and option["flag"] not in given:
-                lacking.append(option["flag"])
-        if lacking and name not in resolved["experiment"]["kinds"]:
-            resolved["warnings"].append(f"suite {suite['name']}: {name} is not sent: no {listing(lacking)}")
+            if option and "flag" in option and option["flag"] not in flags:
+                missing.append(option["flag"])
+        if missing and name not in resolved["experiment"]["kinds"]:
+            resolved["warnings"].append(f"suite {suite['name']}: {name} is not sent: no {listing(missing)}")
         else:
             kinds[name] = kind
     return {**suite, "kinds": kinds}
 
 
 def trimmed(suite: Suite, resolved: ResolvedProfile) -> Suite:
-    """``suite`` with as many prompts and output tokens as the experiment wants at most.
+    """``suite`` limited to the experiment's numbers of prompts and output tokens.
 
-    The kinds that the verdict is about may be given more prompts than the others. What a gate looks at keeps its
-    output length: an answer that is cut off cannot be judged.
+    The declared kinds, which the verdict is about, have their own number of prompts. Kinds with a gate keep their
+    output length, because an answer that is cut off cannot be judged.
     """
     experiment = resolved["experiment"]
     counts, tokens = experiment["prompts_per_kind"], experiment["max_output_tokens"]
@@ -319,7 +315,7 @@ def trimmed(suite: Suite, resolved: ResolvedProfile) -> Suite:
         if name in declared:
             count = counts.get("declared")
         kinds[name] = {**kind, "output_tokens": output_tokens, "prompts": kind["prompts"][:count]}
-        # More prompts than a suite has are a matter of drafthouse bench: an experiment asks the suite's own.
+        # An experiment sends only the suite's own prompts; `more` prompts are for drafthouse bench.
         kinds[name].pop("more", None)
     return {**suite, "kinds": kinds}
 
@@ -329,7 +325,7 @@ def _has_gate(kind: Kind) -> bool:
 
 
 def _named_suites(house: House, name: str, overrides: Unchecked | None) -> list[str]:
-    """The suites that a profile or its overrides name, before anything else about it is checked."""
+    """The suites that the overrides or else the profile name, before anything else of them is checked."""
     layers: list[Unchecked] = [overrides or {}, house.profiles.get(name, {})]
     for layer in layers:
         experiment = layer.get("experiment")
@@ -339,24 +335,24 @@ def _named_suites(house: House, name: str, overrides: Unchecked | None) -> list[
 
 
 def inventory_path(name: str, root: Path = ROOT) -> Path:
-    """Where an inventory is: a name below inventory/, a path, or Ansible's `host,`. Raises DrafthouseError."""
+    """The path of an inventory: a name below inventory/, a path, or Ansible's `host,`. Raises DrafthouseError."""
     if "," in name:
         return Path(name)
-    found, own = root / "inventory" / name, Path(name).expanduser()
-    # Of an installed wheel the names are its own, and what lies in the user's folder goes before them.
-    if own.exists() and (places.INSTALLED or not found.exists()):
-        found = own
-    if not found.exists():
-        known = sorted(path.name for path in (root / "inventory").iterdir() if path.is_dir())
-        needed, do = f"a path, or one of: {', '.join(known)}", did_you_mean(found.name, known)
+    path, user_path = root / "inventory" / name, Path(name).expanduser()
+    # In a wheel inventory/ is part of the package, so a path in the user's current directory takes precedence.
+    if user_path.exists() and (places.INSTALLED or not path.exists()):
+        path = user_path
+    if not path.exists():
+        known = sorted(folder.name for folder in (root / "inventory").iterdir() if folder.is_dir())
+        needed, do = f"a path, or one of: {', '.join(known)}", did_you_mean(path.name, known)
         raise one_problem("no-such-inventory", f"no inventory '{name}'", needed, do)
-    return found.resolve()
+    return path.resolve()
 
 
 def site_of_inventory(inventory: str, root: Path = ROOT) -> Site:
-    """The site of the group_vars/all.yml of an inventory below `inventory/`: a shipped one's, for tables and tests.
+    """The site in group_vars/all.yml of an inventory, for tables and tests with the shipped inventories.
 
-    Of anybody's inventory `inventory_variables.site_on` knows the site.
+    `inventory_variables.site_on` reads the site of any inventory.
     """
     from ..core.yaml_documents import read_yaml  # noqa: PLC0415 (the box has no PyYAML; this runs on the controller)
 
@@ -369,10 +365,7 @@ def site_of_inventory(inventory: str, root: Path = ROOT) -> Site:
 
 
 def checked_site(variables: object, file: str, root: Path = WORK) -> Site:
-    """The site that the variables of one ``file`` make.
-
-    DrafthouseError names file and variable of all problems.
-    """
+    """The checked site of the variables in ``file``. Raises DrafthouseError that names file and variables."""
     findings = Findings(file)
     if check(variables, Table(Anything()), findings):
         assert isinstance(variables, Mapping)

@@ -1,6 +1,6 @@
-"""What a prompt may ask for beside its messages: tools, a form of the answer, further fields, words it must hold.
+"""Check the fields of a prompt beside its messages: tools, response format, request fields, expected answer. Pure.
 
-Pure. From it follows the gate of a prompt: what its answers are checked for (`gates.py`).
+They also decide the prompt's gate: the check that its answers are right (`analysis/gates.py`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ JSON, TOOLS, NEEDLE = "json", "tools", "needle"
 WARM: Final = "warm"
 SLOTS: Final = "slots"
 STREAMS: Final = "streams"
-#: How a prompt is asked again on the same server: with its prefix in the cache, several times at once, or streamed and
-#: then not; and how often in all, without a `repeat` of its own.
+#: Ways to repeat a prompt on the same server, and the default number of requests: with its prefix in the prefix cache
+#: (warm), concurrently (slots), or first streamed and then not (streams). A gate compares the answers.
 AGAIN: dict[Again, int] = {SLOTS: 4, STREAMS: 2, WARM: 2}
-#: The mark of a turn of a growing conversation: looked at for its acceptance alone.
+#: Gate name of a conversation's turn: its answers are not checked, and only its acceptance rate is reported.
 TALK = "talk"
 
-#: What the experiment sets, for every prompt alike.
+#: Request fields that only the experiment or another key of the suite sets.
 RESERVED = (
     "ignore_eos",
     "max_completion_tokens",
@@ -43,16 +43,16 @@ RESERVED = (
     "tools",
 )
 
-#: Keys of a prompt, of a kind (for all of its prompts), and of a line of a user's own.
+#: Keys that a prompt, a kind (for all of its prompts) and a line of a user's JSONL file may have.
 ASK_FIELDS = shape_of(AskFields).fields
-_TOOL, _FORMAT = shape_of(Tool), shape_of(ResponseFormat)
+_TOOL, _RESPONSE_FORMAT = shape_of(Tool), shape_of(ResponseFormat)
 
 
 def check_ask(entry: AskFields, findings: Findings, path: str) -> None:
-    """Add to ``findings`` what is wrong with the asks of a prompt, a kind or a line; its shape is checked before."""
+    """Add to ``findings`` the problems of tools, response format and request fields; ``entry`` has the right shape."""
     names: list[str] = []
-    for number, tool in enumerate(entry.get("tools") or []):
-        place = f"{path}.tools[{number}]"
+    for index, tool in enumerate(entry.get("tools") or []):
+        place = f"{path}.tools[{index}]"
         if check(tool, _TOOL, findings, place):
             name = tool["function"]["name"]
             if name in names:
@@ -64,17 +64,17 @@ def check_ask(entry: AskFields, findings: Findings, path: str) -> None:
                     "rename or remove one",
                 )
             names.append(name)
-            _check_object(tool["function"].get("parameters", {}), findings, f"{place}.function.parameters")
+            _check_schema(tool["function"].get("parameters", {}), findings, f"{place}.function.parameters")
     if "tools" in entry and not entry["tools"]:
         findings.add("empty-value", f"{path}.tools", "an empty list", "one tool or more", "add one, or remove the key")
     form = entry.get("response_format")
-    if form is not None and check(form, _FORMAT, findings, f"{path}.response_format"):
+    if form is not None and check(form, _RESPONSE_FORMAT, findings, f"{path}.response_format"):
         if form["type"] == "json_schema" and "json_schema" not in form:
             place = f"{path}.response_format.json_schema"
             findings.add("missing-key", place, "nothing", "{name: ..., schema: {...}}", "add the schema")
         elif "json_schema" in form:
             place = f"{path}.response_format.json_schema.schema"
-            _check_object(form["json_schema"]["schema"], findings, place)
+            _check_schema(form["json_schema"]["schema"], findings, place)
     _check_request(entry.get("request"), findings, f"{path}.request")
 
 
@@ -96,14 +96,14 @@ def _check_request(request: object, findings: Findings, path: str) -> None:
             )
 
 
-def _check_object(value: object, findings: Findings, path: str) -> None:
+def _check_schema(value: object, findings: Findings, path: str) -> None:
     if not isinstance(value, Mapping):
         findings.add("wrong-type", path, f"{value!r}"[:80], "a JSON schema", "write it as a mapping")
     check_keys(value, findings, path)
 
 
 def check_expect(asked: Ask, findings: Findings, path: str) -> None:
-    """Add to ``findings`` what is expected of an answer and cannot be; ``asked`` has the kind's asks in it."""
+    """Add to ``findings`` an `expect:` that no answer can meet; ``asked`` has its kind's fields filled in."""
     expect = asked.get("expect") or {}
     tools = [tool["function"]["name"] for tool in asked.get("tools") or [] if _is_tool(tool)]
     if "tool" in expect and expect["tool"] not in tools:
@@ -131,13 +131,13 @@ def _is_tool(tool: object) -> bool:
 
 
 def wants_json(asked: AskFields) -> bool:
-    """Whether a prompt's answer has to be JSON."""
+    """True if the response format of a prompt is JSON."""
     form = asked.get("response_format")
     return isinstance(form, Mapping) and form.get("type") in ("json_object", "json_schema")
 
 
 def take_asks(prompt: AskFields, source: AskFields) -> None:
-    """Have ``prompt`` ask for what ``source`` asks for beside its messages, but for what it asks for itself."""
+    """Copy the fields of `AskFields` from ``source`` to ``prompt``, except those that ``prompt`` has."""
     if "tools" in source and "tools" not in prompt:
         prompt["tools"] = source["tools"]
     if "response_format" in source and "response_format" not in prompt:
@@ -147,21 +147,21 @@ def take_asks(prompt: AskFields, source: AskFields) -> None:
 
 
 def asked_of(kind: AskFields, prompt: PromptEntry) -> PromptEntry:
-    """A prompt with what its kind asks of all of them; its own goes before, `request` field by field."""
+    """A prompt with its kind's fields filled in; its own fields win, in `request` field by field."""
     asked: PromptEntry = {**prompt}
     take_asks(asked, kind)
-    of_kind, own = kind.get("request"), prompt.get("request")
-    if isinstance(of_kind, Mapping) and isinstance(own, Mapping):
-        asked["request"] = {**of_kind, **own}
+    kind_request, own_request = kind.get("request"), prompt.get("request")
+    if isinstance(kind_request, Mapping) and isinstance(own_request, Mapping):
+        asked["request"] = {**kind_request, **own_request}
     return asked
 
 
 def gate_of(asked: Ask) -> Gate | None:
-    """What the answers to a prompt are checked for, as plain data that travels with its requests.
+    """The gate of a prompt, as plain data that is stored with its requests; None if any answer is right.
 
-    ``{"name": "tools", "tools": {name: parameters}, "tool": the one that must be called or None}``,
-    ``{"name": "json", "schema": {...}}`` (empty for any JSON), ``{"name": "needle", "contains": text}``;
-    None where anything is a good answer.
+    ``{"name": "tools", "tools": {name: parameters}, "tool": the tool that must be called or None}``,
+    ``{"name": "json", "schema": {...}}`` (an empty schema allows any JSON), or
+    ``{"name": "needle", "contains": text}``.
     """
     expect = asked.get("expect") or {}
     if asked.get("tools"):
@@ -180,12 +180,12 @@ def gate_of(asked: Ask) -> Gate | None:
 
 
 def schemas_of(asked: AskFields) -> list[tuple[str, JsonSchema]]:
-    """Every JSON schema in a prompt's asks, with its path below the prompt."""
-    found = []
-    for number, tool in enumerate(asked.get("tools") or []):
+    """The JSON schemas of a prompt's tools and response format, each with its path below the prompt."""
+    schemas = []
+    for index, tool in enumerate(asked.get("tools") or []):
         if "parameters" in tool["function"]:
-            found.append((f"tools[{number}].function.parameters", tool["function"]["parameters"]))
+            schemas.append((f"tools[{index}].function.parameters", tool["function"]["parameters"]))
     form = asked.get("response_format")
     if form and (named := form.get("json_schema")):
-        found.append(("response_format.json_schema.schema", named["schema"]))
-    return found
+        schemas.append(("response_format.json_schema.schema", named["schema"]))
+    return schemas

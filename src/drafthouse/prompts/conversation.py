@@ -1,8 +1,8 @@
-"""One conversation that grows: its turns as prompts, each behind all that was said before.
+"""Generate a conversation that grows: each of its turns is a prompt that begins with all earlier turns.
 
-What the model would have answered in the turns before is written here, the same for both arms and every run: an answer
-that an arm gave itself would send its later turns another way, and two arms could not be compared any more. The words
-are those of the logbooks (`long_context.py`).
+The assistant's earlier answers are generated too, the same for both arms and every run. With an arm's real answers the
+later prompts of the two arms would differ, and the arms could not be compared. The sentences are those of the logbooks
+(`long_context.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from drafthouse.prompts.suite_types import Message, PromptEntry, Talk, TurnEntry
 
-#: Tokens of a turn at least, both sides together; a chat template's own marks for them.
+#: Fewest tokens of a turn (question and answer), and the tokens that a chat template adds to it.
 FEWEST_A_TURN, MARKS_A_TURN = 60, 16
-#: The share of a turn that its answer takes.
+#: Fraction of a turn's characters that its answer has.
 ANSWERED = 0.15
 
 _QUESTIONS = (
@@ -35,7 +35,7 @@ _QUESTIONS = (
 
 
 def talk_prompts(kind: str, talk: Talk, findings: Findings, path: str) -> list[PromptEntry]:
-    """A prompt for each turn that a kind asks, without what stands before it: `talk_messages` knows that."""
+    """A prompt for each turn from ``first`` to ``last``, still without the earlier turns (`talk_messages`)."""
     if not talk["first"] <= talk["last"] <= talk["turns"]:
         findings.add(
             "out-of-range",
@@ -53,9 +53,9 @@ def _turn(name: str, talk: Talk) -> TurnEntry:
 
 
 def talk_messages(talk: Talk, context: int | None, output_tokens: int) -> list[Message]:
-    """The conversation up to its turn ``talk["last"]``, at its size or what ``context`` (tokens) holds.
+    """The conversation up to the question of turn ``talk["last"]``, shortened to fit into ``context`` tokens.
 
-    A later turn begins with the whole of an earlier one. Raises ValueError for a context without room for all turns.
+    A later turn's messages begin with those of an earlier one. Raises ValueError if not all turns fit.
     """
     characters = CHARACTERS_A_TOKEN * talk["tokens"]
     if context is not None:
@@ -63,31 +63,31 @@ def talk_messages(talk: Talk, context: int | None, output_tokens: int) -> list[M
         if room < FEWEST_A_TURN * talk["turns"]:
             raise ValueError(f"room for {talk['turns']} turns of {max(room, 0) // talk['turns']}")
         characters = min(characters, CHARACTERS_A_TOKEN_AT_LEAST * room)
-    share = int(characters / talk["turns"])
-    whole = _conversation(talk["seed"], talk.get("setting", "harbour"), talk["turns"], share)
-    return [{**message} for message in whole[: 2 * talk["last"] - 1]]
+    turn_characters = int(characters / talk["turns"])
+    conversation = _conversation(talk["seed"], talk.get("setting", "harbour"), talk["turns"], turn_characters)
+    return [{**message} for message in conversation[: 2 * talk["last"] - 1]]
 
 
-@functools.lru_cache(maxsize=16)  # of some 40 kB: each of its turns is a prompt, which begins with all turns before
-def _conversation(seed: int, setting: str, turns: int, share: int) -> tuple[Message, ...]:
-    """A whole conversation, ``share`` characters a turn, with the answer to its last question."""
+@functools.lru_cache(maxsize=16)  # entries of about 40 kB; every turn of a conversation needs the same entry
+def _conversation(seed: int, setting: str, turns: int, turn_characters: int) -> tuple[Message, ...]:
+    """A conversation of ``turns`` turns with ``turn_characters`` characters each, including the last answer."""
     sentences = _sentences(seed, setting)
     messages: list[Message] = []
     for turn in range(1, turns + 1):
-        fitting = _up_to(sentences, share * (1 - ANSWERED) - len(_question(turn)))
+        fitting = _up_to(sentences, turn_characters * (1 - ANSWERED) - len(_question(turn)))
         messages.append({"role": "user", "content": f"{' '.join(fitting)}\n\n{_question(turn)}"})
-        # A model that is shown one form of answer again and again gives no other: what it says here differs in length.
+        # The answers differ in length: a model that sees one form of answer many times repeats that form.
         messages.append(
             {
                 "role": "assistant",
-                "content": " ".join(_up_to(iter(fitting[turn % min(3, len(fitting)) :]), share * ANSWERED)),
+                "content": " ".join(_up_to(iter(fitting[turn % min(3, len(fitting)) :]), turn_characters * ANSWERED)),
             }
         )
     return tuple(messages)
 
 
 def _up_to(sentences: Iterator[str], characters: float) -> list[str]:
-    """The next sentences that fit, one at least."""
+    """The next sentences that fit into ``characters``, at least one."""
     fitting: list[str] = []
     for sentence in sentences:
         characters -= len(sentence) + 1
@@ -102,7 +102,7 @@ def _question(turn: int) -> str:
 
 
 def _sentences(seed: int, setting: str) -> Iterator[str]:
-    """The sentences of a logbook, without end; a day begins with its date."""
+    """Yield the sentences of a logbook without end; each day begins with its date."""
     for day in days(seed, setting):
         for sentence in day.split(". "):
             yield f"{sentence.removesuffix('.')}."

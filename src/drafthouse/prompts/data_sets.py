@@ -1,4 +1,4 @@
-"""Data sets of others that are fetched and not shipped: where each lies, at which commit, and what its bytes are."""
+"""Published prompt data sets, downloaded at a pinned commit and checked by sha256; they are not shipped."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 from ..core.errors import one_problem
 from ..core.files import replace_file
 
-_WAIT_S = 60.0
+_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A file of prompts at a commit; ``form`` is what `drafthouse bench --dataset-format` calls it."""
+    """A prompt file to download: ``size`` in bytes, ``file`` its local name, ``form`` its `--dataset-format`."""
 
     url: str
     sha256: str
@@ -41,23 +41,23 @@ DATA_SETS = {
 }
 
 
-def add(wanted: DataSet, folder: Path) -> tuple[Path, bool]:
-    """Put a data set into ``folder``; return its path, and whether it had to be fetched.
+def add(data_set: DataSet, folder: Path) -> tuple[Path, bool]:
+    """Download a data set into ``folder`` unless it is there; return its path, and True if it was downloaded.
 
-    Raises DrafthouseError where it cannot be fetched, or is not what it was.
+    Raises DrafthouseError if the download fails, its sha256 is wrong, or ``folder`` cannot be written.
     """
-    path = folder / wanted.file
-    if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == wanted.sha256:
+    path = folder / data_set.file
+    if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == data_set.sha256:
         return path, False
-    content = _fetched(wanted)
-    found = hashlib.sha256(content).hexdigest()
-    if found != wanted.sha256:
+    content = _fetched(data_set)
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != data_set.sha256:
         raise one_problem(
             "data-set-changed",
-            f"{len(content):,} bytes with the sha256 {found}",
-            f"{wanted.size:,} bytes with the sha256 {wanted.sha256}",
+            f"{len(content):,} bytes with the sha256 {sha256}",
+            f"{data_set.size:,} bytes with the sha256 {data_set.sha256}",
             "download it manually and inspect it; a proxy may have answered instead",
-            wanted.url,
+            data_set.url,
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,11 +69,11 @@ def add(wanted: DataSet, folder: Path) -> tuple[Path, bool]:
     return path, True
 
 
-def _fetched(wanted: DataSet) -> bytes:
+def _fetched(data_set: DataSet) -> bytes:
     try:
-        # The proxies of the environment are used, as for any download.
-        with urllib.request.urlopen(wanted.url, timeout=_WAIT_S) as answer:  # noqa: S310 (an address of ours)
-            content: bytes = answer.read(wanted.size + 1)  # no more than shows that it is another file
+        # urlopen uses the proxies of the environment.
+        with urllib.request.urlopen(data_set.url, timeout=_TIMEOUT_S) as answer:  # noqa: S310 (a constant address)
+            content: bytes = answer.read(data_set.size + 1)  # one byte more shows that the file is too large
             return content
     except (OSError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
@@ -81,6 +81,6 @@ def _fetched(wanted: DataSet) -> bytes:
             "download-broke-off",
             str(reason),
             "a download from that address",
-            f"try again, or put the file there as {wanted.file}: its hash is verified",
-            wanted.url,
+            f"try again, or put the file there as {data_set.file}: its hash is verified",
+            data_set.url,
         ) from error

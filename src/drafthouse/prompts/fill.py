@@ -1,4 +1,4 @@
-"""Long texts and conversations put into the prompts of a suite, no longer than a context holds."""
+"""Generate the long texts and conversations of a suite's prompts, shortened to the server's context."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ if TYPE_CHECKING:
 
 
 def fill(suite: Suite, context: int | None = None) -> Suite:
-    """``suite`` with the long texts and conversations in its prompts.
+    """A copy of ``suite`` with its texts generated, at most as long as ``context`` tokens allow (None: no limit).
 
-    None is longer than ``context`` (tokens) leaves room for. Raises DrafthouseError for prompts that have no room.
+    Raises DrafthouseError if the context is too short.
     """
     problems: list[Problem] = []
     kinds: dict[str, Kind] = {}
     for kind, entry in suite["kinds"].items():
-        prompts = [_filled(prompt, entry, context, problems, suite) for prompt in entry["prompts"]]
+        prompts = [_filled_prompt(prompt, entry, context, problems, suite) for prompt in entry["prompts"]]
         kinds[kind] = {**entry, "prompts": prompts}
     if problems:
         raise DrafthouseError(problems)
     return {**suite, "kinds": kinds}
 
 
-def _filled(
+def _filled_prompt(
     prompt: PromptEntry,
     entry: Kind,
     context: int | None,
     problems: list[Problem],
     suite: Suite,
 ) -> PromptEntry:
+    """The prompt with its generated text or conversation; adds a problem if that does not fit."""
     output_tokens = prompt.get("output_tokens", entry["output_tokens"])
     if "talk" in prompt:
         talk = cast("TurnEntry", prompt)["talk"]
@@ -48,8 +49,7 @@ def _filled(
             return {**prompt, "messages": talk_messages(talk, context, output_tokens)}
         except ValueError as error:
             if talk["last"] > talk["first"]:
-                # The same of all turns of a kind: its first one says it.
-                return {**prompt}
+                return {**prompt}  # only the first turn reports the problem, which all turns of a kind have
             problems.append(
                 Problem(
                     "context-too-short",

@@ -1,14 +1,14 @@
-"""Files of prompts as people have them: our own lines and the formats of other tools, told apart by their content.
+"""Read a user's prompts in Drafthouse's format `messages` or another tool's format, detected by the content.
 
-| format | an entry |
+| format | an entry of the file |
 |---|---|
-| `messages` | ours: OpenAI `messages`, with tools, forms of the answer and what is expected of it |
-| `custom` | `{"prompt": "..."}`, `output_tokens` if known: vLLM's `CustomDataset` (vllm/benchmarks/datasets.py) |
+| `messages` | Drafthouse's: OpenAI `messages`, with tools, response format and expected answer |
+| `custom` | `{"prompt": "..."}`, optional `output_tokens`: vLLM's `CustomDataset` (vllm/benchmarks/datasets.py) |
 | `sharegpt` | `{"conversations": [{"from": "human", "value": "..."}, ...]}` |
 | `spec-bench` | `{"question_id": 1, "category": "...", "turns": ["..."]}`: question.jsonl of Spec-Bench and MT-bench |
 | `text` | a line of plain text |
 
-The JSON ones come as one object a line or as one list. Pure; the file is read elsewhere (`loader.py`).
+A JSON file has one object per line, or one list of objects. Pure; `loader.py` reads the file.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from .synthetic import REPEAT
 if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import Kind, Message, PromptEntry, Suite
 
-#: Output tokens of a user's own prompts that name none (what `vllm bench serve` takes for its datasets).
+#: Output tokens of a user's prompt that sets none; the default of `vllm bench serve`.
 DEFAULT_OUTPUT_TOKENS = 256
-#: The kind of a user's own prompts that name none.
+#: The kind of a user's prompt that sets none.
 DEFAULT_KIND = "own"
 
 SUITE, MESSAGES, CUSTOM, SHAREGPT, SPEC_BENCH, TEXT = "suite", "messages", "custom", "sharegpt", "spec-bench", "text"
-#: The words of `--dataset-format`; `suite` is our own YAML.
+#: The values of `--dataset-format`; `suite` is Drafthouse's YAML.
 FORMATS = (SUITE, MESSAGES, CUSTOM, SHAREGPT, SPEC_BENCH, TEXT)
-#: The key by which an entry's format is known.
-_KEYS = {"messages": MESSAGES, "conversations": SHAREGPT, "turns": SPEC_BENCH, "prompt": CUSTOM}
-_FORMAT_KEYS = {form: key for key, form in _KEYS.items()}
-_ASKED = "one of the keys " + ", ".join(f"'{key}'" for key in _KEYS)
+#: The format of an entry by the key that only it has.
+_FORM_OF_KEY = {"messages": MESSAGES, "conversations": SHAREGPT, "turns": SPEC_BENCH, "prompt": CUSTOM}
+_KEY_OF_FORM = {form: key for key, form in _FORM_OF_KEY.items()}
+_KEYS_NEEDED = "one of the keys " + ", ".join(f"'{key}'" for key in _FORM_OF_KEY)
 _LONGEST_KIND = 80
 
-# As people keep requests to OpenAI's API: the fields of one, and ours.
+# Shape of an entry of `messages`.
 _LINE = shape_of(Line)
 
 
-#: An object of another tool's file: whoever reads a value of it looks at its type first.
+#: A JSON object of another tool's format; its values are not validated yet.
 Foreign = Mapping[str, object]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing of a file: ``place`` is "line 3" or "entry 3"."""
+    """An item of a file: its JSON value, its number from 1, and its place, "line 3" or "entry 3"."""
 
     place: str
     number: int
@@ -64,34 +64,34 @@ class Entry:
 
 @dataclass
 class _Reading:
-    """What is read so far."""
+    """The prompts of a file while it is read, and the problems with it."""
 
     findings: Findings
     kinds: dict[str, Kind] = field(default_factory=dict)
     ids: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
     left_out: dict[str, int] = field(default_factory=dict)
-    """Entries that are no prompt, and entries cut short, by the words for them."""
+    """Numbers of entries that were left out or shortened, by the message for the user ("{}" is the number)."""
 
     def put(self, kind: str, prompt_id: str, messages: list[Message], output_tokens: int | None = None) -> None:
-        """Add a prompt; one with the same messages as an earlier one is left out and counted."""
+        """Add a prompt, or count it in ``left_out`` if an earlier prompt has the same messages."""
         text = json.dumps(messages)
         if text in self.texts:
             self.count("{} left out: the same as an earlier one")
             return
         self.texts.add(text)
-        name = prompt_id.replace(REPEAT, "-")
-        while name in self.ids:
-            name += "-"
-        self.ids.add(name)
+        unique_id = prompt_id.replace(REPEAT, "-")
+        while unique_id in self.ids:
+            unique_id += "-"
+        self.ids.add(unique_id)
         entry = self.kinds.setdefault(kind, {"output_tokens": DEFAULT_OUTPUT_TOKENS, "prompts": []})
-        prompt: PromptEntry = {"id": name, "messages": messages}
+        prompt: PromptEntry = {"id": unique_id, "messages": messages}
         if output_tokens is not None:
             prompt["output_tokens"] = output_tokens
         entry["prompts"].append(prompt)
 
     def count(self, words: str) -> None:
-        """Count something that the user must be told once."""
+        """Count an entry for the message ``words``, which the user gets once."""
         self.left_out[words] = self.left_out.get(words, 0) + 1
 
     def wrong(self, path: str, value: object, needed: str, do: str) -> None:
@@ -99,7 +99,7 @@ class _Reading:
         self.findings.add("wrong-type", path, short_json(value), needed, do)
 
     def suite(self, name: str) -> Suite:
-        """What was read. Raises DrafthouseError with the first problems."""
+        """The prompts as a suite called ``name``. Raises DrafthouseError with the first problems."""
         left_out = [words.format(count) for words, count in self.left_out.items()]
         if not self.kinds and not self.findings.problems:
             found = f"no prompts ({', '.join(left_out)})" if left_out else "no prompts"
@@ -116,9 +116,9 @@ class _Reading:
 
 
 def json_lines(text: str, findings: Findings) -> list[Entry]:
-    """The JSON of each line that is not empty; a line that holds none becomes a problem."""
+    """The JSON value of each line that is not empty; adds a problem for a line that is not JSON."""
     entries = []
-    # Not splitlines(): JSON text may hold U+2028, U+0085 and the like as they are.
+    # Not splitlines(): a JSON string may contain U+2028 or U+0085, which are no line ends.
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -131,12 +131,12 @@ def json_lines(text: str, findings: Findings) -> list[Entry]:
 
 
 def _json_entries(text: str, findings: Findings) -> list[Entry]:
-    """The entries of a file of JSON: of its list, of its lines, or the one object that it is."""
-    findings_of_lines = Findings(findings.file)
+    """The entries of a JSON file: the items of its list, its lines, or its only object."""
+    line_findings = Findings(findings.file)
     if text.lstrip()[:1] != "[":
-        entries = json_lines(text, findings_of_lines)
+        entries = json_lines(text, line_findings)
         if any(isinstance(entry.data, dict) for entry in entries):
-            findings.problems += findings_of_lines.problems
+            findings.problems += line_findings.problems
             return entries
     try:
         data = json_of(text)
@@ -150,16 +150,16 @@ def _json_entries(text: str, findings: Findings) -> list[Entry]:
 
 
 def _form_of(data: object) -> str | None:
-    """The format of an entry by its keys; None for an unknown one."""
+    """The format of an entry by its keys; None if no key is known."""
     if isinstance(data, Mapping):
-        for key, form in _KEYS.items():
+        for key, form in _FORM_OF_KEY.items():
             if key in data:
                 return form
     return None
 
 
 def _first_form(entries: Iterable[Entry]) -> str | None:
-    """The format of the first entry that has a known one."""
+    """The format of the first entry with a known key; None if there is no such entry."""
     for entry in entries:
         form = _form_of(entry.data)
         if form:
@@ -168,29 +168,28 @@ def _first_form(entries: Iterable[Entry]) -> str | None:
 
 
 def is_json(text: str) -> bool:
-    """Whether ``text`` begins as a JSON object, or as a list of objects or values, does."""
+    """True if ``text`` begins like a JSON object, or like a list of objects, lists or strings."""
     return re.match(r'\s*(\{|\[\s*[\[{"\]])', text) is not None
 
 
 def is_suite(text: str) -> bool:
-    """Whether ``text`` has the keys of a suite where YAML has them, or begins with them as JSON."""
+    """True if ``text`` has a suite's key `kinds` at the start of a line (YAML), or begins with a suite's key (JSON)."""
     begins = re.match(r'\s*\{\s*"(kinds|name|description)"\s*:', text)
     return bool(begins) or re.search(r"^[\"']?kinds[\"']?\s*:", text, re.MULTILINE) is not None
 
 
 def format_of(text: str) -> str | None:
-    """The format of a file of JSON by the first entry that is known; None where there is none."""
+    """The format of a JSON file by its first entry with a known key; None if it has none or is not JSON."""
     if not is_json(text):
         return None
     return _first_form(_json_entries(text, Findings("")))
 
 
 def read_prompts(text: str, name: str, where: str, form: str | None = None) -> Suite:
-    """The prompts of a file that is not our YAML as a suite called ``name``.
+    """The prompts of a file, which is no YAML suite, as a suite called ``name``; ``where`` is the file's path.
 
-    ``form`` is its format; None: it is told by the content, JSON by the keys of its first entry that is known.
-    Of a conversation the first turn is sent; that, and entries that are left out, stands in the suite's "notes".
-    Raises DrafthouseError with the first problems and how many there are.
+    ``form`` is the format, None to detect it. Only the first turn of a conversation is sent; the suite's "notes" say
+    so, and how many entries were left out. Raises DrafthouseError with the first problems and the number of all.
     """
     reading = _Reading(Findings(where))
     if form == TEXT or (form is None and not is_json(text)):
@@ -199,7 +198,7 @@ def read_prompts(text: str, name: str, where: str, form: str | None = None) -> S
     entries = _json_entries(text, reading.findings)
     form = form or _first_form(entries)
     if form is None:
-        _unknown(entries, reading.findings)
+        _add_unknown_format(entries, reading.findings)
     elif form == MESSAGES:
         return suite_from_entries(entries, name, reading.findings)
     else:
@@ -208,7 +207,7 @@ def read_prompts(text: str, name: str, where: str, form: str | None = None) -> S
     return reading.suite(name)
 
 
-def _unknown(entries: list[Entry], findings: Findings) -> None:
+def _add_unknown_format(entries: list[Entry], findings: Findings) -> None:
     if not entries:
         return
     data = entries[0].data
@@ -219,15 +218,15 @@ def _unknown(entries: list[Entry], findings: Findings) -> None:
         "prompt-format",
         entries[0].place,
         f"JSON of no known format: {keys}",
-        _ASKED,
+        _KEYS_NEEDED,
         "rename the key of the prompt's text to 'prompt'",
     )
 
 
 def _read_entry(entry: Entry, form: str, reading: _Reading) -> None:
-    """Add the prompt of an entry, or the problem with it."""
-    data, key = entry.data, _FORMAT_KEYS[form]
-    if _is_of_another(entry, form, reading.findings):
+    """Add the prompt of an entry of the format ``form``, or the problem with the entry."""
+    data, key = entry.data, _KEY_OF_FORM[form]
+    if _has_other_format(entry, form, reading.findings):
         return
     if isinstance(data, Mapping) and key in data:
         _READERS[form](entry, data, reading)
@@ -235,10 +234,10 @@ def _read_entry(entry: Entry, form: str, reading: _Reading) -> None:
         reading.findings.add("missing-key", entry.place, f"no key '{key}'", f"an entry of the format {form}", "add it")
 
 
-def _is_of_another(entry: Entry, form: str, findings: Findings) -> bool:
-    """Whether an entry is of another known format than ``form``; added as a problem."""
+def _has_other_format(entry: Entry, form: str, findings: Findings) -> bool:
+    """True if an entry has another known format than ``form``, which is added as a problem."""
     data = entry.data
-    if isinstance(data, Mapping) and _FORMAT_KEYS[form] in data:
+    if isinstance(data, Mapping) and _KEY_OF_FORM[form] in data:
         return False
     other = _form_of(data)
     if other:
@@ -253,7 +252,7 @@ def _read_custom(entry: Entry, data: Foreign, reading: _Reading) -> None:
         reading.wrong(f"{entry.place}.output_tokens", tokens, "a whole number above 0", "correct it, or remove the key")
         return
     if _is_text(data["prompt"], f"{entry.place}.prompt", reading):
-        reading.put(DEFAULT_KIND, f"{DEFAULT_KIND}-{entry.number}", _said(data["prompt"]), tokens)
+        reading.put(DEFAULT_KIND, f"{DEFAULT_KIND}-{entry.number}", _user_messages(data["prompt"]), tokens)
 
 
 def _read_sharegpt(entry: Entry, data: Foreign, reading: _Reading) -> None:
@@ -262,17 +261,17 @@ def _read_sharegpt(entry: Entry, data: Foreign, reading: _Reading) -> None:
         reading.wrong(f"{entry.place}.conversations", turns, "a list of turns", "correct the entry")
         return
     messages: list[Message] = []
-    for place, turn in enumerate(turns):
+    for index, turn in enumerate(turns):
         speaker = turn.get("from")
         if speaker == "system" and isinstance(turn.get("value"), str) and turn["value"].strip():
             messages.append({"role": "system", "content": turn["value"]})
         elif speaker in ("human", "user"):
-            if _is_text(turn.get("value"), f"{entry.place}.conversations[{place}].value", reading):
-                if any(later.get("from") in ("human", "user") for later in turns[place + 1 :]):
+            if _is_text(turn.get("value"), f"{entry.place}.conversations[{index}].value", reading):
+                if any(later.get("from") in ("human", "user") for later in turns[index + 1 :]):
                     reading.count("{} conversations have further turns: only the first one is sent")
-                reading.put(DEFAULT_KIND, f"{DEFAULT_KIND}-{entry.number}", [*messages, *_said(turn["value"])])
+                reading.put(DEFAULT_KIND, f"{DEFAULT_KIND}-{entry.number}", [*messages, *_user_messages(turn["value"])])
             return
-    # The published files have some of these.
+    # Published ShareGPT files have conversations without a human turn.
     reading.count("{} conversations left out: nobody asks anything in them")
 
 
@@ -293,7 +292,7 @@ def _read_spec_bench(entry: Entry, data: Foreign, reading: _Reading) -> None:
     plain = isinstance(number, int) or (isinstance(number, str) and number.isprintable() and len(number) < 40)
     if not plain:
         number = entry.number
-    reading.put(kind, f"{kind}-{number}", _said(turns[0]))
+    reading.put(kind, f"{kind}-{number}", _user_messages(turns[0]))
 
 
 _READERS: dict[str, Callable[[Entry, Foreign, _Reading], None]] = {
@@ -304,7 +303,7 @@ _READERS: dict[str, Callable[[Entry, Foreign, _Reading], None]] = {
 
 
 def _read_text(text: str, reading: _Reading, *, guessed: bool) -> None:
-    """Read a prompt a line. With a ``guessed`` format, a line of a known JSON format is not taken for text."""
+    """Add a prompt per line. If the format was ``guessed``, a line of a known JSON format is a problem."""
     for number, line in enumerate(text.split("\n"), start=1):
         stripped = line.strip()
         if not stripped:
@@ -314,7 +313,7 @@ def _read_text(text: str, reading: _Reading, *, guessed: bool) -> None:
             do = "move it to a file of its own, or pass --dataset-format text to send it as it is"
             reading.findings.add("prompt-format", f"line {number}", found, "one format in a file", do)
             continue
-        reading.put(DEFAULT_KIND, f"{DEFAULT_KIND}-{number}", _said(stripped))
+        reading.put(DEFAULT_KIND, f"{DEFAULT_KIND}-{number}", _user_messages(stripped))
 
 
 def _json_or_none(text: str) -> object:
@@ -325,40 +324,41 @@ def _json_or_none(text: str) -> object:
 
 
 def _is_text(value: object, path: str, reading: _Reading) -> TypeGuard[str]:
+    """True for a text that is not blank; adds a problem for any other value."""
     if isinstance(value, str) and value.strip():
         return True
     reading.wrong(path, value, "the text of the prompt", "correct the entry, or remove it")
     return False
 
 
-def _said(text: str) -> list[Message]:
+def _user_messages(text: str) -> list[Message]:
     return [{"role": "user", "content": text}]
 
 
-# --- our own lines --------------------------------------------------------------------------------
+# --- the format `messages` --------------------------------------------------------------------------------
 
 
 def suite_from_entries(entries: Iterable[Entry], name: str, findings: Findings) -> Suite:
-    """A suite from entries of our own format; ``findings`` has what went wrong before.
+    """A suite from entries of the format `messages`; ``findings`` may have problems from parsing the file.
 
-    Optional beside `messages`: id (else the kind and the entry's number), kind (else "own"), output_tokens (else 256),
-    tools, tool_choice, response_format, further fields under `request`, and what is expected of the answer.
-    Raises DrafthouseError.
+    Optional keys: id (default: the kind and the entry's number), kind (default "own"), output_tokens (default 256),
+    tools, tool_choice, response_format, `request` for further fields, and `expect`. Raises DrafthouseError with the
+    first problems, in the order of the lines.
     """
     kinds: dict[str, Kind] = {}
-    before_all, where = len(findings.problems), findings.file
+    had_problems, where = len(findings.problems), findings.file
     for entry in entries:
         data, place = entry.data, entry.place
-        before = len(findings.problems)
-        if not _is_of_another(entry, MESSAGES, findings) and check(data, _LINE, findings, place):
+        problems_before = len(findings.problems)
+        if not _has_other_format(entry, MESSAGES, findings) and check(data, _LINE, findings, place):
             check_messages(data["messages"], f"{place}.messages", findings)
             _check_line(data, findings, place)
-        if len(findings.problems) == before:
+        if len(findings.problems) == problems_before:
             line: Line = data
             kind = line.get("kind", DEFAULT_KIND)
             of_kind = kinds.setdefault(kind, {"output_tokens": DEFAULT_OUTPUT_TOKENS, "prompts": []})
-            given = line.get("id", f"{kind.replace(REPEAT, '-')}-{entry.number}")
-            prompt: PromptEntry = {"id": given, "messages": line["messages"]}
+            prompt_id = line.get("id", f"{kind.replace(REPEAT, '-')}-{entry.number}")
+            prompt: PromptEntry = {"id": prompt_id, "messages": line["messages"]}
             take_asks(prompt, line)
             if "output_tokens" in line:
                 prompt["output_tokens"] = line["output_tokens"]
@@ -367,8 +367,8 @@ def suite_from_entries(entries: Iterable[Entry], name: str, findings: Findings) 
             if "tool_choice" in line:
                 prompt["request"] = {**prompt.get("request", {}), "tool_choice": line["tool_choice"]}
             of_kind["prompts"].append(prompt)
-    if before_all:
-        findings.problems.sort(key=lambda problem: _line_of(problem.where))
+    if had_problems:
+        findings.problems.sort(key=lambda problem: _line_number(problem.where))
     if not kinds and not findings.problems:
         findings.add("no-prompts", "", "no lines", "one prompt a line", 'write {"messages": [{"role": "user", ...}]}')
     if findings.problems:
@@ -376,18 +376,18 @@ def suite_from_entries(entries: Iterable[Entry], name: str, findings: Findings) 
     return check_suite({"name": name, "description": f"from {where}", "kinds": kinds}, where)
 
 
-def _line_of(where: str) -> int:
-    found = re.search(r": (?:line|entry) (\d+)", where)
-    return int(found[1]) if found else 0
+def _line_number(where: str) -> int:
+    match = re.search(r": (?:line|entry) (\d+)", where)
+    return int(match[1]) if match else 0
 
 
 def _check_line(data: Line, findings: Findings, path: str) -> None:
-    before = len(findings.problems)
+    problems_before = len(findings.problems)
     check_id(data.get("id", ""), findings, path)
     check_ask(data, findings, path)
     if "tool_choice" in data and not data.get("tools"):
         findings.add(
             "missing-key", f"{path}.tool_choice", "a choice among no tools", "tools", "add 'tools', or remove the key"
         )
-    if len(findings.problems) == before:
+    if len(findings.problems) == problems_before:
         check_expect(data, findings, path)

@@ -1,9 +1,8 @@
-"""JSON as the standard has it, and whether it is of a schema's form. On the controller only: it needs jsonschema.
+"""Read strict JSON and validate it against JSON schemas. Runs on the controller only, since it needs jsonschema.
 
-That is imported where it is used: it takes a quarter of a second, and few prompts have a schema.
+jsonschema is imported inside the functions: the import takes 0.25 s, and few prompts have a schema.
 
-A schema says itself which draft it is of (`$schema`); one that does not is read as draft 2020-12, which is what
-OpenAI's and vLLM's structured outputs follow.
+A schema without `$schema` is read as draft 2020-12, which OpenAI's and vLLM's structured outputs follow.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import JsonSchema
 
-#: How much of a library's message is kept: it may repeat the whole value.
+#: Longest part of a jsonschema message that is kept; the message may repeat the whole value.
 MESSAGE_CHARACTERS = 200
-# What may stand at the very end of a document that was cut off, from where it could not be read on.
-_BEGUN = ("true", "false", "null", "-")
+# A document that was cut off may end with a prefix of one of these.
+_LITERALS = ("true", "false", "null", "-")
 
 
 class Unfinished(ValueError):
-    """Text that is the beginning of a JSON document."""
+    """Error for text that is only the beginning of a JSON document, such as a cut answer."""
 
 
 def read_json(text: str) -> Any:
-    """The document that ``text`` is, as RFC 8259 has it: no NaN, and nothing before or behind.
+    """The value of the JSON document ``text``, by RFC 8259: no NaN or Infinity, no text before or after it.
 
-    Raises Unfinished where the text only ends too early, ValueError for anything else.
+    Raises Unfinished if the document is only cut off, ValueError if it is malformed.
     """
     try:
         return json.loads(text, parse_constant=_no_constant)
@@ -45,11 +44,11 @@ def _no_constant(name: str) -> NoReturn:
 
 def _ends_too_early(error: json.JSONDecodeError) -> bool:
     rest = error.doc[error.pos :].rstrip()
-    return error.msg.startswith("Unterminated string") or any(word.startswith(rest) for word in _BEGUN)
+    return error.msg.startswith("Unterminated string") or any(word.startswith(rest) for word in _LITERALS)
 
 
 def schema_problem(schema: object) -> str | None:
-    """Why something is no schema that can be used here, or None."""
+    """The reason why ``schema`` is not a usable JSON schema; None if it is one."""
     if not isinstance(schema, dict):
         return f"{type(schema).__name__} instead of an object"
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415
@@ -61,7 +60,7 @@ def schema_problem(schema: object) -> str | None:
     except SchemaError as error:
         return _message(error)
     try:
-        # References are only found out when they are followed.
+        # check_schema does not follow references; validating any value does.
         _validator(schema).is_valid({})
     except Unresolvable as error:
         return f"the reference {error.ref} leads nowhere: nothing is fetched for it"
@@ -71,7 +70,7 @@ def schema_problem(schema: object) -> str | None:
 
 
 def why_not(value: object, schema: JsonSchema) -> str | None:
-    """Why a value is not of the schema's form, or None: the error that says most, with its place."""
+    """The most relevant reason why a value does not match the schema, with its JSON path; None if it matches."""
     from jsonschema.exceptions import best_match  # noqa: PLC0415
     from referencing.exceptions import Unresolvable  # noqa: PLC0415
 
@@ -89,11 +88,12 @@ def _validator(schema: JsonSchema) -> Any:
     from jsonschema.validators import validator_for  # noqa: PLC0415
     from jsonschema_specifications import REGISTRY  # noqa: PLC0415
 
-    # The registry holds the drafts themselves and fetches nothing.
+    # This registry has the drafts' own schemas, and downloads no others.
     return validator_for(schema, default=Draft202012Validator)(schema, registry=REGISTRY)
 
 
 def _message(error: Any) -> str:
+    """The JSON path and the shortened message of a jsonschema error."""
     message = str(error.message)
     short = message if len(message) <= MESSAGE_CHARACTERS else f"{message[:MESSAGE_CHARACTERS]}…"
     return f"{error.json_path}: {short}"

@@ -1,7 +1,7 @@
-"""The levels of a load ladder: what may be asked for, and what that makes. Pure.
+"""The load levels of a load sweep, which a profile calls its `ladder`: parsing, checks and the plan. Pure.
 
-A ladder is closed (so many requests at a time; the next begins as one ends) or open (so many begin in a
-second, at random moments, however many still run).
+A ladder is closed (a level is the number of concurrent requests: one starts when another ends) or open (a level is
+the rate in requests/s: they start at random moments, no matter how many are running).
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 Level = TypeVar("Level", int, float)
 
 CLOSED, OPEN = "closed", "open"
-#: What a level counts, by the kind of load.
+#: The unit of a level, by the kind of load.
 UNITS = {CLOSED: "concurrent requests", OPEN: "requests a second"}
 
-#: How long a step may take, in seconds, where nothing is said.
+#: Default of the longest duration of a step (one level of one kind on one arm), in seconds.
 SECONDS = 30.0
-#: Half the width of the interval at which a step is sharp enough, as a share of the median.
+#: Default precision at which a step ends early: half the 95 % interval of the TPOT as a fraction of its median.
 NARROW = 0.03
 ROUNDS = 2
 
-_ONE_OF: tuple[Literal["levels", "to", "rates"], ...] = ("levels", "to", "rates")
+_LEVEL_KEYS: tuple[Literal["levels", "to", "rates"], ...] = ("levels", "to", "rates")
 
 _LIMITS = Map(dict.fromkeys(("ttft_ms", "tpot_ms"), Value(float, low=0.1)))
 
 
 class LadderWishes(TypedDict):
-    """How far a load ladder goes: one of levels, to, rates. ``limits``: ``ttft_ms``, ``tpot_ms``."""
+    """`experiment.ladder` of a profile: one of ``levels``, ``to`` (1, 2, 4, ... to it) and ``rates`` (per s)."""
 
     levels: NotRequired[list[Count]]
     to: NotRequired[Count]
@@ -49,7 +49,7 @@ class LadderWishes(TypedDict):
 
 
 class PlannedLadder(TypedDict):
-    """The load ladder; ``levels`` are streams or requests/s, as ``unit`` says."""
+    """A ladder with all defaults filled in; ``load`` is `CLOSED` or `OPEN`, ``unit`` that of ``levels``."""
 
     load: str
     unit: str
@@ -62,7 +62,7 @@ class PlannedLadder(TypedDict):
 
 
 def doubled(to: int) -> list[int]:
-    """1, 2, 4, ... and ``to`` itself as the last."""
+    """1, 2, 4, ... below ``to``, then ``to`` itself."""
     levels = [1]
     while levels[-1] * 2 < to:
         levels.append(levels[-1] * 2)
@@ -72,33 +72,34 @@ def doubled(to: int) -> list[int]:
 
 
 def read_levels(text: str) -> list[int]:
-    """The levels that a command line names: ``1,2,4`` or ``to:16``. Raises ValueError with what was wrong."""
+    """The levels in an argument ``1,2,4`` or ``to:16``. Raises ValueError with a message for the user."""
     word, colon, number = text.partition(":")
     if colon:
         if word != "to":
             raise ValueError(f"'{text}' is neither 1,2,4 nor to:16")
-        return doubled(_ascending([_whole(number)])[0])
-    return _ascending(list(map(_whole, text.split(","))))
+        return doubled(_checked_levels([_integer(number)])[0])
+    return _checked_levels(list(map(_integer, text.split(","))))
 
 
 def read_rates(text: str) -> list[float]:
-    """The rates (requests a second) that a command line names, as ``0.5,1,2``. Raises ValueError."""
+    """The rates (requests/s) in an argument ``0.5,1,2``. Raises ValueError with a message for the user."""
     try:
         rates = list(map(float, text.split(",")))
     except ValueError as error:
         raise ValueError(f"'{text}' is no list of rates like 0.5,1,2") from error
-    return _ascending(rates)
+    return _checked_levels(rates)
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     try:
         return int(text)
     except ValueError as error:
         raise ValueError(f"'{text.strip()}' is no whole number") from error
 
 
-def _ascending(levels: list[Level]) -> list[Level]:
-    # `not a < b` and not `a >= b`: what is no number (nan) is refused too.
+def _checked_levels(levels: list[Level]) -> list[Level]:
+    """The levels if each is above 0 and above the one before. Raises ValueError."""
+    # `not a < b` instead of `a >= b` refuses NaN too.
     if any(not 0 < level < float("inf") for level in levels):
         raise ValueError(f"{_listed(levels)}: each must be above 0")
     if any(not low < high for low, high in pairwise(levels)):
@@ -107,7 +108,7 @@ def _ascending(levels: list[Level]) -> list[Level]:
 
 
 def levels_of(ladder: LadderWishes) -> tuple[str, list[float]]:
-    """The kind of load and the levels of what a profile asks for; it has been checked."""
+    """The kind of load, and the levels of ``ladder``, which `check_ladder` has accepted."""
     if "rates" in ladder:
         return OPEN, list(map(float, ladder["rates"]))
     if "levels" in ladder:
@@ -116,12 +117,12 @@ def levels_of(ladder: LadderWishes) -> tuple[str, list[float]]:
 
 
 def check_kinds(findings: Findings, where: str, kinds: Sequence[str], available: Sequence[str]) -> None:
-    """Add to ``findings`` those of ``kinds`` that no suite has; ``available`` are the kinds of the profile's suites."""
-    for number, kind in enumerate(kinds):
+    """Add to ``findings`` each of ``kinds`` that is not ``available`` in the profile's suites."""
+    for index, kind in enumerate(kinds):
         if available and kind not in available:
             findings.add(
                 "no-such-category",
-                f"{where}[{number}]",
+                f"{where}[{index}]",
                 f"'{kind}', which no suite of this profile has",
                 f"one of: {', '.join(sorted(set(available)))}",
                 did_you_mean(kind, available),
@@ -129,14 +130,14 @@ def check_kinds(findings: Findings, where: str, kinds: Sequence[str], available:
 
 
 def check_ladder(findings: Findings, ladder: LadderWishes, experiment_rounds: int, available: Sequence[str]) -> None:
-    """Add to ``findings`` what is wrong with ``experiment.ladder``; ``available`` are the kinds of its suites."""
+    """Add to ``findings`` the problems of `experiment.ladder`; ``available`` are the kinds of the profile's suites."""
     where = "experiment.ladder"
-    given = [key for key in _ONE_OF if key in ladder]
-    if len(given) != 1:
-        found = f"{len(given)} of them ({', '.join(given) or 'none'})"
-        findings.add("conflicting-keys", where, found, f"exactly one of: {', '.join(_ONE_OF)}", "keep one")
+    given_keys = [key for key in _LEVEL_KEYS if key in ladder]
+    if len(given_keys) != 1:
+        found = f"{len(given_keys)} of them ({', '.join(given_keys) or 'none'})"
+        findings.add("conflicting-keys", where, found, f"exactly one of: {', '.join(_LEVEL_KEYS)}", "keep one")
     else:
-        _check_order(findings, f"{where}.{given[0]}", ladder[given[0]])
+        _check_order(findings, f"{where}.{given_keys[0]}", ladder[given_keys[0]])
     check_kinds(findings, f"{where}.kinds", ladder.get("kinds", []), available)
     rounds = ladder.get("rounds", ROUNDS)
     if rounds > experiment_rounds:
@@ -149,14 +150,14 @@ def check_ladder(findings: Findings, ladder: LadderWishes, experiment_rounds: in
         )
 
 
-def _check_order(findings: Findings, where: str, asked: object) -> None:
-    if not isinstance(asked, list):
+def _check_order(findings: Findings, where: str, levels: object) -> None:
+    if not isinstance(levels, list):
         return
-    if not asked:
+    if not levels:
         findings.add("empty-value", where, "an empty list", "one level or more", "write it like [1, 2, 4, 8]")
         return
     try:
-        _ascending(asked)
+        _checked_levels(levels)
     except ValueError as error:
         findings.add(
             "levels-not-ascending", where, str(error), "levels in ascending order, each once", "put them in order"
@@ -164,11 +165,10 @@ def _check_order(findings: Findings, where: str, asked: object) -> None:
 
 
 def check_room(findings: Findings, ladder: LadderWishes | None, option: str, room: int | None) -> None:
-    """Add a finding where an arm serves fewer requests at once than the highest level sends.
+    """Add a problem if a server takes fewer concurrent requests than the highest level sends.
 
-    The rest would wait inside the engine, and the ladder would measure its queue. ``option`` is the engine's own
-    setting, ``room`` its value, None where neither the profile nor the catalogue says it. An open loop has no
-    highest number: waiting is what it shows.
+    The others would wait in the engine's queue, and the ladder would measure that; only an open ladder is meant to.
+    ``option`` is the engine's setting and ``room`` its value, None if neither profile nor catalogue sets it.
     """
     if ladder is None or ("levels" not in ladder and "to" not in ladder):
         return
@@ -184,7 +184,7 @@ def check_room(findings: Findings, ladder: LadderWishes | None, option: str, roo
 
 
 def plan_ladder(ladder: LadderWishes, kinds: Sequence[str]) -> PlannedLadder:
-    """The ladder with everything explicit; ``kinds`` are the experiment's, none: all that are not once."""
+    """The ladder with its defaults; ``kinds`` are the experiment's (empty: all that are not sent once only)."""
     load, levels = levels_of(ladder)
     return {
         "load": load,
@@ -199,7 +199,7 @@ def plan_ladder(ladder: LadderWishes, kinds: Sequence[str]) -> PlannedLadder:
 
 
 def longest_s(ladder: PlannedLadder, kinds: int, arms: int) -> float:
-    """The seconds that a ladder takes at most, answers that still run at the end of a step not counted."""
+    """Longest duration of a ladder in seconds, without the answers still running at the end of each step."""
     return float(len(ladder["levels"]) * ladder["rounds"] * ladder["seconds"] * kinds * arms)
 
 

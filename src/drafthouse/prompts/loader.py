@@ -1,6 +1,6 @@
-"""Suites from files: YAML, and the formats of `formats.py`.
+"""Load a suite of prompts from a file: YAML, or one of the formats of `formats.py`.
 
-On the controller only, for it needs PyYAML and jsonschema.
+Runs on the controller (the machine of the command line) only, since it needs PyYAML and jsonschema.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .suites import check_suite
 if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import AskFields, Suite
 
-#: Bytes of a file of prompts at most: the largest of those that people send, ShareGPT's, has 700 MB.
+#: Limits of a prompt file, in bytes and lines; the largest common one, ShareGPT's, has 700 MB.
 MOST_BYTES, MOST_LINES = 1024 * MIB, 1_000_000
 
 _YAML = (".yml", ".yaml")
@@ -34,20 +34,19 @@ def load_suite(
 ) -> Suite:
     """The suite called ``name`` in ``folder``, or the prompts of the file ``name``.
 
-    A name with an ending or a folder in it is a file, and so is that of a file that is there where no suite has it.
-    What a file holds is told by its content, or by ``form``, one of `formats.FORMATS`. Long texts are put in
-    unless ``filled`` says otherwise (`long_context.fill` does it for a context). Without ``with_files`` a kind has the
-    prompts of its suite alone, and not those of its `file`. Raises DrafthouseError when the file
-    is not there, cannot be read, or holds something else than prompts.
+    A name with a suffix or a folder is a file; so is the name of an existing file if no suite has that name. ``form``
+    is one of `formats.FORMATS`, None to detect it from the content. With ``filled`` long texts are generated at their
+    full length; otherwise call `fill.fill` with the context. Without ``with_files`` the prompts in a kind's `file` are
+    left out. Raises DrafthouseError if the file does not exist, cannot be read, or contains no prompts.
     """
-    path, own = Path(name), folder / f"{name}.yml"
-    if not (path.suffix or path.name != name or (path.is_file() and not own.is_file())):
-        path = own
+    path, suite_path = Path(name), folder / f"{name}.yml"
+    if not (path.suffix or path.name != name or (path.is_file() and not suite_path.is_file())):
+        path = suite_path
 
     def parsed() -> Suite:
         text = _text_of(path, name, folder)
         if _is_yaml(text, path, form):
-            suite = _from_yaml(text, path, with_files)
+            suite = _suite_of_yaml(text, path, with_files)
         else:
             suite = read_prompts(text, path.stem, str(path), form)
         _check_schemas(suite, str(path))
@@ -59,12 +58,12 @@ def load_suite(
 
 
 def _text_of(path: Path, name: str, folder: Path) -> str:
-    """What a file holds. Raises DrafthouseError where that is no text."""
+    """The text of a file; ``name`` and ``folder`` are for the advice in an error. Raises DrafthouseError."""
     try:
         text = text_of(bytes_of(path, MOST_BYTES))
     except FileNotFoundError:
-        known = sorted(path.stem for path in folder.glob("*.yml"))
-        advice = did_you_mean(name, known) if not Path(name).suffix else "correct the path"
+        suite_names = sorted(path.stem for path in folder.glob("*.yml"))
+        advice = did_you_mean(name, suite_names) if not Path(name).suffix else "correct the path"
         raise one_problem(
             "no-such-suite", "no such file", "a suite's name, or a file of prompts", advice, f"prompt file {path}"
         ) from None
@@ -84,7 +83,7 @@ def _text_of(path: Path, name: str, folder: Path) -> str:
 
 
 def _is_yaml(text: str, path: Path, form: str | None) -> bool:
-    """Whether a file is a suite. Its name decides where its content could be both YAML and lines of text."""
+    """True if a file is a suite in YAML. Its suffix decides if the content may be YAML or plain text."""
     if form is not None:
         return form == SUITE
     if is_suite(text):
@@ -100,7 +99,8 @@ def _is_yaml(text: str, path: Path, form: str | None) -> bool:
     return path.suffix in _YAML and format_of(text) is None
 
 
-def _from_yaml(text: str, path: Path, with_files: bool) -> Suite:
+def _suite_of_yaml(text: str, path: Path, with_files: bool) -> Suite:
+    """The suite in a YAML file. Raises DrafthouseError if it is malformed."""
     try:
         data = yaml_of(text)
     except BadDocument as error:
@@ -113,9 +113,9 @@ def _from_yaml(text: str, path: Path, with_files: bool) -> Suite:
 
 
 def _read_prompt_files(data: object, folder: Path, with_files: bool) -> None:
-    """Put the prompts of each kind's `file`, JSON lines below ``folder``, behind the kind's own, or only drop the name.
+    """Replace each kind's `file` (JSONL, relative to ``folder``) by its prompts, or remove it without ``with_files``.
 
-    What is no suite is left as it is: `check_suite` says why. Raises DrafthouseError for a file that holds no prompts.
+    Malformed data is left for `check_suite` to report. Raises DrafthouseError for a file without prompts.
     """
     if not isinstance(data, dict) or not isinstance(data.get("kinds"), dict):
         return
@@ -124,21 +124,21 @@ def _read_prompt_files(data: object, folder: Path, with_files: bool) -> None:
             path = folder / kind.pop("file")
             if not with_files:
                 continue
-            lines = read_prompts(_text_of(path, str(path), folder), path.stem, str(path), MESSAGES)
+            file_suite = read_prompts(_text_of(path, str(path), folder), path.stem, str(path), MESSAGES)
             prompts = list(kind.get("prompts", []))
-            for read in lines["kinds"].values():
-                prompts += read["prompts"]
+            for file_kind in file_suite["kinds"].values():
+                prompts += file_kind["prompts"]
             kind["prompts"] = prompts
 
 
 def _check_schemas(suite: Suite, where: str) -> None:
-    """Raise DrafthouseError for what is no JSON schema where a suite has one: no answer could be judged by it."""
+    """Raise DrafthouseError for the invalid JSON schemas of a suite: no answer could be checked by them."""
     findings = Findings(where)
     for kind, entry in suite["kinds"].items():
-        places: list[tuple[str, AskFields]] = [(f"kinds.{kind}", entry)]
-        places += [(f"kinds.{kind}.prompts[{number}]", prompt) for number, prompt in enumerate(entry["prompts"])]
-        for place, asked in places:
-            for path, schema in schemas_of(asked):
+        asks_by_place: list[tuple[str, AskFields]] = [(f"kinds.{kind}", entry)]
+        asks_by_place += [(f"kinds.{kind}.prompts[{number}]", prompt) for number, prompt in enumerate(entry["prompts"])]
+        for place, asks in asks_by_place:
+            for path, schema in schemas_of(asks):
                 problem = schema_problem(schema)
                 if problem:
                     findings.add("json-schema-invalid", f"{place}.{path}", problem, "a JSON schema", "correct it")

@@ -1,7 +1,7 @@
-"""Long texts for prompts: a logbook made of our own sentences, of any length, with a needle put into it.
+"""Generate long texts for prompts: a logbook of any length, with a needle (a sentence to be found) put into it.
 
-The same numbers give the same text on every machine and every Python: words are chosen by a hash and not by a
-random generator, whose sequences may change between versions. No two days of a text are alike.
+The same seed gives the same text on every machine and every Python: words are chosen by a hash, not by a random
+generator, whose sequence may change between versions. No two days of a logbook are equal.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from ..core.schema import Findings
 if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import PromptEntry
 
-#: What stands in a prompt where its long text goes.
+#: Placeholder in a prompt that the long text replaces.
 MARK = "{long_text}"
-#: Characters of English for one token. Tokenizers differ, from about 4.0 to 4.8: this asks for no more than is meant.
+#: Characters of English per token, from 4.0 to 4.8 by tokenizer: the lowest keeps a text from being too long.
 CHARACTERS_A_TOKEN = 4.0
-#: The same where a text has to fit: some tokenizers take every digit by itself.
+#: The same for a text that must fit into a context: some tokenizers make a token of every digit.
 CHARACTERS_A_TOKEN_AT_LEAST = 3.2
-#: Tokens kept free for the words around the text and for the chat template.
+#: Tokens reserved for the rest of the prompt and for the chat template.
 AROUND = 200
-#: A shorter text is not long.
+#: Shortest length of a long text, in tokens.
 FEWEST_TOKENS = 300
 
 Item = TypeVar("Item")
 
 
 class Chooser:
-    """Chooses by a hash of a seed and of how often it was asked."""
+    """Pseudo-random choices from SHA-256 of a seed and the number of choices made before."""
 
     def __init__(self, *seed: object) -> None:
         self.seed = ":".join(map(str, seed))
-        self.asked = 0
+        self.choices = 0
 
     def number(self, below: int) -> int:
         """A whole number from 0 to ``below`` - 1."""
-        self.asked += 1
-        digest = hashlib.sha256(f"{self.seed}:{self.asked}".encode()).digest()
+        self.choices += 1
+        digest = hashlib.sha256(f"{self.seed}:{self.choices}".encode()).digest()
         return int.from_bytes(digest[:8], "big") % below
 
-    def one(self, of: Sequence[Item]) -> Item:
-        """One of a sequence."""
-        return of[self.number(len(of))]
+    def one(self, items: Sequence[Item]) -> Item:
+        """An item of a sequence, all equally likely."""
+        return items[self.number(len(items))]
 
 
 # --- the words ------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ _SENTENCES = (
 
 
 def days(seed: int, setting: str = "harbour") -> Iterator[str]:
-    """The days of a logbook one after the other, without end; each is a paragraph of about 60 words."""
+    """Yield the days of a logbook without end, each a paragraph of about 60 words."""
     choose, words = Chooser("days", seed, setting), _SETTINGS[setting]
     month, day = choose.number(12), choose.number(28)
     recent: list[str] = []
@@ -172,35 +172,35 @@ def days(seed: int, setting: str = "harbour") -> Iterator[str]:
         day += 1 + choose.number(3)
         if day > _DAYS[month]:
             month, day = (month + 1) % 12, day - _DAYS[month]
-        # What was said in the last days is not said again, nor is a form of sentence used twice in a day.
+        # The last 40 sentences are not repeated, and a day uses each form of sentence once.
         weather = choose.one([weather for weather in _WEATHER if weather not in recent])
-        forms, sentences = list(_SENTENCES), list[str]()
+        unused_forms, sentences = list(_SENTENCES), list[str]()
         while len(sentences) < 4:
-            form = choose.one(forms)
+            form = choose.one(unused_forms)
             sentence = _sentence(choose, words, form)
             if sentence not in recent:
                 sentences.append(sentence)
-                forms.remove(form)
+                unused_forms.remove(form)
         recent = [*recent, weather, *sentences][-40:]
         yield f"{day} {_MONTHS[month]}. {weather}. {' '.join(sentences)}"
 
 
 def _sentence(choose: Chooser, words: Mapping[str, Sequence[str]], form: str) -> str:
-    who, other = choose.one(_WHO), choose.one(_WHO)
+    who, who2 = choose.one(_WHO), choose.one(_WHO)
     picked = {name: choose.one(words[name]) for name in ("thing", "goods", "comer", "place")}
-    if other == who:
-        other = "a stranger"
-    picked |= {"who": who, "who2": other, "mood": choose.one(_MOODS)}
-    capital = {name.capitalize(): value[0].upper() + value[1:] for name, value in picked.items()}
-    return form.format(**picked, **capital)
+    if who2 == who:
+        who2 = "a stranger"
+    picked |= {"who": who, "who2": who2, "mood": choose.one(_MOODS)}
+    capitalised = {name.capitalize(): value[0].upper() + value[1:] for name, value in picked.items()}
+    return form.format(**picked, **capitalised)
 
 
 def passage(seed: int, setting: str) -> str:
-    """One day of a logbook without its date: a short text to be copied or shortened."""
+    """The first day of a logbook without its date, as a short text to copy or summarise."""
     return next(days(seed, setting)).partition(". ")[2]
 
 
-@functools.lru_cache(maxsize=64)  # of some 40 kB: every resolve of one process asks for the same ones
+@functools.lru_cache(maxsize=64)  # texts of about 40 kB; every resolve in a process needs the same ones
 def long_text(
     characters: int,
     seed: int,
@@ -209,9 +209,9 @@ def long_text(
     depth: float = 0.5,
     without: str = "",
 ) -> str:
-    """A logbook of at most so many characters, whole days only.
+    """A logbook of whole days with at most ``characters`` characters.
 
-    ``needle`` stands as a sentence of its own after the share ``depth`` of the days. No day has ``without`` in it.
+    ``needle`` is a paragraph after the fraction ``depth`` of the days. Days that contain ``without`` are skipped.
     """
     room = characters - len(_SETTINGS[setting]["title"][0]) - 2
     if needle:
@@ -233,7 +233,7 @@ def long_text(
 
 
 def check_long(prompt: PromptEntry, findings: Findings, path: str) -> None:
-    """Add to ``findings`` what is wrong with a prompt's `long:`; its shape and its messages are checked before."""
+    """Add to ``findings`` the problems of a prompt's `long:`; its shape and messages have been checked already."""
     marks = 0
     if prompt["messages"]:
         content = prompt["messages"][-1]["content"]
@@ -258,20 +258,20 @@ def check_long(prompt: PromptEntry, findings: Findings, path: str) -> None:
             "once",
             f"write {MARK} where the text goes",
         )
-    wanted = (prompt.get("expect") or {}).get("contains", "")
-    if "needle" in long and wanted.casefold() not in long["needle"].casefold():
+    expected = (prompt.get("expect") or {}).get("contains", "")
+    if "needle" in long and expected.casefold() not in long["needle"].casefold():
         findings.add(
             "long-prompt-inconsistent",
             f"{path}.expect.contains",
-            f"'{wanted}'",
+            f"'{expected}'",
             "words of the needle",
             "what is expected must stand in the text",
         )
-    elif wanted and any(wanted.casefold() in day.casefold() for day, _ in zip(days(0), range(50), strict=False)):
+    elif expected and any(expected.casefold() in day.casefold() for day, _ in zip(days(0), range(50), strict=False)):
         findings.add(
             "long-prompt-inconsistent",
             f"{path}.expect.contains",
-            f"'{wanted}'",
+            f"'{expected}'",
             "words that only the needle has",
             "choose a number or a name",
         )

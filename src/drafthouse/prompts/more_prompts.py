@@ -1,8 +1,8 @@
-"""More prompts of a kind than its suite has, where a measurement asks for more: synthetic, and no two alike.
+"""Synthetic prompts for a measurement that needs more prompts of a kind than its suite has; no two are equal.
 
-A kind says with `more:` which form they have (a kind that is `made:` has its own form). They are asked of the server
-like the kind's own prompts, at its output length and with its tools, and what a gate looks at has its answer in it.
-The same form and seed give the same prompts on every machine.
+`more:` of a kind names their form (a `made:` kind uses its own form). They are sent like the kind's other prompts, with
+its output length and tools; prompts for a gate come with the answer that it expects. The same form and seed give the
+same prompts on every machine.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from .synthetic import REPEAT, SETTINGS, TEXTS
 if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import Ask, JsonSchema, PromptEntry, ResponseFormat
 
-#: A form is spent after so many tries in a row that gave nothing new.
+#: A form is exhausted after this many prompts in a row that were not new.
 _TRIES = 500
-#: Passages are numbered; those of one seed begin so far behind those of the one before.
+#: Distance between the passage numbers of two consecutive seeds, so that their passages differ.
 _PER_SEED = 1_000_000
-#: Tokens of the synthetic long texts, as short as the shortest of the suites: they fit most contexts.
+#: Tokens of the synthetic long texts, like the shortest texts of the suites, which fit most contexts.
 _LONG_TOKENS = 3000
 _NEEDLE_TOKENS = 2000
 
-_SUMMARISE = (
+_SUMMARY_QUESTIONS = (
     "Summarise the following text in two sentences:",
     "What are the main points of this text? Answer in two sentences.",
     "Shorten this text to a third of its length:",
     "Give this text a title and sum it up in one sentence:",
 )
-_LONG = (
+_LONG_QUESTIONS = (
     "Summarise this logbook in five sentences.",
     "List what was repaired or needs to be, one line each.",
     "Describe the weather of these weeks in one paragraph.",
@@ -41,7 +41,7 @@ _LONG = (
 )
 _NAMES = ("Ada", "Bruno", "Chiara", "Dmitri", "Esi", "Farid", "Greta", "Hugo", "Ilse", "Jonas", "Kei", "Lena")
 _THINGS = ("notebooks", "lamps", "chairs", "tickets", "plants", "cups", "tiles", "jars of honey", "bags of soil")
-_MATH = (
+_MATH_PROBLEMS = (
     "{a} buys {n} {thing} for {m} each and gets a discount of {p} per cent on the whole. How much is to be paid?",
     "A cyclist rides {n} km at {q} km an hour and {m} km at {p} km an hour. What is the average speed?",
     "{a} can load a van in {n} minutes, {b} needs {m}. How long do they need together?",
@@ -64,7 +64,7 @@ _COMPANIONS = (
     "with two grandparents", "alone", "with three small children", "with an old friend", "with a school class",
     "with a dog", "with somebody who hates flying", "with colleagues whom you hardly know",
 )  # fmt: skip
-_TRIPS = (
+_TRIP_QUESTIONS = (
     "Which three sights come first, and why?", "What do you pack?", "Plan it day by day.",
     "How do you keep it cheap?", "What will you do when it rains?", "How do you balance rest and adventure?",
 )  # fmt: skip
@@ -73,8 +73,8 @@ _CITIES = (
     "Mostar", "Namur", "Oulu", "Porto", "Riga", "Siena", "Tartu", "Uppsala", "Verona", "Wroclaw", "York", "Zadar",
 )  # fmt: skip
 _OUTINGS = ("a picnic", "a bicycle tour", "a street party", "hanging out the washing", "painting the fence", "a hike")
-_TIMED = ("The bread must rise", "My tea draws", "The parking meter runs", "The paint dries", "The dog sleeps")
-_CALLS: dict[str, tuple[str, ...]] = {
+_TIMED_EVENTS = ("The bread must rise", "My tea draws", "The parking meter runs", "The paint dries", "The dog sleeps")
+_CALL_REQUESTS: dict[str, tuple[str, ...]] = {
     "get_weather": ("Will it rain in {city} {day}?", "Is {day} a good day for {outing} in {city}?"),
     "set_timer": ("{timed} for {n} minutes. Please tell me when that is over.", "Wake me in {n} minutes{loud}."),
     "find_trains": (
@@ -82,13 +82,13 @@ _CALLS: dict[str, tuple[str, ...]] = {
         "Is there a direct train from {city} to {other} {day}?",
     ),
 }
-_NEEDLES = (
+_FACTS_AND_QUESTIONS = (
     ("The spare key of the {what} has the number {n}.", "Which number has the spare key of the {what}?"),
     ("The {what} was sold for {n} crowns.", "For how many crowns was the {what} sold?"),
     ("The {what} was built in {n} days.", "In how many days was the {what} built?"),
 )
-_WHAT = ("copper kettle", "marble bench", "organ", "weather vane", "sledge", "globe", "ice cellar", "dovecote")
-_ENTRY: JsonSchema = {
+_LOST_THINGS = ("copper kettle", "marble bench", "organ", "weather vane", "sledge", "globe", "ice cellar", "dovecote")
+_SCHEMA: JsonSchema = {
     "type": "object",
     "properties": {
         "day": {"type": "integer", "minimum": 1, "maximum": 31},
@@ -103,12 +103,12 @@ _ENTRY: JsonSchema = {
 
 def _summarise(choose: Chooser, number: int) -> Ask:
     text = " ".join(day.partition(". ")[2] for day in itertools.islice(days(number, choose.one(SETTINGS)), 2))
-    return _said(f"{choose.one(_SUMMARISE)}\n\n{text}")
+    return _ask(f"{choose.one(_SUMMARY_QUESTIONS)}\n\n{text}")
 
 
 def _summarise_long(choose: Chooser, number: int) -> Ask:
     text = long_text(int(CHARACTERS_A_TOKEN * _LONG_TOKENS), number, choose.one(SETTINGS))
-    return _said(f"{choose.one(_LONG)}\n\n{text}")
+    return _ask(f"{choose.one(_LONG_QUESTIONS)}\n\n{text}")
 
 
 def _math(choose: Chooser, number: int) -> Ask:
@@ -116,121 +116,121 @@ def _math(choose: Chooser, number: int) -> Ask:
     b = (a + 1 + choose.number(len(_NAMES) - 1)) % len(_NAMES)
     numbers = {"p": 2 + choose.number(12), "q": 14 + choose.number(20), "n": 60 + choose.number(90)}
     numbers["m"] = 200 + choose.number(400)
-    problem = choose.one(_MATH).format(a=_NAMES[a], b=_NAMES[b], thing=choose.one(_THINGS), **numbers)
-    return _said(f"{problem} Show your working.")
+    problem = choose.one(_MATH_PROBLEMS).format(a=_NAMES[a], b=_NAMES[b], thing=choose.one(_THINGS), **numbers)
+    return _ask(f"{problem} Show your working.")
 
 
 def _travel(choose: Chooser, number: int) -> Ask:
     trip = f"Imagine {choose.one(_LENGTHS)} in {choose.one(_PLACES)}, {choose.one(_COMPANIONS)}."
-    return _said(f"{trip} Describe the place and its culture. {choose.one(_TRIPS)}")
+    return _ask(f"{trip} Describe the place and its culture. {choose.one(_TRIP_QUESTIONS)}")
 
 
-def _json(choose: Chooser, number: int) -> Ask:
+def _json_form(choose: Chooser, number: int) -> Ask:
     text = next(days(number, choose.one(SETTINGS)))
-    form: ResponseFormat = {"type": "json_schema", "json_schema": {"name": "entry", "strict": True, "schema": _ENTRY}}
-    return {**_said(f"Read this entry of a logbook and fill in the form as JSON:\n\n{text}"), "response_format": form}
+    form: ResponseFormat = {"type": "json_schema", "json_schema": {"name": "entry", "strict": True, "schema": _SCHEMA}}
+    return {**_ask(f"Read this entry of a logbook and fill in the form as JSON:\n\n{text}"), "response_format": form}
 
 
-def _call(choose: Chooser, number: int) -> Ask:
-    tool = choose.one(sorted(_CALLS))
+def _tool_call(choose: Chooser, number: int) -> Ask:
+    tool = choose.one(sorted(_CALL_REQUESTS))
     city = choose.number(len(_CITIES))
     other = (city + 1 + choose.number(len(_CITIES) - 1)) % len(_CITIES)
-    text = choose.one(_CALLS[tool]).format(
+    text = choose.one(_CALL_REQUESTS[tool]).format(
         city=_CITIES[city],
         other=_CITIES[other],
         day=choose.one(("today", "tomorrow")),
         outing=choose.one(_OUTINGS),
-        timed=choose.one(_TIMED),
+        timed=choose.one(_TIMED_EVENTS),
         n=2 + choose.number(200),
         loud=choose.one(("", ", loudly", ", softly")),
         hour=6 + choose.number(15),
     )
-    return {**_said(text), "expect": {"tool": tool}}
+    return {**_ask(text), "expect": {"tool": tool}}
 
 
 def _needle(choose: Chooser, number: int) -> Ask:
     hidden = str(2000 + choose.number(7000))
-    needle, question = choose.one(_NEEDLES)
-    what, depth = choose.one(_WHAT), choose.number(100) / 100
+    needle, question = choose.one(_FACTS_AND_QUESTIONS)
+    thing, depth = choose.one(_LOST_THINGS), choose.number(100) / 100
     characters = int(CHARACTERS_A_TOKEN * _NEEDLE_TOKENS)
-    text = long_text(characters, number, choose.one(SETTINGS), needle.format(what=what, n=hidden), depth, hidden)
-    asked = _said(f"{text}\n\n{question.format(what=what)} Answer with the number alone.")
-    return {**asked, "expect": {"contains": hidden}}
+    text = long_text(characters, number, choose.one(SETTINGS), needle.format(what=thing, n=hidden), depth, hidden)
+    ask = _ask(f"{text}\n\n{question.format(what=thing)} Answer with the number alone.")
+    return {**ask, "expect": {"contains": hidden}}
 
 
-def _said(text: str) -> Ask:
+def _ask(text: str) -> Ask:
     return {"messages": [{"role": "user", "content": text}]}
 
 
-def _of_text(text: Callable[[Chooser, int], str]) -> Callable[[Chooser, int], Ask]:
-    return lambda choose, number: _said(text(choose, number))
+def _ask_maker(text_of_form: Callable[[Chooser, int], str]) -> Callable[[Chooser, int], Ask]:
+    return lambda choose, number: _ask(text_of_form(choose, number))
 
 
 _FORMS: dict[str, Callable[[Chooser, int], Ask]] = {
-    **{name: _of_text(text) for name, text in TEXTS.items()},
-    "json": _json,
+    **{name: _ask_maker(text) for name, text in TEXTS.items()},
+    "json": _json_form,
     "math": _math,
     "needle": _needle,
     "summarise": _summarise,
     "summarise-long": _summarise_long,
-    "tool-call": _call,
+    "tool-call": _tool_call,
     "travel": _travel,
 }
-#: The words of `more:`.
+#: The values of `more:`.
 MORE_FORMS = tuple(sorted(_FORMS))
 
 
 def more_prompts(form: str, seed: int) -> Iterator[Ask]:
-    """Prompts of a form without ids, no two alike, until its parts are spent."""
+    """Yield prompts of a form, without ids and no two equal, until the form is exhausted."""
     choose = Chooser("more", form, seed)
     texts: set[str] = set()
-    number = last = (seed + 1) * _PER_SEED
-    while number - last < _TRIES:
+    number = last_new = (seed + 1) * _PER_SEED
+    while number - last_new < _TRIES:
         number += 1
         ask = _FORMS[form](choose, number)
         text: str = ask["messages"][0]["content"]
         if text not in texts:
             texts.add(text)
-            last = number
+            last_new = number
             yield ask
 
 
 def lengthen(
     kinds: Mapping[str, list[PromptEntry]], forms: Mapping[str, str], number: int, seed: int
 ) -> dict[str, int]:
-    """Add synthetic prompts to ``kinds`` until they have ``number`` in all, and return how many to each.
+    """Add synthetic prompts to ``kinds`` until they have ``number`` in all; return how many were added to each kind.
 
-    The shortest grows first. ``forms`` names the form of each kind that can have more. None is like one that is
-    there, in any kind. With all the forms spent it ends with fewer than ``number``.
+    The kind with the fewest prompts is next. ``forms`` has the form of each kind that may grow. No prompt equals one
+    of any kind. When all forms are exhausted, the total stays below ``number``.
     """
-    there, ids = set(), set()
+    messages_seen, ids = set(), set()
     for prompt in itertools.chain.from_iterable(kinds.values()):
-        there.add(_key(prompt))
+        messages_seen.add(_messages_key(prompt))
         ids.add(prompt["id"])
-    # Each kind draws from a sequence of its own: two kinds of one form are not to have the same prompts.
+    # Each kind has its own seed, so that two kinds of one form get different prompts.
     sources = {kind: more_prompts(form, seed + place * 1000) for place, (kind, form) in enumerate(forms.items())}
     added: dict[str, int] = {}
-    missing = number - sum(map(len, kinds.values()))
-    while missing > 0 and sources:
+    missing_count = number - sum(map(len, kinds.values()))
+    while missing_count > 0 and sources:
         kind = min(sources, key=lambda one: len(kinds[one]))
-        ask = next((ask for ask in sources[kind] if _key(ask) not in there), None)
+        ask = next((ask for ask in sources[kind] if _messages_key(ask) not in messages_seen), None)
         if ask is None:
             del sources[kind]
             continue
-        there.add(_key(ask))
-        added[kind] = turn = added.get(kind, 0) + 1
-        name = f"{kind.replace(REPEAT, '-')}-synthetic-{turn:03d}"
-        while name in ids:
-            name += "-"
-        ids.add(name)
-        synthetic: PromptEntry = {"id": name, "messages": ask["messages"]}
+        messages_seen.add(_messages_key(ask))
+        added[kind] = added_number = added.get(kind, 0) + 1
+        prompt_id = f"{kind.replace(REPEAT, '-')}-synthetic-{added_number:03d}"
+        while prompt_id in ids:
+            prompt_id += "-"
+        ids.add(prompt_id)
+        synthetic: PromptEntry = {"id": prompt_id, "messages": ask["messages"]}
         take_asks(synthetic, ask)
         if "expect" in ask:
             synthetic["expect"] = ask["expect"]
         kinds[kind].append(synthetic)
-        missing -= 1
+        missing_count -= 1
     return added
 
 
-def _key(prompt: Ask) -> str:
+def _messages_key(prompt: Ask) -> str:
     return repr(prompt["messages"])

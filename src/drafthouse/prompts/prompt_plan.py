@@ -1,8 +1,8 @@
-"""Which prompts a round of an experiment asks: anchors in every round, fresh prompts once. Pure.
+"""The prompts of each round of an experiment: anchors are sent in every round, fresh ones once. Pure.
 
-All prompts of the declared kinds are put in one order, each kind's shuffled, the kinds in turns and each kind's
-temperatures in turns, so that every part of the order has kinds and temperatures as equally as the numbers allow. The
-first ones are the anchors, the others the fresh prompts of one round after the other.
+A profile declares the kinds of prompts that the verdict is about. Their prompts are put in one order: each kind is
+shuffled, then kinds and temperatures alternate, so that every part of the order has them in nearly equal numbers.
+The first prompts are the anchors; the next ones are the fresh prompts of round 1, then of round 2, and so on.
 """
 
 from __future__ import annotations
@@ -12,24 +12,23 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, TypedDict
 
-#: Anchors and fresh prompts of a step, and fresh ones of a later round: where prompts are the larger part of the
-#: variance, and where they are not.
+#: Anchors of a round, and fresh prompts of each of the first rounds.
 ANCHORS, FRESH = 6, 10
-FRESH_LATER = {"many": 20, "few": 4}
+FRESH_LATER = {"many": 20, "few": 4}  # of a later round: "many" if most of the variance is between prompts
 #: Prompts of each kind that is not declared.
 OTHERS = 1
-#: How often an article's one prompt is asked, of the times that its suite repeats it.
+#: Requests for a prompt that its suite repeats (`articles` has one prompt ten times).
 REPEATS = 3
-#: What a gate looks at needs no clock: so many requests at once, where the server takes them.
+#: Concurrent requests for prompts that only a gate checks: their speed is not measured.
 GATES_AT_ONCE = 8
-#: The rounds that share what fresh prompts there are, where these are too few.
+#: If there are too few fresh prompts for all rounds, these first rounds share them.
 FIRST_ROUNDS = 2
 
 
 class PlannedPrompts(TypedDict):
-    """How many prompts a step asks: anchors, the fresh ones of each round up to its own, of each other kind.
+    """Numbers of prompts of a step (one server start of an arm); ``fresh`` has one for each round up to its own.
 
-    ``gates_at_once``: how many of a gate's requests are under way at once.
+    ``others``: prompts of each kind that is not declared. ``gates_at_once``: concurrent requests of a gate.
     """
 
     anchors: int
@@ -40,7 +39,7 @@ class PlannedPrompts(TypedDict):
 
 @dataclass(frozen=True)
 class Asking:
-    """What a step asks: the declared ``kinds`` (none: all without a gate), and how many prompts."""
+    """`PlannedPrompts` of a step with the declared ``kinds`` (empty: all kinds without a gate)."""
 
     kinds: tuple[str, ...]
     anchors: int
@@ -50,7 +49,7 @@ class Asking:
 
 
 class TimedPrompt(NamedTuple):
-    """A prompt of a declared kind, by its place in it, at the temperature it is asked at."""
+    """A prompt of a declared kind: its index in the kind, and the temperature of its request."""
 
     kind: str
     place: int
@@ -58,50 +57,50 @@ class TimedPrompt(NamedTuple):
 
 
 def ordered(sizes: Mapping[str, int], temperatures: Mapping[str, Sequence[float]]) -> list[TimedPrompt]:
-    """All prompts of the declared kinds in the order in which they are used; ``sizes`` are the prompts of each.
+    """All prompts of the declared kinds in the order that the module's docstring describes.
 
-    A kind's prompts are shuffled, by its name: those that follow each other in a file are often alike.
+    ``sizes``: number of prompts by kind. Neighbours in a file are often alike, hence the shuffle; its seed is the name.
     """
-    shuffled = {}
+    indexes_by_kind = {}
     for kind, size in sizes.items():
-        shuffled[kind] = list(range(size))
-        Random(kind).shuffle(shuffled[kind])  # noqa: S311
-    found = []
+        indexes_by_kind[kind] = list(range(size))
+        Random(kind).shuffle(indexes_by_kind[kind])  # noqa: S311
+    prompts = []
     for turn in range(max(sizes.values(), default=0)):
-        for number, (kind, places) in enumerate(shuffled.items()):
-            if turn < len(places):
-                own = temperatures[kind]
-                found.append(TimedPrompt(kind, places[turn], own[(turn + number) % len(own)]))
-    return found
+        for kind_number, (kind, indexes) in enumerate(indexes_by_kind.items()):
+            if turn < len(indexes):
+                choices = temperatures[kind]
+                prompts.append(TimedPrompt(kind, indexes[turn], choices[(turn + kind_number) % len(choices)]))
+    return prompts
 
 
 def asked_in_round(order: Sequence[TimedPrompt], asking: Asking, number: int) -> list[TimedPrompt]:
-    """The prompts of round ``number`` (from 1), anchors evenly among the fresh ones, in one order for all arms."""
-    anchors, rest = order[: asking.anchors], order[asking.anchors :]
-    counts = fresh_counts(len(rest), asking.fresh)
-    first = sum(counts[: number - 1])
-    return spread(anchors, rest[first : first + counts[number - 1]])
+    """The prompts of round ``number`` (from 1): its fresh prompts with the anchors evenly among them."""
+    anchors, fresh = order[: asking.anchors], order[asking.anchors :]
+    counts = fresh_counts(len(fresh), asking.fresh)
+    start = sum(counts[: number - 1])
+    return spread(anchors, fresh[start : start + counts[number - 1]])
 
 
 def fresh_counts(available: int, wanted: Sequence[int]) -> list[int]:
-    """How many fresh prompts each round gets of those that are there: too few are shared by the first rounds."""
+    """Numbers of fresh prompts by round: ``wanted`` while the prompts last; too few are shared by the first rounds."""
     counts = list(wanted)
     if sum(counts[:FIRST_ROUNDS]) > available:
         share = available // FIRST_ROUNDS
         counts[:FIRST_ROUNDS] = [min(count, share) for count in counts[:FIRST_ROUNDS]]
     left = available
-    for place, count in enumerate(counts):
-        counts[place] = min(count, left)
-        left -= counts[place]
+    for index, count in enumerate(counts):
+        counts[index] = min(count, left)
+        left -= counts[index]
     return counts
 
 
 def spread(anchors: Sequence[TimedPrompt], fresh: Sequence[TimedPrompt]) -> list[TimedPrompt]:
-    """The anchors at even distances among the fresh prompts."""
-    found: list[TimedPrompt] = []
-    used = 0
-    for place, anchor in enumerate(anchors):
-        until = round((place + 0.5) * len(fresh) / len(anchors))
-        found += [*fresh[used:until], anchor]
-        used = until
-    return [*found, *fresh[used:]]
+    """The fresh prompts with the anchors between them at even distances."""
+    prompts: list[TimedPrompt] = []
+    start = 0
+    for anchor_number, anchor in enumerate(anchors):
+        end = round((anchor_number + 0.5) * len(fresh) / len(anchors))
+        prompts += [*fresh[start:end], anchor]
+        start = end
+    return [*prompts, *fresh[start:]]

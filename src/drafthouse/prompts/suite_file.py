@@ -1,4 +1,4 @@
-"""The prompts of a run as one file on the box: written once, named by the hash of what is in it."""
+"""The prompts of a run as a JSON file on the box (the serving host), named by the hash of its content."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ FOLDER = "suites"
 
 
 def suites_text(suites: Mapping[str, Any]) -> str:
-    """What the file of these suites, by name, holds.
+    """The content of the file; ``suites`` are suites by name.
 
-    In the suites' own order: kinds are asked in it, and of a JSON schema or a tool it reaches the model.
+    Keys are not sorted: kinds are sent in the suite's order, and the key order of a schema or a tool reaches the model.
     """
     return json.dumps(suites)
 
 
 def suites_file(home: str, suites: Mapping[str, Any]) -> str:
-    """Where it lies on a box whose folder of ours is ``home``."""
+    """The file's path on a box; ``home`` is Drafthouse's folder there."""
     return f"{home}/{FOLDER}/{_hash(suites_text(suites))}.json"
 
 
 def read_suites(path: str, names: Iterable[str]) -> list[Suite]:
-    """Some suites of a file, in this order. Raises DrafthouseError where it is not what its name says."""
+    """The suites ``names`` of a file, in that order. Raises DrafthouseError if the hash in its name does not match."""
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

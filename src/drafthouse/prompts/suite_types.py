@@ -1,4 +1,4 @@
-"""Suites of prompts, as types; `suites.py` and `checks.py` check the files by them."""
+"""Types of prompt suites in YAML and JSONL; `suites.py` and `checks.py` check files by them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from typing import NotRequired
 
 JsonSchema = dict[str, Any]
-"""A JSON schema, whose keys are its own."""
+"""A JSON schema as a mapping."""
 RequestFields = dict[str, Any]
-"""Further fields of a chat request: tool_choice, chat_template_kwargs, top_p, ... as the server has them."""
+"""Further fields of a chat request, sent unchanged: tool_choice, chat_template_kwargs, top_p, ..."""
 _ROLES = ("assistant", "developer", "system", "tool", "user")
 
 
 class Message(TypedDict):
-    """A message of OpenAI's chat API; ``content`` is text, or the list of parts that multimodal models take."""
+    """A message of OpenAI's chat API; ``content`` is text, or a list of parts for multimodal models."""
 
     role: Annotated[str, {"choices": _ROLES}]
     content: Any
@@ -30,7 +30,7 @@ class Message(TypedDict):
 
 
 class ToolFunction(TypedDict):
-    """A function that an answer may call."""
+    """A function that the model may call in its answer."""
 
     name: str
     description: NotRequired[str]
@@ -39,14 +39,14 @@ class ToolFunction(TypedDict):
 
 
 class Tool(TypedDict):
-    """A tool, as OpenAI's chat API takes it."""
+    """A tool of a chat request, in the form of OpenAI's API."""
 
     type: Literal["function"]
     function: ToolFunction
 
 
 class NamedSchema(TypedDict):
-    """The schema of an answer."""
+    """The JSON schema that an answer must match, with its name."""
 
     name: str
     description: NotRequired[str]
@@ -55,27 +55,27 @@ class NamedSchema(TypedDict):
 
 
 class ResponseFormat(TypedDict):
-    """The form of an answer, as OpenAI's chat API takes it."""
+    """The `response_format` of a chat request, in the form of OpenAI's API."""
 
     type: Literal["json_object", "json_schema", "text"]
     json_schema: NotRequired[NamedSchema]
 
 
 class Expect(TypedDict, total=False):
-    """What an answer must hold (in any case), or call: then a gate looks at it."""
+    """A text that a right answer contains (in any case), or the tool that it calls."""
 
     contains: str
     tool: str
 
 
 Again = Literal["slots", "streams", "warm"]
-"""How a prompt is asked again on the same server (`checks.AGAIN`)."""
+"""How a prompt is repeated on the same server to compare its answers (`checks.AGAIN`)."""
 
 
 class Gate(TypedDict):
-    """What an answer is checked for: words, a JSON document of a schema, or a call of one of these tools.
+    """A check of an answer: text that it contains, a schema that it matches, or tools that it may call.
 
-    ``again`` sets the answers to one prompt that was asked several times beside each other.
+    ``again``: the answers to a prompt's repeats are compared too. ``tool`` must be called; None: any of ``tools``.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Gate(TypedDict):
 
 
 class AskFields(TypedDict, total=False):
-    """What a prompt, or a kind for all of its prompts, asks for beside its messages."""
+    """Request fields beside the messages, of a prompt, or of a kind for all of its prompts."""
 
     tools: Annotated[list[Tool], List(Anything())]
     response_format: Annotated[ResponseFormat, Anything()]
@@ -95,14 +95,14 @@ class AskFields(TypedDict, total=False):
 
 
 class Ask(AskFields):
-    """What is sent, and what is expected of the answer."""
+    """The content of a request, and what is expected of its answer."""
 
     messages: list[Message]
     expect: NotRequired[Expect]
 
 
 class Line(Ask):
-    """A prompt in a user's own JSONL."""
+    """A prompt of a user's JSONL file, in the format `messages`."""
 
     id: NotRequired[str]
     kind: NotRequired[str]
@@ -111,7 +111,7 @@ class Line(Ask):
 
 
 class Long(TypedDict):
-    """A long text of so many tokens; the sentence ``needle`` stands in it after the share ``depth`` of it."""
+    """A generated text of about ``tokens`` tokens; the sentence ``needle`` is at the fraction ``depth``."""
 
     tokens: Annotated[int, {"low": FEWEST_TOKENS, "high": 1_000_000}]
     seed: Annotated[int, {"low": 0}]
@@ -121,9 +121,9 @@ class Long(TypedDict):
 
 
 class Talk(TypedDict):
-    """A conversation of so many tokens, the last question included, in so many turns.
+    """A generated conversation of about ``tokens`` tokens in ``turns`` turns.
 
-    A kind asks the turns ``first`` to ``last`` (from 1).
+    The prompts of its kind are the turns ``first`` to ``last``, counted from 1.
     """
 
     tokens: Annotated[int, {"low": FEWEST_TOKENS, "high": 1_000_000}]
@@ -135,9 +135,9 @@ class Talk(TypedDict):
 
 
 class PromptEntry(Ask):
-    """A prompt of a suite; ``long`` is a long text in place of the mark in its last message.
+    """A prompt of a suite; ``long`` describes the text that replaces `{long_text}` in its last message.
 
-    ``output_tokens`` are in place of the kind's.
+    ``output_tokens`` overrides the kind's.
     """
 
     id: str
@@ -146,13 +146,13 @@ class PromptEntry(Ask):
 
 
 class TurnEntry(PromptEntry):
-    """A turn of a conversation, ``talk["last"]``: all that were before it stand in front of its message."""
+    """The turn ``talk["last"]`` of a conversation as a prompt; the earlier turns go in front of it."""
 
     talk: Talk
 
 
 class Made(TypedDict):
-    """Prompts that are made: their form, how many, and the seed."""
+    """Short prompts to generate: their form, how many, and the seed."""
 
     form: Annotated[str, {"choices": tuple(TEXTS)}]
     number: Annotated[int, {"low": 1, "high": MOST}]
@@ -160,12 +160,12 @@ class Made(TypedDict):
 
 
 class Kind(AskFields):
-    """Prompts of one category; ``repeat`` sends them so often.
+    """The prompts of one category; ``repeat`` is how often each is sent.
 
-    In a file ``made`` or ``talk`` may stand in place of ``prompts``; ``file`` names JSON lines with more of them.
-    ``temperatures`` are in place of the experiment's. ``again``: each prompt once more on the same server, in this
-    way; its answers must be the same. ``more`` is the form of further prompts, where a measurement asks for more than
-    there are. ``needs``: asked only where the profile's server has a parser for it.
+    A file may have ``made`` or ``talk`` instead of ``prompts``; ``file`` is a JSONL file with further prompts.
+    ``temperatures`` overrides the experiment's. ``again`` repeats each prompt on the same server to compare its
+    answers. ``more`` is the form of synthetic prompts, added if a measurement needs more than the suite has.
+    ``needs``: the kind is not sent to a server without a parser for these.
     """
 
     output_tokens: Count
@@ -181,7 +181,7 @@ class Kind(AskFields):
 
 
 class Suite(TypedDict):
-    """A suite of prompts."""
+    """A suite of prompts: kinds by name; ``notes`` are sentences on what was left out or added."""
 
     name: str
     description: str

@@ -1,9 +1,9 @@
-"""Suites of prompts: what they may hold, and how they become requests. Pure; files are read elsewhere.
+"""Validate suites of prompts and expand them into the prompts to send. Pure; `loader.py` reads the files.
 
-A suite is plain data: a name, a description, and kinds of work, each with its own output length and its
-prompts (OpenAI messages). `repeat: 10` on a kind sends its prompts ten times; `made:` in place of prompts has
-many short ones made (`synthetic.py`), `long:` on a prompt a long text put into it (`long_context.py`). What a
-prompt may ask for beside its messages, tools and JSON among it, stands in `checks.py`.
+A suite is plain data: a name, a description, and kinds (categories) of prompts, each with an output length and its
+prompts (OpenAI messages). `repeat: 10` on a kind sends its prompts ten times; `made:` instead of prompts generates
+short ones (`synthetic.py`); `long:` on a prompt generates a long text in it (`long_context.py`). Tools, response
+formats and other fields of a prompt are in `checks.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         Tool,
     )
 
-#: What a kind may need of a server, and the engine's option that gives it (`profiles/workspace.py`).
+#: Values of a kind's `needs:`, and the engine option that a server needs for each (`profiles/workspace.py`).
 NEEDS = {"thinking": "reasoning_parser", "tools": "tool_call_parser"}
 _KIND = Map({**shape_of(Kind).fields, "more": Value(choices=MORE_FORMS)})
 _SUITE = Map(
@@ -51,7 +51,7 @@ _SUITE = Map(
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt of a suite, `repeat` already expanded, with what its kind asks of all of them."""
+    """A prompt to send once: `repeat` is already expanded, and the fields of its kind are filled in."""
 
     suite: str
     kind: str
@@ -63,28 +63,28 @@ class Prompt:
     extra: RequestFields | None = None
     gate: Gate | None = None
     temperatures: tuple[float, ...] = ()
-    """Its kind's own; none: the experiment's."""
+    """Temperatures of its kind; empty: those of the experiment."""
     at_once: int = 0
-    """How many requests of its kind are under way at once; 0: as the experiment has it."""
+    """Concurrent requests of its kind; 0: the concurrency of the experiment."""
     stream: bool = True
 
 
 def check_suite(data: object, where: str) -> Suite:
-    """``data`` as a suite, its `made:` prompts written out.
+    """``data`` as a suite, with the prompts of `made:` and `talk:` generated.
 
-    Raises DrafthouseError with all the problems: unknown keys, empty lists, an id with a `#`, two prompts of one id,
-    and two prompts alike (an engine that remembers earlier answers would look fast; `repeat` says it openly).
+    Raises DrafthouseError with all problems: unknown keys, empty lists, an id with a `#`, two prompts with one id, two
+    equal prompts (which favour an engine that remembers answers; `repeat` would show them in the report).
     """
     findings = Findings(where)
     if check(data, _SUITE, findings):
         suite = cast("Suite", data)
         if not suite["kinds"]:
             findings.add("no-prompts", "kinds", "no kinds", "one kind of work or more", "add one with its prompts")
-        before = len(findings.problems)
+        problems_before = len(findings.problems)
         kinds = {kind: _with_prompts(kind, entry, findings) for kind, entry in suite["kinds"].items()}
         for kind, entry in kinds.items():
             _check_kind(entry, f"kinds.{kind}", findings)
-        if len(findings.problems) == before:
+        if len(findings.problems) == problems_before:
             _check_distinct(kinds, findings)
             suite = {**suite, "kinds": kinds}
     if findings.problems:
@@ -93,7 +93,7 @@ def check_suite(data: object, where: str) -> Suite:
 
 
 def _with_prompts(kind: str, entry: Kind, findings: Findings) -> Kind:
-    """A kind with its prompts: its own, or those that are made for it."""
+    """A kind with its own prompts, or with those generated for its `made:` or `talk:`."""
     path = f"kinds.{kind}"
     sources = [key for key in ("made", "talk", "prompts") if key in entry]
     if len(sources) > 1:
@@ -105,9 +105,9 @@ def _with_prompts(kind: str, entry: Kind, findings: Findings) -> Kind:
         return talked
     elif "made" in entry:
         made = made_prompts(kind, entry["made"], findings, f"{path}.made")
-        whole: Kind = {"more": entry["made"]["form"], **entry, "prompts": made}
-        del whole["made"]
-        return whole
+        generated: Kind = {"more": entry["made"]["form"], **entry, "prompts": made}
+        del generated["made"]
+        return generated
     elif "prompts" not in entry:
         findings.add("missing-key", f"{path}.prompts", "nothing", "the key 'prompts'", "add 'prompts:' here")
     elif not entry["prompts"]:
@@ -123,19 +123,19 @@ def _with_prompts(kind: str, entry: Kind, findings: Findings) -> Kind:
 
 def _check_kind(entry: Kind, path: str, findings: Findings) -> None:
     check_ask(entry, findings, path)
-    for number, prompt in enumerate(entry["prompts"]):
-        place = f"{path}.prompts[{number}]"
+    for index, prompt in enumerate(entry["prompts"]):
+        place = f"{path}.prompts[{index}]"
         check_id(prompt["id"], findings, place)
         check_messages(prompt["messages"], f"{place}.messages", findings)
-        before = len(findings.problems)
+        problems_before = len(findings.problems)
         check_ask(prompt, findings, place)
-        if len(findings.problems) == before:
+        if len(findings.problems) == problems_before:
             check_expect(asked_of(entry, prompt), findings, place)
         check_long(prompt, findings, place)
 
 
 def check_id(prompt_id: str, findings: Findings, path: str) -> None:
-    """Add a problem for an id that holds the sign of a repeat (`expand`): two such prompts would count as one."""
+    """Add a problem for an id with a `#`, which marks repeats (`expand`): two prompts would count as one."""
     if REPEAT in prompt_id:
         plain = prompt_id.replace(REPEAT, "-")
         findings.add(
@@ -148,20 +148,20 @@ def check_id(prompt_id: str, findings: Findings, path: str) -> None:
 
 
 def check_messages(messages: Sequence[Message], path: str, findings: Findings) -> None:
-    """Add a problem for each message that has neither text, nor parts, nor calls, and one where there is none."""
+    """Add a problem for each message without text, parts or tool calls, and one for an empty list."""
     if not messages:
         findings.add("empty-value", path, "an empty list", "one message or more", "add {role: user, content: ...}")
-    for number, message in enumerate(messages):
+    for index, message in enumerate(messages):
         content = message["content"]
-        check_keys(content, findings, f"{path}[{number}].content")
-        check_keys(message.get("tool_calls"), findings, f"{path}[{number}].tool_calls")
-        # An assistant message that only calls tools has no content of its own.
+        check_keys(content, findings, f"{path}[{index}].content")
+        check_keys(message.get("tool_calls"), findings, f"{path}[{index}].tool_calls")
+        # An assistant message that only calls tools has no content.
         if message.get("tool_calls") and content is None:
             continue
         if not isinstance(content, (str, list)) or not content:
             findings.add(
                 "wrong-type",
-                f"{path}[{number}].content",
+                f"{path}[{index}].content",
                 short_json(content),
                 "text, or a list of parts",
                 "write the text",
@@ -169,44 +169,44 @@ def check_messages(messages: Sequence[Message], path: str, findings: Findings) -
 
 
 def _check_distinct(kinds: Mapping[str, Kind], findings: Findings) -> None:
-    ids: dict[str, str] = {}
-    texts: dict[str, str] = {}
+    path_by_id: dict[str, str] = {}
+    path_by_text: dict[str, str] = {}
     for kind, entry in kinds.items():
-        for number, prompt in enumerate(entry["prompts"]):
-            path = f"kinds.{kind}.prompts[{number}]"
-            if prompt["id"] in ids:
+        for index, prompt in enumerate(entry["prompts"]):
+            path = f"kinds.{kind}.prompts[{index}]"
+            if prompt["id"] in path_by_id:
                 findings.add(
                     "duplicate-name",
                     f"{path}.id",
                     f"'{prompt['id']}' again",
-                    f"another id than {ids[prompt['id']]}",
+                    f"another id than {path_by_id[prompt['id']]}",
                     "rename one",
                 )
-            ids.setdefault(prompt["id"], path)
+            path_by_id.setdefault(prompt["id"], path)
             text = json.dumps(prompt["messages"], sort_keys=True, default=str)
-            if text in texts:
+            if text in path_by_text:
                 findings.add(
                     "duplicate-prompt",
                     f"{path}.messages",
-                    f"the same messages as {texts[text]}",
+                    f"the same messages as {path_by_text[text]}",
                     "prompts that differ",
                     "write another prompt, or 'repeat:' on the kind",
                 )
-            texts.setdefault(text, path)
+            path_by_text.setdefault(text, path)
 
 
 def expand(suite: Suite) -> dict[str, list[Prompt]]:
-    """The prompts of each kind in order, repeats written out as `id#1`, `id#2`, ..."""
+    """The prompts of each kind in order; repeats have the ids `id#1`, `id#2`, ..."""
     prompts = {}
     for kind, entry in suite["kinds"].items():
-        prompts[kind] = [_prompt(suite["name"], kind, entry, prompt, turn) for prompt, turn in _turns(entry)]
+        prompts[kind] = [_prompt(suite["name"], kind, entry, prompt, number) for prompt, number in _repeats(entry)]
     return prompts
 
 
-def _turns(entry: Kind) -> list[tuple[PromptEntry, int]]:
-    """The prompts of a kind in the order they are sent, each with the number of its repeat, 0 for none.
+def _repeats(entry: Kind) -> list[tuple[PromptEntry, int]]:
+    """The prompts of a kind in the order they are sent, each with the number of its repeat (0: not repeated).
 
-    What is asked again for a gate follows at once: so its prefix is in the cache still, or runs beside it.
+    With `again` the repeats of a prompt follow each other, so that they find its prefix in the cache or run beside it.
     """
     again = entry.get("again")
     repeat = entry.get("repeat", 1)
@@ -214,54 +214,55 @@ def _turns(entry: Kind) -> list[tuple[PromptEntry, int]]:
         repeat = entry.get("repeat", AGAIN[again])
     if repeat == 1:
         return [(prompt, 0) for prompt in entry["prompts"]]
-    turns = range(1, repeat + 1)
+    repeat_numbers = range(1, repeat + 1)
     if again:
-        return list(itertools.product(entry["prompts"], turns))
-    return [(prompt, turn) for turn in turns for prompt in entry["prompts"]]
+        return list(itertools.product(entry["prompts"], repeat_numbers))
+    return [(prompt, number) for number in repeat_numbers for prompt in entry["prompts"]]
 
 
-def _prompt(suite: str, kind: str, entry: Kind, prompt: PromptEntry, turn: int) -> Prompt:
-    asked, again = asked_of(entry, prompt), entry.get("again")
+def _prompt(suite: str, kind: str, entry: Kind, prompt: PromptEntry, repeat_number: int) -> Prompt:
+    """The prompt to send for a suite's prompt; ``repeat_number`` is 0 if it is not repeated."""
+    ask, again = asked_of(entry, prompt), entry.get("again")
     at_once = 0
     if again == SLOTS:
         at_once = entry.get("repeat", AGAIN[SLOTS])
     elif again:
-        # One after the other, whatever the experiment asks at once: else there is no prefix to find yet.
+        # Sequential: the first request must fill the prefix cache before the second is sent.
         at_once = 1
     prompt_id = prompt["id"]
-    if turn:
-        prompt_id += f"{REPEAT}{turn}"
+    if repeat_number:
+        prompt_id += f"{REPEAT}{repeat_number}"
     return Prompt(
         suite,
         kind,
         prompt_id,
         prompt["messages"],
         prompt.get("output_tokens", entry["output_tokens"]),
-        tools=asked.get("tools"),
-        response_format=asked.get("response_format"),
-        extra=asked.get("request"),
-        gate=_gate(asked, again),
+        tools=ask.get("tools"),
+        response_format=ask.get("response_format"),
+        extra=ask.get("request"),
+        gate=_gate(ask, again),
         temperatures=tuple(map(float, entry.get("temperatures") or ())),
         at_once=at_once,
-        stream=not (again == STREAMS and turn and turn % 2 == 0),
+        stream=not (again == STREAMS and repeat_number and repeat_number % 2 == 0),
     )
 
 
-def _gate(asked: PromptEntry, again: Again | None) -> Gate | None:
-    """What looks at a prompt's answers: at each, at those to one prompt beside each other, or at its turn."""
-    gate = gate_of(asked)
+def _gate(ask: PromptEntry, again: Again | None) -> Gate | None:
+    """The gate of a prompt's answers: it checks each answer, compares repeats, or marks a conversation's turn."""
+    gate = gate_of(ask)
     if again:
         return {**(gate or {"name": again}), "again": again}
-    if gate is None and "talk" in asked:
+    if gate is None and "talk" in ask:
         return {"name": TALK}
     return gate
 
 
 def prompt_hashes(suites: Iterable[Suite]) -> dict[str, dict[str, str]]:
-    """A short hash of what each prompt asks for, by kind and id: what a report keeps in place of the text.
+    """A short hash of each prompt, by kind, then by id, which a report has instead of the text.
 
-    What decides the work is in it: the messages, the output length, tools, the form of the answer and further
-    fields of the request. What an answer is checked for is not: it is not sent.
+    It covers what is sent: the messages, the output length, tools, the response format and further fields of the
+    request. It does not cover the expected answer.
     """
     hashes = {}
     for suite in suites:
@@ -271,42 +272,41 @@ def prompt_hashes(suites: Iterable[Suite]) -> dict[str, dict[str, str]]:
 
 
 def _hash(prompt: Prompt) -> str:
-    asked = [prompt.messages, prompt.output_tokens, prompt.tools, prompt.response_format, prompt.extra]
-    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    sent = [prompt.messages, prompt.output_tokens, prompt.tools, prompt.response_format, prompt.extra]
+    return hashlib.sha256(json.dumps(sent, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
-    """``number`` prompts of a suite as one kind named like the suite, taken evenly from its kinds.
+    """A suite with one kind, named like the suite, of ``number`` prompts taken evenly from the suite's kinds.
 
-    That is how to send a mixture in one closed loop; measured by itself, each kind would have few. They are
-    all sent at the experiment's temperatures. Where the suite has fewer, its kinds are filled with synthetic prompts
-    of their own form (`more:`), which ``seed`` chooses, and a sentence of the suite's "notes" says so. Raises
-    DrafthouseError when that is not enough.
+    This sends a mixture of kinds in one closed loop, at the experiment's temperatures. If the suite has fewer prompts,
+    synthetic ones of each kind's form (`more:`) are added, chosen by ``seed``, and the suite's "notes" say how many.
+    Raises DrafthouseError if these are too few as well.
     """
     kinds: dict[str, list[PromptEntry]] = {}
     for kind, prompts in expand(suite).items():
         kinds[kind] = []
-        for prompt, (entry, _) in zip(prompts, _turns(suite["kinds"][kind]), strict=True):
+        for prompt, (entry, _) in zip(prompts, _repeats(suite["kinds"][kind]), strict=True):
             kinds[kind].append({**entry, "id": prompt.id, "output_tokens": prompt.output_tokens})
-    own = sum(map(len, kinds.values()))
+    own_total = sum(map(len, kinds.values()))
     forms = {kind: entry["more"] for kind, entry in suite["kinds"].items() if "more" in entry}
     added = lengthen(kinds, forms, number, seed)
-    have = own + sum(added.values())
-    if number > have:
+    total = own_total + sum(added.values())
+    if number > total:
         more = "as many as the suite and its synthetic prompts are" if added else "as many as the suite has"
         raise one_problem(
             "too-few-prompts",
             f"{number} prompts asked for",
-            f"{have} or fewer, {more}: repeated prompts favour some engines",
+            f"{total} or fewer, {more}: repeated prompts favour some engines",
             "request fewer prompts or more rounds, or use a suite with more prompts",
             f"suite {suite['name']}",
         )
     mixed: list[PromptEntry] = []
-    for place in range(max(map(len, kinds.values()))):
+    for index in range(max(map(len, kinds.values()))):
         for kind, entries in kinds.items():
-            if place < len(entries):
+            if index < len(entries):
                 of_kind = suite["kinds"][kind]
-                mixed.append({"output_tokens": of_kind["output_tokens"], **asked_of(of_kind, entries[place])})
+                mixed.append({"output_tokens": of_kind["output_tokens"], **asked_of(of_kind, entries[index])})
     mixed = mixed[:number]
     all_in_one: Kind = {"output_tokens": mixed[0]["output_tokens"], "prompts": mixed}
     picked: Suite = {**suite, "kinds": {suite["name"]: all_in_one}}
@@ -314,14 +314,14 @@ def pick(suite: Suite, number: int, seed: int = 0) -> Suite:
         each = ", ".join(f"{kind} {count}" for kind, count in added.items())
         note = (
             f"{sum(added.values())} of the {number} prompts are synthetic (seed {seed}), since the suite "
-            f"'{suite['name']}' has {own}: {each}"
+            f"'{suite['name']}' has {own_total}: {each}"
         )
         picked["notes"] = [*suite.get("notes", []), note]
     return picked
 
 
 def with_output_tokens(suite: Suite, output_tokens: int) -> Suite:
-    """The suite with one output length for all of its prompts."""
+    """A copy of the suite with one output length (in tokens) for all prompts."""
     kinds: dict[str, Kind] = {}
     for kind, entry in suite["kinds"].items():
         prompts: list[PromptEntry] = [{**prompt, "output_tokens": output_tokens} for prompt in entry["prompts"]]
@@ -330,7 +330,7 @@ def with_output_tokens(suite: Suite, output_tokens: int) -> Suite:
 
 
 def only_kinds(suite: Suite, names: Sequence[str]) -> Suite:
-    """The suite with these kinds alone; raises DrafthouseError for a kind that it has not."""
+    """A copy of the suite with only these kinds (all for no names). Raises DrafthouseError for an unknown kind."""
     problems = [
         Problem(
             "no-such-category",
@@ -349,6 +349,6 @@ def only_kinds(suite: Suite, names: Sequence[str]) -> Suite:
 
 
 def short_json(value: object) -> str:
-    """A value of somebody's file as JSON of 80 characters at most."""
+    """A value of a user's file as JSON, cut to 80 characters."""
     text = json.dumps(value, default=str)
     return text if len(text) <= 80 else f"{text[:77]}..."

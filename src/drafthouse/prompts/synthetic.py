@@ -1,7 +1,7 @@
-"""Many short prompts that differ, made of our own parts: for load, where a few would be sent again and again.
+"""Synthetic short prompts, all different, for load sweeps; they are combined from the phrases in this file.
 
-A prompt that is sent twice flatters every engine that remembers (prefix caches, n-gram pools, suffix trees), and a
-ladder up to 64 users sends hundreds. The same form and seed give the same prompts on every machine.
+A load sweep up to 64 concurrent requests sends hundreds of prompts. A prompt that is sent twice favours engines that
+remember (prefix caches, n-gram pools, suffix trees). The same form and seed give the same prompts on every machine.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from .long_context import Chooser, passage
 if TYPE_CHECKING:
     from drafthouse.prompts.suite_types import Made, PromptEntry
 
-#: Stands between a prompt's id and the number of its repeat, and so in no id itself.
+#: Separates a prompt's id from the number of its repeat (`vacation#2`); no id contains it.
 REPEAT = "#"
-#: More than this the parts do not give without prompts that resemble each other too much.
+#: Largest number of prompts of a kind; more of them would be too similar to each other.
 MOST = 500
 
 _COPY = (
@@ -26,7 +26,7 @@ _COPY = (
     "Write out the text below again, without any change:",
     "Please repeat these lines without changing a single word:",
 )
-#: The logbooks that passages are taken from.
+#: The logbooks of `long_context.py`, from which passages are taken.
 SETTINGS = ("farm", "harbour", "station")
 
 _LANGUAGES = ("Python", "Go", "JavaScript", "Java", "Rust", "C", "bash", "SQL")
@@ -52,7 +52,7 @@ _PEOPLE = (
     "I have to give my first speech", "My bicycle is my only vehicle", "I look after two small children",
     "I work at night and sleep by day", "We have a garden full of stones", "I am seventy and bought a tablet",
 )  # fmt: skip
-_WISHES = (
+_QUESTIONS = (
     "What should I do in the first week?", "Which mistakes do beginners make?", "How much money will I need?",
     "What can I do when it rains for days?", "How do I keep going when I am tired of it?",
     "Whom should I ask for help, and how?", "What would you leave out?", "How do I explain it to my brother?",
@@ -67,12 +67,12 @@ _HEROES = (
     "the last typewriter mechanic", "a cartographer of places that do not exist", "a goat with a good memory",
     "a weather forecaster who is always wrong", "a night nurse and her talking kettle",
 )  # fmt: skip
-_WHERE = (
+_PLACES = (
     "on an island that floats", "in a town without clocks", "at the end of a very long queue", "under a frozen lake",
     "in a hotel with one guest", "on a train that never stops", "in a valley where echoes answer late",
     "on the roof of an opera", "in a city that is moved stone by stone", "inside a snow globe",
 )  # fmt: skip
-_TURNS = (
+_RULES = (
     "Begin with the last sentence.", "Let something small go wrong.", "There must be a letter in it.",
     "Nobody may speak.", "It happens within one hour.", "End with a question.", "Use the word 'copper' twice.",
     "Tell it as a letter.", "Tell it from the view of a bird.",
@@ -90,24 +90,24 @@ def _code(choose: Chooser, number: int) -> str:
 
 
 def _chat(choose: Chooser, number: int) -> str:
-    return f"{choose.one(_PEOPLE)}. {choose.one(_WISHES)} {choose.one(_TONES)}"
+    return f"{choose.one(_PEOPLE)}. {choose.one(_QUESTIONS)} {choose.one(_TONES)}"
 
 
 def _story(choose: Chooser, number: int) -> str:
-    return f"Write the beginning of a story about {choose.one(_HEROES)} {choose.one(_WHERE)}. {choose.one(_TURNS)}"
+    return f"Write the beginning of a story about {choose.one(_HEROES)} {choose.one(_PLACES)}. {choose.one(_RULES)}"
 
 
-#: The text of a prompt by its form, from a chooser and a number (the seed of its passage).
+#: Functions that make a prompt's text, by form; the number is the seed of the passage in it.
 TEXTS: dict[str, Callable[[Chooser, int], str]] = {"chat": _chat, "code": _code, "copy": _copy, "story": _story}
 
 
 def made_prompts(kind: str, made: Made, findings: Findings, path: str) -> list[PromptEntry]:
-    """The prompts of a kind's `made:`, no two alike; a problem is added where the parts do not give so many."""
-    choose, form = Chooser("made", made["form"], made.get("seed", 0)), TEXTS[made["form"]]
+    """Prompts of a kind with `made:`, no two equal; adds a problem if the phrases do not give so many."""
+    choose, text_of_form = Chooser("made", made["form"], made.get("seed", 0)), TEXTS[made["form"]]
     texts: dict[str, None] = {}
     tries = 0
     while len(texts) < made["number"] and tries < 20 * MOST:
-        texts[form(choose, tries)] = None
+        texts[text_of_form(choose, tries)] = None
         tries += 1
     if len(texts) < made["number"]:
         findings.add("too-few-prompts", f"{path}.number", f"{made['number']}", f"{len(texts)} or fewer", "lower it")

@@ -1,6 +1,6 @@
-"""What a page shows of the requests themselves: a few answers side by side, and the tails of the latencies.
+"""Data of the HTML page about single requests: a few answers of both arms, and latency percentiles.
 
-Neither stands in report.json: support bundles carry that, and what a model was asked and said is a person's own.
+report.json does not contain them, since it goes into support bundles, and prompts and answers may be private.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from ..prompts.suites import expand, prompt_hashes
 from .data.measures import MEASURES, values_of
 from .report_types import ARMS, Arm, KeptProfile
 
-SHARES = (50, 95, 99)
+SHARES = (50, 95, 99)  # percentiles
 _MOST_PAIRS = 4
-# In characters: of a prompt, of what both arms said before they differ, and of what each said from there on.
-_PROMPT, _BEFORE, _AFTER = 400, 200, 300
+_PROMPT, _BEFORE, _AFTER = 400, 200, 300  # most characters of a prompt, of the text before a difference, and after it
 
 
 @dataclass(frozen=True)
 class Side:
-    """An arm's answer from the first difference on: the character that differs, and what follows it."""
+    """An arm's answer from the first difference on: the differing character (``mark``), and the text after it."""
 
     mark: str
     rest: str
@@ -37,22 +36,22 @@ class Side:
 
 @dataclass(frozen=True)
 class AnswerPair:
-    """A prompt's answers in one round; ``prompt`` is None where its text is not known any more."""
+    """The answers of both arms to a prompt in a round; ``prompt`` is None if its text is no longer available."""
 
     prompt_id: str
     group: str
     round: int | None
     prompt: str | None
     equal: bool
-    at: int
-    of: int
-    same: str
+    at: int  # index of the first differing character
+    of: int  # characters of the longer answer
+    same: str  # the text before that character
     sides: Mapping[Arm, Side]
 
 
 @dataclass(frozen=True)
 class Tail:
-    """A latency of both arms at each of SHARES, in ms, over so many whole answers."""
+    """A latency of both arms in ms at each percentile of SHARES; ``requests`` counts the complete answers."""
 
     title: str
     values: Mapping[Arm, Sequence[float]]
@@ -61,50 +60,50 @@ class Tail:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a page shows beside its report."""
+    """Data of the page that is not in report.json."""
 
     answers: Sequence[AnswerPair] = ()
     tails: Sequence[Tail] = ()
 
 
 def shown_of(results: Mapping[Arm, ArmResult], resolved: KeptProfile) -> Shown:
-    """What the page of two results shows of their requests."""
-    asked = {arm: requests_of(results[arm]) for arm in ARMS}
-    return Shown(_answers(asked, resolved), _tails(asked))
+    """The data for the page of two results."""
+    requests = {arm: requests_of(results[arm]) for arm in ARMS}
+    return Shown(_answers(requests, resolved), _tails(requests))
 
 
-def _tails(asked: Mapping[Arm, Sequence[Request]]) -> list[Tail]:
-    found = []
+def _tails(requests: Mapping[Arm, Sequence[Request]]) -> list[Tail]:
+    tails = []
     for name, title, unit, _, measure in MEASURES:
-        values = {arm: values_of(asked[arm], measure) for arm in ARMS}
+        values = {arm: values_of(requests[arm], measure) for arm in ARMS}
         if unit != "ms" or name == "tpot_ms" or not all(values.values()):
             continue
         at_shares = {arm: [percentile(values[arm], share) or 0.0 for share in SHARES] for arm in ARMS}
-        found.append(Tail(title, at_shares, {arm: len(values[arm]) for arm in ARMS}))
-    return found
+        tails.append(Tail(title, at_shares, {arm: len(values[arm]) for arm in ARMS}))
+    return tails
 
 
-def _answers(asked: Mapping[Arm, Sequence[Request]], resolved: KeptProfile) -> list[AnswerPair]:
-    """A few pairs: of each kind one that differs, else one that is equal; what differs comes first."""
-    pairs = pair_outputs(asked["baseline"], asked["speculative"])
+def _answers(requests: Mapping[Arm, Sequence[Request]], resolved: KeptProfile) -> list[AnswerPair]:
+    """At most `_MOST_PAIRS` pairs, one per group, differing ones first; an equal pair only if no pair differs."""
+    pairs = pair_outputs(requests["baseline"], requests["speculative"])
     chosen: dict[str, OutputPair] = {}
     for pair in sorted(pairs, key=lambda pair: (pair.equal, pair.round or 0, pair.character)):
         chosen.setdefault(pair.group, pair)
     if not chosen:
         return []
-    few = sorted(chosen.values(), key=lambda pair: pair.equal)[:_MOST_PAIRS]
-    baseline, speculative = _texts(asked["baseline"]), _texts(asked["speculative"])
+    shown_pairs = sorted(chosen.values(), key=lambda pair: pair.equal)[:_MOST_PAIRS]
+    baseline, speculative = _texts(requests["baseline"]), _texts(requests["speculative"])
     prompts = _prompts(resolved)
     answers = []
-    for pair in few:
+    for pair in shown_pairs:
         key = pair.group, pair.prompt_id, pair.round
         texts: dict[Arm, str] = {"baseline": baseline[key], "speculative": speculative[key]}
-        answers.append(_pair(pair, texts, prompts))
+        answers.append(_answer_pair(pair, texts, prompts))
     return answers
 
 
 def _texts(requests: Iterable[Request]) -> dict[tuple[str, str, int | None], str]:
-    """The whole text of each answer by group, prompt and round."""
+    """The complete text of each answer by (group, prompt id, round)."""
     texts: dict[tuple[str, str, int | None], str] = {}
     for request in requests:
         key = str(request.get("group")), str(request.get("prompt_id")), request.get("round")
@@ -112,7 +111,8 @@ def _texts(requests: Iterable[Request]) -> dict[tuple[str, str, int | None], str
     return texts
 
 
-def _pair(pair: OutputPair, texts: Mapping[Arm, str], prompts: Mapping[str, str]) -> AnswerPair:
+def _answer_pair(pair: OutputPair, texts: Mapping[Arm, str], prompts: Mapping[str, str]) -> AnswerPair:
+    """The answers of a pair, shortened around their first difference."""
     at = pair.character
     if pair.equal:
         same, sides = _cut(texts["baseline"], _BEFORE + _AFTER), {arm: Side("", "") for arm in ARMS}
@@ -132,25 +132,25 @@ def _cut(text: str, most: int) -> str:
 
 
 def _prompts(resolved: KeptProfile) -> dict[str, str]:
-    """The last message of each prompt by id, of those that a suite here still has as they were sent.
+    """The last message by prompt id, for prompts that the local suites still have unchanged.
 
-    A report keeps a hash of each. A suite that is gone or was changed gives nothing.
+    The report has a hash of each prompt. Suites and prompts that are missing or have changed are skipped.
     """
     hashes: dict[str, str] = {}
-    for kept in (resolved.get("prompts") or {}).values():
-        hashes |= kept
-    found: dict[str, str] = {}
+    for kind_hashes in (resolved.get("prompts") or {}).values():
+        hashes |= kind_hashes
+    messages: dict[str, str] = {}
     if not hashes:
-        return found
+        return messages
     for name in (resolved.get("experiment") or {}).get("suites") or []:
         try:
             suite = trimmed(load_suite(name, ROOT / "benchmarks"), resolved)
         except (DrafthouseError, KeyError):
             continue
-        now = prompt_hashes([suite])
+        current_hashes = prompt_hashes([suite])
         for kind, prompts in expand(suite).items():
             for prompt in prompts:
-                said = prompt.messages[-1].get("content")
-                if isinstance(said, str) and now[kind][prompt.id] == hashes.get(prompt.id):
-                    found[prompt.id] = _cut(said, _PROMPT)
-    return found
+                content = prompt.messages[-1].get("content")
+                if isinstance(content, str) and current_hashes[kind][prompt.id] == hashes.get(prompt.id):
+                    messages[prompt.id] = _cut(content, _PROMPT)
+    return messages

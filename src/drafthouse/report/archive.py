@@ -1,7 +1,7 @@
-"""The reports that are kept: which one a person means, and what each says in a line.
+"""Find, read and list kept reports.
 
-``reports/<profile>/<time>-<host>/`` holds one report with the results it was made from. Nothing is ever
-removed from it, so that today can be set beside last month.
+``reports/<profile>/<time>-<host>/`` holds a report with the results that it was made from. Reports are never removed,
+so that they can be compared later.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from ..report.data.build import SCHEMA as REPORT_SCHEMA
 from .report_types import ARMS, Arm, KeptProfile, Report
 
 HOW = "a folder with a report.json, PROFILE (its newest), PROFILE~1 (the one before), or PROFILE/START-OF-FOLDER"
-# The time at the beginning of a folder's name; one without it is older than all that have it.
-DATED = re.compile(r"\d{8}-\d{6}")
+DATED = re.compile(r"\d{8}-\d{6}")  # the start of a folder's name; folders without it sort as the oldest
 MOST_SHOWN = 8
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A kept report: its folder, what it says, and the results of both arms with every request."""
+    """A kept report: its folder, its content, and the results of both arms with all requests."""
 
     path: Path
     report: Report
@@ -40,64 +39,64 @@ class Kept:
 
     @property
     def label(self) -> str:
-        """Profile, host and time, as a person tells one report from another."""
+        """Profile, host and time as text, to identify the report for the user."""
         parts = (self.report.get("profile"), self.report.get("host"), clock(self.report.get("date") or ""))
         return " · ".join(filter(None, parts))
 
     @property
     def resolved(self) -> KeptProfile:
-        """The resolved profile that it was measured with."""
+        """The resolved profile that was measured; {} in the oldest reports."""
         return self.report["resolved"]
 
 
 def folders(reports: Path, profile: str | None = None) -> list[Path]:
-    """The folders that hold a report, the newest first; of one profile, or of all."""
+    """The folders of all reports, or of those of ``profile``, the newest first."""
     pattern = f"{name_of(profile) or 'no-profile'}/*/report.json" if profile else "*/*/report.json"
-    found = [path.parent for path in reports.glob(pattern)]
-    return sorted(found, key=lambda path: (_time(path), path.name, path.parent.name), reverse=True)
+    report_folders = [path.parent for path in reports.glob(pattern)]
+    return sorted(report_folders, key=lambda path: (_start_time(path), path.name, path.parent.name), reverse=True)
 
 
-def _time(folder: Path) -> str:
-    found = DATED.match(folder.name)
-    return found.group(0) if found else ""
+def _start_time(folder: Path) -> str:
+    match = DATED.match(folder.name)
+    return match.group(0) if match else ""
 
 
 def find(reports: Path, what: str, where: str = "") -> Path:
-    """The folder of the report that ``what`` names; see HOW for its forms.
+    """The folder of the report that ``what`` names, in one of the forms of `HOW`.
 
-    Raises DrafthouseError where there is none, or where it could be several; ``where`` names the argument in it.
+    Raises DrafthouseError if no report or more than one matches; ``where`` is the argument's name for its message.
     """
     path = Path(what).expanduser()
     if path.name == "report.json" and path.is_file():
         return path.parent
     if (path / "report.json").is_file():
         return path
-    name, _, start = what.partition("/")
+    name, _, folder_start = what.partition("/")
     name, tilde, steps = name.partition("~")
     if not steps:
         steps = "1" if tilde else "0"
-    kept = folders(reports, name) if name else []
-    if not kept or not steps.isdigit():
-        known = sorted({folder.parent.name for folder in folders(reports)})
-        advice = did_you_mean(name, known) if known else "measure a profile first"
+    candidates = folders(reports, name) if name else []
+    if not candidates or not steps.isdigit():
+        profiles = sorted({folder.parent.name for folder in folders(reports)})
+        advice = did_you_mean(name, profiles) if profiles else "measure a profile first"
         raise one_problem("no-such-report", f"no report '{what}' in {reports}", HOW, advice, where)
-    chosen = [folder for folder in kept if folder.name.startswith(start)]
-    if start and len(chosen) != 1:
-        found = f"{len(chosen)} reports of {name} begin with '{start}'"
-        raise one_problem("ambiguous-report", found, "one", f"write one of: {_names(chosen or kept)}", where)
-    if int(steps) >= len(chosen):
-        found, needed = f"{count(len(chosen), 'report')} of {name}", f"at least {int(steps) + 1} for '{what}'"
+    matching = [folder for folder in candidates if folder.name.startswith(folder_start)]
+    if folder_start and len(matching) != 1:
+        found = f"{len(matching)} reports of {name} begin with '{folder_start}'"
+        raise one_problem("ambiguous-report", found, "one", f"write one of: {_names(matching or candidates)}", where)
+    if int(steps) >= len(matching):
+        found, needed = f"{count(len(matching), 'report')} of {name}", f"at least {int(steps) + 1} for '{what}'"
         raise one_problem("no-such-report", found, needed, "measure it again", where)
-    return chosen[int(steps)]
+    return matching[int(steps)]
 
 
 def _names(folders: Sequence[Path]) -> str:
-    """The names of the first folders; an ellipsis says that there are more."""
+    """The names of at most `MOST_SHOWN` folders, with an ellipsis if there are more."""
     return first_names([folder.name for folder in folders], MOST_SHOWN)
 
 
 def newest_of_all(reports: Path) -> Path:
-    """The folder of the newest report. Raises DrafthouseError where there is none."""
+    """The folder of the newest report. Raises DrafthouseError if there is none."""
     for folder in folders(reports):
         return folder
     found, needed = f"no report in {reports}", "one that was measured"
@@ -105,30 +104,31 @@ def newest_of_all(reports: Path) -> Path:
 
 
 def newest(reports: Path, host: str, resolved: ResolvedProfile) -> Kept | None:
-    """The newest report of a resolved profile, in its engine's version, on one box; None where there is none.
+    """The newest report of a resolved profile with its engine version on ``host``; None if there is none.
 
-    One of the same commands comes first: a result that was kept writes no new report, and one of other settings may be
-    newer. By the version alone where none has them: the box's own variables may change a path.
+    Prefers a report with the same commands, since the newest one may be of a run with other settings. If no report has
+    the same commands, the newest one is returned, since variables of the host can change paths in the commands.
     """
-    other = None
+    same_version = None
     for folder in folders(reports, resolved["profile"]):
         report = _read(folder / "report.json")
-        kept = report.get("resolved") or {}
-        version = str((kept.get("engine") or {}).get("version"))
+        measured = report.get("resolved") or {}
+        version = str((measured.get("engine") or {}).get("version"))
         if (report.get("host"), version) != (host, resolved["engine"]["version"]):
             continue
-        if _commands(kept.get("arms") or {}) == _commands(resolved["arms"]):
+        if _commands_of(measured.get("arms") or {}) == _commands_of(resolved["arms"]):
             return read_kept(folder)
-        other = other or folder
-    return read_kept(other) if other else None
+        same_version = same_version or folder
+    return read_kept(same_version) if same_version else None
 
 
-def _commands(arms: Mapping[str, ResolvedArm]) -> str:
+def _commands_of(arms: Mapping[str, ResolvedArm]) -> str:
+    """The commands and flags of all arms as text, to compare them."""
     return json.dumps({name: [arm.get("command"), arm.get("flags")] for name, arm in arms.items()}, sort_keys=True)
 
 
 def read_kept(folder: Path) -> Kept:
-    """The report in a folder with its results; DrafthouseError says which file is missing or wrong."""
+    """Read the report in a folder and its results. Raises DrafthouseError for a missing or malformed file."""
     report = _read(folder / "report.json")
     if report.get("schema") != REPORT_SCHEMA:
         found, do = f"the schema {report.get('schema')!r}", "make the report again: drafthouse report --again FOLDER"
@@ -137,12 +137,13 @@ def read_kept(folder: Path) -> Kept:
     for arm in ARMS:
         path = folder / f"{arm}.json"
         results[arm] = checked_result(_read(path), str(path))
-    # The oldest reports keep no profile.
-    whole = cast("Report", {"resolved": {}, **checked(report, REPORT, str(folder / "report.json"))})
-    return Kept(folder, whole, results)
+    # The oldest reports have no resolved profile.
+    complete = cast("Report", {"resolved": {}, **checked(report, REPORT, str(folder / "report.json"))})
+    return Kept(folder, complete, results)
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Read a JSON object of a report's folder; `median` of a speed-up in old files is renamed to `gain`."""
     needed = "a file written by drafthouse report"
     data = read_json(path, needed, "name another report")
     if not isinstance(data, dict):
@@ -153,7 +154,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class KeptLine:
-    """What a kept report says in a line: ``said`` is its verdict's word, or why it cannot be read."""
+    """A kept report in a list; ``said`` is its verdict's word, or the reason why it cannot be read."""
 
     folder: Path
     date: str
@@ -162,24 +163,23 @@ class KeptLine:
     said: str
     speedup: Gain | None
     engine: str
-    earlier: bool = False
-    """Whether an earlier rule gave the word."""
+    earlier: bool = False  # True if an earlier version of the verdict's rule gave the word
 
     @property
     def shown(self) -> str:
-        """The word as it is shown."""
+        """The word for display, marked if an earlier rule gave it."""
         return f"{self.said} ({EARLIER})" if self.earlier else self.said
 
     @property
     def name(self) -> str:
-        """How a command names it."""
+        """The report's name in commands."""
         return f"{self.folder.parent.name}/{self.folder.name}"
 
 
 def kept_lines(reports: Path, profile: str | None = None) -> list[KeptLine]:
     """A line for each kept report, the newest first.
 
-    A report that cannot be read says so in its line: one broken file does not hide the others.
+    An unreadable report also gets a line, with the reason, so that it does not hide the others.
     """
     return [_line(folder) for folder in folders(reports, profile)]
 
@@ -200,14 +200,14 @@ def _line(folder: Path) -> KeptLine:
             verdict.get("rule") != RULE,
         )
     except DrafthouseError as error:
-        why = error.problems[0].found.splitlines()[0]
+        reason = error.problems[0].found.splitlines()[0]
     except (KeyError, TypeError, AttributeError):
-        why = "no verdict in it"
-    return KeptLine(folder, "", folder.parent.name, "", why, None, "")
+        reason = "no verdict in it"
+    return KeptLine(folder, "", folder.parent.name, "", reason, None, "")
 
 
 def history_rows(reports: Path, profile: str | None = None) -> list[list[str]]:
-    """A row for each kept report, the newest first: time, profile, host, verdict, speed-up, folder."""
+    """A row for each kept report, the newest first: time, profile, host, verdict, speed-up, report name."""
     return [
         [line.date, line.profile, line.host, line.shown, times_span(line.speedup), line.name]
         for line in kept_lines(reports, profile)

@@ -1,4 +1,4 @@
-"""The last lines of a run: how to connect, the verdict in a sentence, the one next command, and where the report is."""
+"""The last lines of a run: how to connect, the verdict's headline, the next command, and the report's address."""
 
 from __future__ import annotations
 
@@ -29,47 +29,47 @@ def closing_lines(
     kept: bool = False,
     table_above: bool = False,
 ) -> str:
-    """The lines; ``inventory`` is a name below inventory/ or a path, ``page`` the report's, if it is written.
+    """The lines as text; ``inventory`` is a name below inventory/ or a path, ``page`` the HTML report or None.
 
-    ``destroyed``: whoever started the run ends the rented box behind it. ``connection``: how what serves is reached,
-    where something does. ``kept``: this run measured nothing, the report was there. ``table_above``: the verdict
-    stands a few lines above these, and is not said again.
+    ``destroyed``: the caller destroys the rented instance after the run. ``connection``: how to reach the server, or
+    None if none runs. ``kept``: this run measured nothing and shows an existing report. ``table_above``: the verdict
+    was printed just before and is not repeated.
     """
-    command = _next(report, resolved, inventory, destroyed=destroyed)
+    command = _next_command(report, resolved, inventory, destroyed=destroyed)
     lines = []
     if connection:
         lines += [*map(printable, connection_lines(connection)), ""]
-    measured = ""
+    when_measured = ""
     if kept:
-        measured = f"measured {clock(report['date'])}; ARGS='-e remeasure=true' measures again"
+        when_measured = f"measured {clock(report['date'])}; ARGS='-e remeasure=true' measures again"
     if not table_above:
         verdict = f"verdict: {printable(headline_of(report['verdict']))}"
         if kept:
-            verdict += f"   ({measured})"
+            verdict += f"   ({when_measured})"
         lines.append(verdict)
     elif kept:
-        lines.append(f"kept: {measured}")
+        lines.append(f"kept: {when_measured}")
     lines.append(f"next: {command}")
     text = typed("\n".join(lines))
     if page:
-        # With three slashes and in ASCII, so that terminals make a link of it whatever the clone's folder is called.
+        # An ASCII file:// URI, so that terminals make it a link whatever characters the path has.
         text += f"\nreport: {page.resolve().as_uri()}"
     return text
 
 
-def _next(report: Report, resolved: Run, inventory: str, *, destroyed: bool) -> str:
-    """The command that a person most probably wants now, and why."""
-    profile, word = resolved["profile"], report["verdict"]["word"]
-    where = f"INVENTORY={shell_words([inventory])}"
-    again = ", with the same SET" if resolved["overrides"] else ""
-    # What `make rent` rented has a deadline; `make destroy` cannot end a container of another provider.
+def _next_command(report: Report, resolved: Run, inventory: str, *, destroyed: bool) -> str:
+    """The command that the user most probably needs next, and why."""
+    profile, verdict_word = resolved["profile"], report["verdict"]["word"]
+    inventory_option = f"INVENTORY={shell_words([inventory])}"
+    same_options = ", with the same SET" if resolved["overrides"] else ""
+    # Only an instance of `make rent` has a deadline; `make destroy` cannot end a container of another provider.
     if resolved["deadline"]:
         if destroyed:
             return f"make reports PROFILE={profile}   (lists the reports of this profile, to compare them)"
         return "make destroy   (the rented box bills until it ends)"
-    if word in (CANNOT_SAY, INVALID):
-        why = "once the machine is quiet" if word == CANNOT_SAY else "once that is fixed"
-        return f"make {profile} {where} ARGS='-e remeasure=true'   (measures again, {why}{again})"
+    if verdict_word in (CANNOT_SAY, INVALID):
+        why = "once the machine is quiet" if verdict_word == CANNOT_SAY else "once that is fixed"
+        return f"make {profile} {inventory_option} ARGS='-e remeasure=true'   (measures again, {why}{same_options})"
     if resolved["hardware"]["kind"] == "cpu":
         return "make profiles   (lists those for GPUs; make plan PROFILE=name shows what one needs)"
-    return f"make tune PROFILE={profile} {where}   (looks for a better draft length, method and draft)"
+    return f"make tune PROFILE={profile} {inventory_option}   (looks for a better draft length, method and draft)"

@@ -1,7 +1,7 @@
-"""Rows that other people measured: ``community/DAY-NAME.json``, each what `drafthouse report --row --json` printed.
+"""Read the results of other users: ``community/DAY-NAME.json``, each the output of `drafthouse report --row --json`.
 
-A row is a claim, not evidence: nobody can check it again. It is read only where it has the form of a row, and holds
-nothing but numbers, names and versions, because a page of the documentation shows it.
+Such a row is a claim, not evidence, since nobody can check it. A file must have exactly the fields of a row, with
+numbers, names and versions only, because a page of the documentation shows it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ HEADINGS = ("measured", "hardware", "engine", "target", "method", "load", "accep
 
 
 def rows(folder: Path) -> dict[str, Row]:
-    """The rows in ``folder`` by the names of their files, the newest first. DrafthouseError names all refused files."""
-    found: dict[str, Row] = {}
+    """The rows in ``folder`` by file name, the newest first. Raises DrafthouseError with all refused files."""
+    by_file_name: dict[str, Row] = {}
     problems = []
     for path in sorted(folder.glob("*.json"), reverse=True):
         data = read_json(path, f"a row, {SCHEMA}", _DO)
@@ -35,28 +35,28 @@ def rows(folder: Path) -> dict[str, Row]:
         if check(data, _FILE, findings):
             row = cast("Row", data)
             _check_row(findings, path.name, row)
-            found[path.name] = row
+            by_file_name[path.name] = row
         problems += findings.problems
     if problems:
         raise DrafthouseError(problems)
-    return found
+    return by_file_name
 
 
 def _check_row(findings: Findings, name: str, row: Row) -> None:
-    """Check that the file is named after the day of its row, and that an interval is a mean between two ends."""
+    """Check that the file's name begins with its row's day, and that each mean lies between its low and high."""
     if not _NAME.fullmatch(name) or not row["measured"] or not name.startswith(f"{row['measured']}-"):
         needed = f"{row['measured'] or 'YYYY-MM-DD'}-NAME.json, NAME in lowercase letters, digits and hyphens"
         findings.add("wrong-format", "", f"the file name {name}", needed, "rename the file")
     for key in ("speedup", "control"):
-        ends = cast("Sequence[float]", row[key])
-        if len(ends) not in (0, 3) or (ends and not ends[1] <= ends[0] <= ends[2]):
-            findings.add("wrong-format", key, f"{list(ends)}", "nothing, or the mean between low and high", _DO)
+        interval = cast("Sequence[float]", row[key])
+        if len(interval) not in (0, 3) or (interval and not interval[1] <= interval[0] <= interval[2]):
+            findings.add("wrong-format", key, f"{list(interval)}", "nothing, or the mean between low and high", _DO)
 
 
 def cells(row: Row) -> list[str]:
-    """The cells of a row in a table under `HEADINGS`; a dash where something is not known."""
-    ends = cast("Sequence[float]", row["speedup"])
-    speedup = dict(zip(("gain", "low", "high"), ends, strict=True)) if ends else None
+    """The cells of a row in a table with `HEADINGS`; a dash stands for an unknown value."""
+    interval = cast("Sequence[float]", row["speedup"])
+    speedup = dict(zip(("gain", "low", "high"), interval, strict=True)) if interval else None
     drafting = [str(row["method"]), str(row["draft"]), f"K={whole(cast('float | None', row['draft_tokens']))}"]
     return [
         str(row["measured"]),

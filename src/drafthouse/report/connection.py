@@ -1,7 +1,7 @@
-"""How Open WebUI, curl and OpenAI's client reach what serves: lines to copy at the end of a run.
+"""Shell lines with which Open WebUI, curl and OpenAI's client reach the server, printed at the end of a run.
 
-The key is in none of them: a command reads it from its file into a variable, and curl gets it through a pipe, so that
-no process list shows it.
+No line contains the API key. A command reads it from its file into a variable, and curl gets it through a pipe, so
+that no process list shows it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Connection:
-    """The base address where the user is, the model's name, and what comes first.
+    """How the user's machine reaches the server: the base URL and the model's name.
 
-    ``key_command`` prints the key there; empty where the server asks for none. ``tunnel`` is the command that brings
-    the server to this machine; empty where it runs here.
+    ``key_command`` prints the API key; "" if the server needs none. ``tunnel`` is the command that forwards the
+    server's port to this machine; "" if the server runs on it.
     """
 
     url: str
@@ -25,20 +25,20 @@ class Connection:
     tunnel: str = ""
 
 
-def connection_lines(to: Connection) -> list[str]:
-    """The lines; those that are no command are comments, so that the whole can be pasted into bash."""
-    message = [{"role": "user", "content": "Say yes."}]
+def connection_lines(connection: Connection) -> list[str]:
+    """The lines; explanations are comments, so that all lines can be pasted into bash."""
+    messages = [{"role": "user", "content": "Say yes."}]
     python = (
-        f"from openai import OpenAI; print(OpenAI().chat.completions.create(model={json.dumps(to.model)}, "
-        f"messages={json.dumps(message)}).choices[0].message.content)"
+        f"from openai import OpenAI; print(OpenAI().chat.completions.create(model={json.dumps(connection.model)}, "
+        f"messages={json.dumps(messages)}).choices[0].message.content)"
     )
-    key = f'"$({to.key_command})"' if to.key_command else "none"
+    key = f'"$({connection.key_command})"' if connection.key_command else "none"
     lines = ["# connect (bash)"]
-    if to.tunnel:
-        lines.append(f"# first, in another terminal: {to.tunnel}")
+    if connection.tunnel:
+        lines.append(f"# first, in another terminal: {connection.tunnel}")
     return [
         *lines,
-        f"export OPENAI_BASE_URL={shlex.quote(to.url)} OPENAI_API_KEY={key}",
+        f"export OPENAI_BASE_URL={shlex.quote(connection.url)} OPENAI_API_KEY={key}",
         "# curl",
         'curl --silent --show-error --noproxy "*" "$OPENAI_BASE_URL/models" '
         "--header @<(printf 'Authorization: Bearer %s' \"$OPENAI_API_KEY\")",

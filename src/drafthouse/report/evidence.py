@@ -1,13 +1,13 @@
-"""What a GPU run leaves in the repository: a small folder of numbers, read back only where all of it holds.
+"""Write and check evidence folders, the small committed records of runs on a GPU.
 
     evidence/<day>-<gpu>-<profile>/
-        evidence.json   what was run and where, and the SHA-256 of every other file
-        report.json     the report's row (`row.py`), with the memory that was predicted and held
-        fixtures/*.json answers of nvidia-smi and NVML, each marked `recorded`, without serial numbers and UUIDs
+        evidence.json   what was run and where, and the SHA-256 of all other files
+        report.json     the report's row (`row.py`), with predicted and used GPU memory
+        fixtures/*.json outputs of nvidia-smi and NVML, marked `recorded`, without serial numbers and UUIDs
 
-A report holds prompts' hashes, paths and hosts; none of it comes here. Whoever writes a profile's ``verified`` or
-docs/proof.md reads it from here, so what could be made up by mistake is refused: fixtures that are `made`, a run whose
-engine held no memory of a GPU, a profile that has changed since, an `invalid` verdict.
+A folder holds no prompt hashes, paths or hosts of the report. A profile's ``verified`` and docs/proof.md are made from
+these folders, so data that may not be from a real GPU run is refused: fixtures that are not `recorded`, an engine that
+used no GPU memory, a profile that has changed since, and an `invalid` verdict.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from .report_types import ARMS, Arm
 from .row import ROW_SHAPE, Row, row_of
 
 SCHEMA: Final = "drafthouse.evidence/1"
-#: The profile of a run that had no model of its own: levels 0 and 1 of `make test-gpu`.
+#: In place of a profile: a run of `make test-gpu` without a model, that is, of its levels 0 and 1 only.
 LANE: Final = "gpu-lane"
 MOST_BYTES = 200_000
 _WORDS = (PAYS, DOES_NOT_PAY, CANNOT_SAY)
 _FILE = re.compile(r"report\.json|level[01]\.json|fixtures/[a-z0-9-]{1,40}\.json")
 _NAME = re.compile(r"20\d\d-\d\d-\d\d-[a-z0-9-]+")
-# What the driver writes of one card or one machine alone.
+# UUIDs of GPUs, which identify a single card; masked ones have zeros.
 _UUID = re.compile(r"(?:GPU|MIG)-(?!0{8}-)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _HASH = re.compile(r'"(?:sha256:)?[0-9a-f]{64}(?=")')
-#: Keys under which a report or an answer holds what somebody wrote.
-_WRITTEN = frozenset(
+#: Keys of texts by people, such as prompts and paths; evidence must not have them.
+_TEXT_KEYS = frozenset(
     ("prompt", "prompts", "messages", "content", "text", "answer", "answers", "completion", "host", "hostname", "path")
 )
-#: So much of the weights' size must have been held on the GPUs while an arm answered.
+#: Fraction of the weights' size that the GPUs must have held while an arm answered.
 _HELD_SHARE = 0.9
 
 
@@ -67,16 +67,16 @@ _MEASURED = Map({"row": ROW_SHAPE, **dict.fromkeys(("weights", "predicted", "hel
 
 
 class Measured(TypedDict):
-    """The report of an evidence folder. Bytes, over all GPUs: of the weights, predicted, and held at most."""
+    """The report.json of an evidence folder; GPU memory is in bytes over all GPUs, by arm."""
 
     row: Row
     weights: dict[Arm, int]
     predicted: dict[Arm, int]
-    held: dict[Arm, int]
+    held: dict[Arm, int]  # the maximum while the arm was measured
 
 
 class Evidence(TypedDict):
-    """evidence.json: ``day`` as YYYY-MM-DD, ``profile_sha256`` of the profile without ``verified``."""
+    """The content of evidence.json; ``day`` is YYYY-MM-DD. Values are None if no profile was measured."""
 
     schema: Literal["drafthouse.evidence/1"]
     day: str
@@ -87,14 +87,14 @@ class Evidence(TypedDict):
     engine: str | None
     engine_version: str | None
     verdict: str | None
-    levels: list[int]
-    drafthouse: str
-    files: dict[str, str]
+    levels: list[int]  # of `make test-gpu`
+    drafthouse: str  # its version
+    files: dict[str, str]  # SHA-256 by file name
 
 
 @dataclass(frozen=True)
 class Proven:
-    """An evidence folder in which everything holds, and its report where a profile was measured."""
+    """An evidence folder that passed all checks; ``measured`` is None if no profile was measured."""
 
     folder: Path
     facts: Evidence
@@ -102,18 +102,18 @@ class Proven:
 
     @property
     def where(self) -> str:
-        """What a profile's ``verified`` says of it."""
+        """The entry for a profile's ``verified``: GPU and day."""
         return f"{self.facts['gpu']}, {self.facts['day']}"
 
 
 def profile_hash(profile: Profile) -> str:
-    """The SHA-256 of what a profile says, without what is known of runs of it."""
-    said = {key: value for key, value in profile.items() if key != "verified"}
-    return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
+    """The SHA-256 of a profile without its key ``verified``, which evidence itself changes."""
+    settings = {key: value for key, value in profile.items() if key != "verified"}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
 
 
 def measured_of(kept: Kept, version: str) -> Measured:
-    """What an evidence folder keeps of a report."""
+    """The report.json of an evidence folder, from a kept report; ``version`` is Drafthouse's."""
     arms = kept.resolved["arms"]
     weights: dict[Arm, int] = {}
     predicted: dict[Arm, int] = {}
@@ -128,7 +128,7 @@ def measured_of(kept: Kept, version: str) -> Measured:
 
 
 def write(folder: Path, facts: Evidence, files: Mapping[str, Json | Measured]) -> Proven:
-    """Write an evidence folder and return it as it is read back. Raises DrafthouseError where it would be refused."""
+    """Write an evidence folder and read it back. Raises DrafthouseError if a check refuses it."""
     hashes = {name: _write(folder / name, data) for name, data in files.items()}
     _write(folder / "evidence.json", {**facts, "files": hashes})
     return read(folder)
@@ -143,14 +143,14 @@ def _write(path: Path, data: object) -> str:
 
 
 def read(folder: Path) -> Proven:
-    """An evidence folder. DrafthouseError has everything for which it is refused; profiles are not asked."""
+    """Read an evidence folder. Raises DrafthouseError with all failed checks; `check_profile` is a separate step."""
     findings = Findings(str(folder))
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if not path.is_dir()}
     _check_files(findings, folder, files)
-    _stop(findings)
+    _raise_if_any(findings)
     data = read_json(folder / "evidence.json", "what make test-gpu writes", "run make test-gpu again")
     facts = _facts(findings, data)
-    _stop(findings)
+    _raise_if_any(findings)
     for name in sorted(set(facts["files"]) ^ (set(files) - {"evidence.json"})):
         _refuse(findings, name, "a file that is unlisted or missing", "the files that were written")
     for name, path in files.items():
@@ -170,57 +170,57 @@ def read(folder: Path) -> Proven:
             _check_measured(findings, facts, measured)
     elif facts["profile"] != LANE and not findings.problems:
         _refuse(findings, "report.json", "no report", f"the report of {facts['profile']}")
-    _stop(findings)
+    _raise_if_any(findings)
     return Proven(folder, facts, measured)
 
 
 def check_profile(proven: Proven, profile: Profile, version: str) -> None:
-    """Raise DrafthouseError where the profile has changed since, or runs another engine ``version`` today."""
+    """Raise DrafthouseError if the profile has changed since the run, or its engine ``version`` has."""
     facts, findings = proven.facts, Findings(str(proven.folder))
-    again = "measure it again"
+    advice = "measure it again"
     if facts["profile_sha256"] != profile_hash(profile):
         found = f"{facts['profile']} has changed settings since"
-        _refuse(findings, "profile_sha256", found, "the profile as it was measured", again)
+        _refuse(findings, "profile_sha256", found, "the profile as it was measured", advice)
     if facts["engine_version"] != version:
         found = f"engine version {facts['engine_version']}"
-        _refuse(findings, "engine_version", found, f"{version}, the profile's version", again)
-    _stop(findings)
+        _refuse(findings, "engine_version", found, f"{version}, the profile's version", advice)
+    _raise_if_any(findings)
 
 
 def all_proven(folder: Path) -> list[Proven]:
-    """Every evidence folder below ``folder``, the oldest first. Raises DrafthouseError."""
+    """All evidence folders below ``folder``, the oldest first. Raises DrafthouseError like `read`."""
     return [read(path.parent) for path in sorted(folder.glob("*/evidence.json"))]
 
 
 def with_verified(text: str, where: str) -> str:
-    """A profile's file with ``where`` among its ``verified``, the rest as it is. Raises DrafthouseError."""
-    found = re.search(r"(?m)^verified: *\[(.*)\] *$", text)
-    if not found and re.search(r"(?m)^verified:", text):
+    """A profile's text with ``where`` added to ``verified``. Raises DrafthouseError if that list has several lines."""
+    match = re.search(r"(?m)^verified: *\[(.*)\] *$", text)
+    if not match and re.search(r"(?m)^verified:", text):
         problem = ("`verified` on several lines", "`verified: [...]` on one line", "put it on one line")
         raise DrafthouseError(Problem("wrong-format", *problem))
     entry = json.dumps(where)
-    if not found:
+    if not match:
         return f"{text.rstrip()}\nverified: [{entry}]\n"
-    if entry in found[1]:
+    if entry in match[1]:
         return text
-    entries = ", ".join(filter(None, (found[1].strip(), entry)))
-    return f"{text[: found.start()]}verified: [{entries}]{text[found.end() :]}"
+    entries = ", ".join(filter(None, (match[1].strip(), entry)))
+    return f"{text[: match.start()]}verified: [{entries}]{text[match.end() :]}"
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _refuse(findings: Findings, place: str, found: str, needed: str, do: str = "run make test-gpu again") -> None:
-    findings.add("evidence-refused", place, found, needed, do)
+def _refuse(findings: Findings, where: str, found: str, needed: str, do: str = "run make test-gpu again") -> None:
+    findings.add("evidence-refused", where, found, needed, do)
 
 
-def _stop(findings: Findings) -> None:
+def _raise_if_any(findings: Findings) -> None:
     if findings.problems:
         raise DrafthouseError(findings.problems)
 
 
 def _check_files(findings: Findings, folder: Path, files: Mapping[str, Path]) -> None:
-    """Check names and sizes, before anything is read."""
+    """Check names and sizes before any file is read."""
     if not _NAME.fullmatch(folder.name):
         _refuse(findings, "", folder.name, "a folder named YYYY-MM-DD-GPU-PROFILE, in lowercase")
     if "evidence.json" not in files:
@@ -234,7 +234,7 @@ def _check_files(findings: Findings, folder: Path, files: Mapping[str, Path]) ->
 
 
 def _facts(findings: Findings, data: object) -> Evidence:
-    """What evidence.json says; what is wrong with it goes to ``findings``."""
+    """Check the content of evidence.json and return it; problems go to ``findings``."""
     facts = cast("Evidence", data)
     if not check(data, _FACTS, findings, "evidence.json"):
         return facts
@@ -254,10 +254,10 @@ def _is_past_day(text: str) -> bool:
 
 
 def _check_text(findings: Findings, name: str, text: str) -> None:
-    """Check that nothing in a file is a secret, somebody's text, or one machine's own number; fixtures are recorded."""
-    # A hash has the form of a key; fixtures have none.
-    plain = text if name.startswith("fixtures/") else _HASH.sub('"', text)
-    if redactor()(plain) != plain:
+    """Check that a file has no secret, no text by people and no GPU UUID, and that a fixture is `recorded`."""
+    # Remove hashes first, which look like keys to the redactor; fixtures have no hashes.
+    without_hashes = text if name.startswith("fixtures/") else _HASH.sub('"', text)
+    if redactor()(without_hashes) != without_hashes:
         _refuse(findings, name, "something that looks like a secret", "numbers only", "remove it")
     if _UUID.search(text):
         _refuse(findings, name, "the UUID of a GPU", "UUIDs masked, as make test-gpu masks them")
@@ -266,9 +266,9 @@ def _check_text(findings: Findings, name: str, text: str) -> None:
     except BadDocument as error:
         _refuse(findings, name, str(error), "the file as it was written")
         return
-    written = sorted(set(_keys(data)) & _WRITTEN)
-    if written:
-        _refuse(findings, name, f"the keys {', '.join(written)}", "a report without text that people wrote")
+    text_keys = sorted(set(_keys(data)) & _TEXT_KEYS)
+    if text_keys:
+        _refuse(findings, name, f"the keys {', '.join(text_keys)}", "a report without text that people wrote")
     if name.startswith("fixtures/"):
         kind = data.get("kind") if isinstance(data, dict) else None
         if kind != "recorded":
@@ -276,7 +276,7 @@ def _check_text(findings: Findings, name: str, text: str) -> None:
 
 
 def _keys(data: object) -> Iterator[str]:
-    """Yield the keys of all that holds more than a number."""
+    """Yield all keys, at any depth, whose value is text, a list or a mapping."""
     if isinstance(data, dict):
         for key, value in data.items():
             if isinstance(value, str | list | dict):
@@ -288,7 +288,7 @@ def _keys(data: object) -> Iterator[str]:
 
 
 def _check_measured(findings: Findings, facts: Evidence, measured: Measured) -> None:
-    """Check that the report fits what evidence.json says, and that GPUs did the work."""
+    """Check that the report agrees with evidence.json, and that the weights were in GPU memory."""
     row: Any = measured["row"]
     word, version, names = row["verdict"], row["engine_version"], set(row["gpus"])
     if word not in _WORDS or word != facts["verdict"]:
@@ -300,7 +300,7 @@ def _check_measured(findings: Findings, facts: Evidence, measured: Measured) -> 
     if facts["gpu"] not in names:
         _refuse(findings, "report.json", f"the GPUs {', '.join(sorted(names)) or 'none'}", facts["gpu"])
     for arm in ARMS:
-        most, weights = measured["held"][arm], measured["weights"][arm]
-        if most <= 0 or most < _HELD_SHARE * weights:
-            found = f"{arm}: {most} bytes of GPU memory while it was measured"
+        held, weights = measured["held"][arm], measured["weights"][arm]
+        if held <= 0 or held < _HELD_SHARE * weights:
+            found = f"{arm}: {held} bytes of GPU memory while it was measured"
             _refuse(findings, "report.json", found, f"its weights on the GPU, {weights} bytes")

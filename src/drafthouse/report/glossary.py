@@ -1,4 +1,4 @@
-"""What the heads of the page's tables mean, in a sentence that stands over them; docs/glossary.md has more."""
+"""Explanations of the column headings of the HTML page, which shows them as tooltips; docs/glossary.md has more."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The verdict's headline, and what stands below it in smaller letters. Reports of earlier versions have no headline.
+"""Split a verdict's sentence into a headline and the smaller text below it.
 
-A verdict's ``sentence`` is ``MARKS WORD: SAID``: marks as "synthetic", one of the four words, and what is said of it,
-which begins with the ``headline``. Where loads were measured, `report/data/load.py` adds what they show at its end.
+The ``sentence`` is ``MARKS WORD: SAID``: marks such as "synthetic", the verdict's word, and an explanation that begins
+with the ``headline`` (not in older reports). If loads were measured, `report/data/load.py` appends a part about them.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 
 def headline_of(verdict: Verdict) -> str:
-    """The word and a dozen more, with the marks before them; the whole sentence where there is no headline."""
-    first = verdict.get("headline")
-    if first is None:
+    """Marks, word and headline of a verdict; the whole sentence if the report has no headline."""
+    headline = verdict.get("headline")
+    if headline is None:
         return verdict["sentence"]
     marks = verdict["sentence"].partition(f"{verdict['word']}: ")[0]
-    return f"{marks}{verdict['word']}: {first}"
+    return f"{marks}{verdict['word']}: {headline}"
 
 
 def below(verdict: Verdict, *, load: bool = False) -> str:
-    """The rest of the sentence, with ``load`` also what it says of other loads; "" where there is no headline."""
-    first = verdict.get("headline")
-    if first is None:
+    """The explanation after the headline, with ``load`` also the part about loads; "" if there is no headline."""
+    headline = verdict.get("headline")
+    if headline is None:
         return ""
-    said = verdict["said"]
+    explanation = verdict["said"]
     if load:
-        said = verdict["sentence"].partition(f"{verdict['word']}: ")[2]
-    return said.removeprefix(first).lstrip(",;: ")
+        explanation = verdict["sentence"].partition(f"{verdict['word']}: ")[2]
+    return explanation.removeprefix(headline).lstrip(",;: ")

@@ -1,4 +1,4 @@
-"""One page over all kept reports: what each profile's newest one says, and every report."""
+"""Write the HTML index of all kept reports, by profile, with the newest report of each profile first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = "index.html.j2"
 
 @dataclass(frozen=True)
 class Row:
-    """A report in its table; ``link`` is its page from the folder of the index, empty where it has none."""
+    """A report of the index; ``link`` is the relative URL of its page, or "" if it has none."""
 
     line: KeptLine
     link: str
@@ -26,31 +26,31 @@ class Row:
 
 @dataclass(frozen=True)
 class Section:
-    """What is kept of a profile, the newest report first."""
+    """The kept reports of a profile, the newest first."""
 
     profile: str
     rows: Sequence[Row]
 
 
 def write_index(page: Path, lines: Iterable[KeptLine], templates: Path) -> None:
-    """Write the page, whose links are relative to its folder. OSError where it cannot be written."""
+    """Write the index to ``page``, with links relative to its folder. Raises OSError if it cannot be written."""
     page.parent.mkdir(parents=True, exist_ok=True)
     text = render_index(sections(lines, page.parent), templates)
     replace_file(page, text.encode("utf-8", "backslashreplace"), 0o644)
 
 
-def render_index(found: Sequence[Section], templates: Path) -> str:
-    """The page: one file that loads nothing."""
-    return environment(templates, escape=True).get_template(PAGE).render(sections=found)
+def render_index(profile_sections: Sequence[Section], templates: Path) -> str:
+    """The HTML of the index, a single file without external resources."""
+    return environment(templates, escape=True).get_template(PAGE).render(sections=profile_sections)
 
 
 def sections(lines: Iterable[KeptLine], start: Path) -> list[Section]:
-    """The profiles by name, each with its reports; ``lines`` are the newest first."""
-    by_profile = sorted(lines, key=lambda line: line.profile)  # stable: the newest stays first
-    found: list[Section] = []
-    for profile, kept in groupby(by_profile, key=lambda line: line.profile):
-        found.append(Section(profile, [Row(line, _link(line, start)) for line in kept]))
-    return found
+    """A section per profile, by name; ``lines`` must have the newest report first."""
+    by_profile = sorted(lines, key=lambda line: line.profile)  # a stable sort keeps the newest first
+    profile_sections: list[Section] = []
+    for profile, profile_lines in groupby(by_profile, key=lambda line: line.profile):
+        profile_sections.append(Section(profile, [Row(line, _link(line, start)) for line in profile_lines]))
+    return profile_sections
 
 
 def _link(line: KeptLine, start: Path) -> str:

@@ -1,8 +1,8 @@
-"""What `report.json` holds, as types; docs/report.schema.json is made from them (`schema.py`).
+"""Types of `report.json`, the comparison of two arms; docs/report.schema.json is made from them (`schema.py`).
 
-Times are in ms, speeds in tokens/s, rates and shares are fractions, memory is in bytes; speed-ups are above 1 where
-speculation is faster. What was not measured is None or empty. A pair in ``Annotated`` is a word of JSON Schema. Reports
-of earlier versions may hold less: who reads one from a file asks with ``get``.
+An arm is a server: the baseline, or the one with speculation. Times are in ms, speeds in tokens/s, rates and shares are
+fractions, memory is in bytes. A speed-up above 1 means that speculation is faster. Values that were not measured are
+None or empty. A pair in ``Annotated`` is a JSON Schema keyword and its value. Older reports may lack keys: use ``get``.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ Arm = Literal["baseline", "speculative"]
 ARMS: tuple[Arm, Arm] = ("baseline", "speculative")
 
 Count = Annotated[int, ("minimum", 0)]
-Some = Annotated[int, ("minimum", 1)]
+CountFromOne = Annotated[int, ("minimum", 1)]
 Positive = Annotated[float, ("exclusiveMinimum", 0)]
 Share = Annotated[float, ("minimum", 0), ("maximum", 1)]
-# Words that the rooms below hold as any text.
+# The allowed values of fields that other packages type as plain str.
 BrokenWord = Annotated[str, ("enum", ("failed", "cut_off", "empty", "no_usage"))]
 KindWord = Annotated[str, ("enum", ("pays", "does not pay", "cannot say"))]
 LevelWord = Annotated[str, ("enum", ("pays", "costs", "unclear"))]
 GateWord = Annotated[str, ("enum", ("passed", "failed", "not measured", "no baseline"))]
 AcceptanceSource = Annotated[str, ("enum", tuple(ACCEPTANCE_SOURCES))]
 LoopWord = Annotated[str, ("enum", ("closed", "open"))]
+#: The value of a table cell.
 Leaf = str | float | bool | None
-"""What stands in a cell of a table."""
 
 
 class FailedRequest(TypedDict):
-    """A request that gave no whole answer."""
+    """A request without a complete answer."""
 
     prompt_id: str | None
     round: int | None
@@ -44,13 +44,13 @@ class FailedRequest(TypedDict):
 
 
 class Failure(TypedDict):
-    """What did not give a whole answer: an arm and a sort, with the first ones by name."""
+    """Requests of an arm without a complete answer, by kind of failure; ``examples`` are the first ones."""
 
     arm: Arm
     status: BrokenWord
-    words: str
-    count: Some
-    of: Some
+    words: str  # the status as a phrase
+    count: CountFromOne
+    of: CountFromOne  # number of all requests of the arm
     examples: list[FailedRequest]
 
 
@@ -58,7 +58,7 @@ ArticleMetric = Literal["Response Tok/s", "Time To First Token (s)", "Prompt Tok
 
 
 class ArticleRow(TypedDict):
-    """A row as the articles have it: the median over the requests of each arm, and one over the other."""
+    """A row as the articles have it: the median over the requests of each arm, and the ratio of the two."""
 
     metric: ArticleMetric
     unit: str
@@ -69,7 +69,7 @@ class ArticleRow(TypedDict):
 
 
 class Articles(TypedDict):
-    """Three rows computed as the articles' tool does, over their own suite or (suite: null) over all requests."""
+    """Three rows computed as the articles' tool does, over the articles' suite or (suite: null) over all requests."""
 
     suite: str | None
     requests: dict[Arm, Count]
@@ -82,7 +82,7 @@ Figure = Literal["median", "mean", "whole run"]
 
 
 class OtherToolRow(TypedDict):
-    """A column of an older tool, and the error it is known for."""
+    """A column of an older tool, and the error that it is known for."""
 
     tool: str
     name: str
@@ -94,14 +94,14 @@ class OtherToolRow(TypedDict):
 
 
 class OtherTools(TypedDict):
-    """The columns of older tools, computed from our requests as they compute them, with their known errors."""
+    """The columns of older tools, computed from these requests as those tools do, with their known errors."""
 
     note: str
     rows: list[OtherToolRow]
 
 
 class LoadKind(TypedDict):
-    """Until which load speculation pays on one kind; an end of the interval is null where it is outside the ladder."""
+    """The load up to which speculation pays on a kind; an end of the interval outside the load sweep is null."""
 
     kind: str
     declared: bool
@@ -116,7 +116,7 @@ class LoadKind(TypedDict):
 
 
 class LoadSpeeds(TypedDict):
-    """Speeds at a level; goodput is in requests/s within the limits."""
+    """Speeds at a load level; goodput is in requests/s within the latency limits."""
 
     output_throughput: float | None
     per_user_tok_s: float | None
@@ -125,7 +125,7 @@ class LoadSpeeds(TypedDict):
 
 
 class LoadLatencies(TypedDict):
-    """Latencies at a level in ms, the median over the rounds of each percentile."""
+    """Latencies at a load level in ms: of each percentile the median over the rounds."""
 
     ttft_ms: Spread
     tpot_ms: Spread
@@ -134,7 +134,7 @@ class LoadLatencies(TypedDict):
 
 
 class LoadPower(TypedDict):
-    """Mean power in W and the energy of an output token in J: of the whole GPU, and above its idling."""
+    """Mean power in W, and energy per output token in J: of the whole GPU, and above its idle power."""
 
     mean_w: float | None
     joules_per_token: float | None
@@ -142,11 +142,11 @@ class LoadPower(TypedDict):
 
 
 class LoadedArm(LoadSpeeds, LoadLatencies, LoadPower):
-    """One arm at one level, the median over its rounds."""
+    """An arm at a load level, as the median over its rounds."""
 
     status: Literal["ok", "polluted", "broken", "incomplete"]
-    steps: Some
-    kept: Count
+    steps: CountFromOne  # measured
+    kept: Count  # undisturbed: these enter the numbers
     ended_by: list[str]
     seconds: Annotated[float, ("minimum", 0)]
     completed: Count
@@ -156,7 +156,7 @@ class LoadedArm(LoadSpeeds, LoadLatencies, LoadPower):
 
 
 class LoadRow(TypedDict):
-    """A kind at a level: both arms, what the crossover says, and what ended the steps."""
+    """A kind at a load level: both arms, the crossover's word for the level, and what ended the steps."""
 
     kind: str
     level: Positive
@@ -168,7 +168,7 @@ class LoadRow(TypedDict):
 
 
 class Load(TypedDict):
-    """The loads that were tried; levels are in ``unit``."""
+    """The load levels that were measured, in ``unit``."""
 
     load: LoopWord
     unit: str
@@ -179,14 +179,14 @@ class Load(TypedDict):
     rows: list[LoadRow]
     troubles: list[str]
     remarks: list[str]
-    # Of reports of earlier versions: a suggestion to switch speculation by batch size.
+    # In reports of earlier versions only: a suggestion to switch speculation by batch size.
     schedule: NotRequired[object]
 
 
 class Acceptance(TypedDict):
-    """What was accepted of the drafts: the rate, the tokens a step, and the rates by position in the draft.
+    """Acceptance of the draft tokens: the rate, the mean tokens per step, and the rates by position in the draft.
 
-    ``repeats``: a quarter or more of the answers repeat themselves, which drafts easily.
+    ``repeats``: a quarter or more of the answers repeat themselves, which makes them easy to draft.
     """
 
     rate: Share | None
@@ -199,7 +199,7 @@ class Acceptance(TypedDict):
 
 
 class PublishedBeside(PublishedFigure):
-    """What others published, and the acceptance length here: on the same data set, or else over all prompts."""
+    """A published figure and the acceptance length measured here, on the same data set or else over all prompts."""
 
     here: float | None
     same_prompts: bool
@@ -207,7 +207,7 @@ class PublishedBeside(PublishedFigure):
 
 
 class AcceptanceBySource(TypedDict):
-    """What was accepted of the drafts in all and by group, who told it, and what others published of the target."""
+    """Acceptance overall and by group of requests, its source, and figures that others published for the target."""
 
     source: AcceptanceSource | None
     overall: Acceptance
@@ -216,7 +216,7 @@ class AcceptanceBySource(TypedDict):
 
 
 class Measure(TypedDict):
-    """A measure of both arms, medians over prompts, and its speed-up."""
+    """A measure of both arms, as medians over prompts, and its speed-up."""
 
     baseline: Estimated | None
     speculative: Estimated | None
@@ -224,7 +224,7 @@ class Measure(TypedDict):
 
 
 class Measures(TypedDict):
-    """What is measured of a kind."""
+    """The measures of a kind of prompt."""
 
     tok_s: Measure
     tpot_ms: Measure
@@ -234,7 +234,7 @@ class Measures(TypedDict):
 
 
 class KindRow(Measures):
-    """A kind of prompt of the experiment; ``declared``: whether the verdict is about it."""
+    """A kind of prompt of the experiment; ``declared``: whether the verdict covers it."""
 
     group: str
     kind: str | None
@@ -251,14 +251,14 @@ class KindRow(Measures):
 
 
 class Distributions(TypedDict):
-    """Every request's value in order, by measure and arm."""
+    """The values of all requests, sorted, by measure and then by arm."""
 
     tpot_ms: dict[Arm, list[Annotated[float, ("minimum", 0)]]]
     ttft_ms: dict[Arm, list[Annotated[float, ("minimum", 0)]]]
 
 
 class GateRow(TypedDict):
-    """Whether the output is still right: what each arm did, the rule, and the first failures by name."""
+    """A check of the outputs: its word, the result of each arm, the rule, and the names of the first failures."""
 
     name: str
     title: str
@@ -271,7 +271,7 @@ class GateRow(TypedDict):
 
 
 class Totals(TypedDict):
-    """All of an arm's requests: seconds, tokens, tokens/s."""
+    """Totals over all requests of an arm, in seconds, tokens and tokens/s."""
 
     requests: int
     duration: float | None
@@ -282,7 +282,7 @@ class Totals(TypedDict):
 
 
 class SetupRow(TypedDict):
-    """A line of what was compared."""
+    """A line of the set-up: a name and its value."""
 
     what: str
     which: str
@@ -296,7 +296,7 @@ class CommandFile(TypedDict):
 
 
 class Commands(TypedDict):
-    """The rendered files of both arms, and what differs between them as diff -u shows it."""
+    """The rendered files of both arms, and their difference in the format of diff -u."""
 
     baseline: list[CommandFile]
     speculative: list[CommandFile]
@@ -304,7 +304,7 @@ class Commands(TypedDict):
 
 
 class SideBySide(TypedDict):
-    """A fact of both arms."""
+    """A fact with its value in each arm."""
 
     what: str
     baseline: Leaf
@@ -312,7 +312,7 @@ class SideBySide(TypedDict):
 
 
 class Moments(TypedDict, total=False):
-    """A fact of the machine: before and after the arm, or one value while it ran."""
+    """A fact of the machine: before and after the arm, or a single value while the arm ran."""
 
     before: Leaf
     after: Leaf
@@ -330,31 +330,31 @@ class MachineRow(TypedDict):
 class PromptHashes(TypedDict, total=False):
     """The resolved profile that was measured, with the rendered files.
 
-    ``prompts``: a short hash of what each prompt asks for (messages, output length, tools, form of the answer, further
-    fields), by kind and id; absent in older reports. The text itself is not kept.
+    ``prompts``: a short hash of each prompt's request (messages, output length, tools, answer format, further fields),
+    by kind and then by id; absent in older reports. The text of the prompts is not kept.
     """
 
     prompts: dict[str, dict[str, Annotated[str, ("pattern", "^[0-9a-f]{12}$")]]]
 
 
 class KeptProfile(ResolvedProfile, PromptHashes):
-    """What a report keeps of a resolved profile; the digest is that of the image, the key that of profile and box."""
+    """The part of a resolved profile that a report keeps; ``key`` is a hash of profile and machine."""
 
     key: NotRequired[str]
     image_digest: NotRequired[str | None]
-    # Of the moment, and not kept.
+    # State at the time of the run; never in a report.
     box: NotRequired[object]
     lease: NotRequired[object]
 
 
 class Verdict(Judgement):
-    """The verdict, and until which load it pays in words; null where that is not claimed."""
+    """The verdict; ``load`` is the sentence on the load up to which speculation pays, or null if none is claimed."""
 
     load: NotRequired[str | None]
 
 
 class Cost(TypedDict):
-    """Energy, money, memory and the share of the bandwidth limit: as computed, as shown, and why some is not known."""
+    """Energy, money, memory and share of the bandwidth limit: computed, shown, and why values are missing."""
 
     arms: dict[str, ArmCost]
     rows: list[CostRow]
@@ -363,11 +363,11 @@ class Cost(TypedDict):
 
 
 class JudgedFiles(TypedDict):
-    """What a report on other people's files says of them.
+    """Facts of a report on other people's files.
 
-    By arm the ``forms`` they were read as and the ``runs`` of the verdict; by what requests were ``paired_by``, the
-    ``clocks`` that times per token were read off, the word ``if_quiet`` had single runs agreed with further ones, and
-    what the files' ``author`` says.
+    By arm, the file formats (``forms``) and the ``runs`` of the verdict; how requests were paired (``paired_by``), the
+    sources of times per token (``clocks``), the verdict that single runs would give if further runs agreed
+    (``if_quiet``), and the figures that the files' ``author`` gives.
     """
 
     forms: dict[str, list[str]]
@@ -382,11 +382,11 @@ class Report(TypedDict):
     """The comparison of two arms of one resolved profile.
 
     Times are in milliseconds, speeds in tokens per second, rates and shares are fractions, memory is in bytes.
-    Speed-ups are above 1 where speculation is faster. Parts that were not measured are null or empty. ``marks`` is what
-    a reader must know before the word itself (synthetic, unpinned), with its reason, ``key`` the hash of the resolved
-    profile and the box, ``date`` when the later arm began (YYYYMMDD-HHMMSS in UTC), ``stock`` both arms against the
-    engine as it is started without our settings. A later version may add properties to the parts below the first
-    level; a change of meaning takes another number behind the slash.
+    Speed-ups are above 1 where speculation is faster. Parts that were not measured are null or empty. ``marks``: what a
+    reader must know before the verdict (synthetic, unpinned), each with its reason. ``key``: hash of the resolved
+    profile and the machine. ``date``: start of the later arm (YYYYMMDD-HHMMSS in UTC). ``stock``: speed-up of each arm
+    over the engine started without the profile's settings. A later version may add properties below the first level;
+    a change of meaning changes the number after the slash in ``schema``.
     """
 
     schema: Literal["drafthouse.report/1"]

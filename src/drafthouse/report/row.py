@@ -1,7 +1,7 @@
-"""A report as one small row for an issue: what it was measured on and with, both speeds, acceptance, the verdict.
+"""Reduce a report to a small public row: hardware, engine, models, speeds, acceptance and verdict.
 
-What goes out is chosen, and not what stays: numbers, words of the shipped catalogue (looked up by their id), and texts
-in the form of a version or of a card's name. All else in a report may be a person's own.
+A report may contain private text, so a row takes only what is safe: numbers, names from the shipped catalogue (found by
+id), and text in the form of a version or of a GPU's or CPU's name.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ..profiles.catalog import ENGINE_FOLDER, MODELS_FILE
 from .archive import Kept
 from .report_types import ARMS
 
-#: Numbers as they are, gains as the mean, low and high, rates as fractions; None or "" is not known.
+#: By name of a field. A gain is a list of mean, low and high; a rate is a fraction; None, "" and [] mean unknown.
 Row: TypeAlias = dict[str, Json]
 NOT_SHOWN, OWN_MODEL, OWN_PROMPTS = "not shown", "not in the catalogue", "own prompts"
-#: The suites of this release; a person's own may lie beside them.
+#: The suites of this release; a user may have added others beside them.
 SUITES = (
     "agents",
     "articles",
@@ -41,15 +41,15 @@ SUITES = (
     "tune",
 )
 DAY = re.compile(r"(20\d\d)(\d\d)(\d\d)-\d{6}")
-# Of engines and drivers, never of four parts as an address; behind a plus sign a commit, or a target.
+# Versions of engines and drivers. Never four numbers, which may be an address; a commit or target after a plus sign.
 VERSION = re.compile(r"v?\d{1,5}(\.\d{1,6}){0,2}(\.?(a|b|rc|dev|post)\d{1,5})?(\+(g?[0-9a-f]{6,12}|cpu|cu\d{2,3}))?")
-CARD = re.compile(r"(NVIDIA|AMD|Intel)[A-Za-z0-9 ()@.+/-]{0,60}")  # as drivers and /proc/cpuinfo write them
+CARD = re.compile(r"(NVIDIA|AMD|Intel)[A-Za-z0-9 ()@.+/-]{0,60}")  # names in drivers and in /proc/cpuinfo
 
 _PLAIN = Form("[A-Za-z0-9 ()@.,:+/_\u2192\u00d7-]{0,120}", "a name, a version, or numbers with their unit")
 _TEXT, _TEXTS = Value(required=True, form=_PLAIN), List(Value(form=_PLAIN), required=True)
 _COUNT = Value(float, required=True, null=True, low=0)
 _GAINS = List(Value(float, low=0.01, high=100), required=True)
-#: What `row_of` writes, and no other key; a speed-up beyond these bounds is a mistake or made up.
+#: The fields of a row, no others allowed; a speed-up outside these bounds is not plausible.
 ROW_SHAPE = Map(
     {
         **dict.fromkeys(("drafthouse", "measured", "driver", "cpu", "engine", "engine_version"), _TEXT),
@@ -67,7 +67,7 @@ ROW_SHAPE = Map(
 
 
 def row_of(kept: Kept, version: str) -> Row:
-    """The row of a kept report; ``version`` is ours. DrafthouseError where a value of the report has another type."""
+    """The row of a kept report; ``version`` is Drafthouse's. Raises DrafthouseError if a value has another type."""
     try:
         return _row_of(kept, kept.report, kept.resolved, version)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -82,29 +82,29 @@ def _row_of(kept: Kept, report: Any, resolved: Any, version: str) -> Row:
     methods = {method for engine in engines.values() for method in engine.get("methods", {})}
     kinds = {kind for suite in SUITES for kind in _shipped(f"benchmarks/{suite}.yml")["kinds"]}
     engine, method = resolved.get("engine") or {}, resolved.get("method") or {}
-    verdict, accepted = report["verdict"], report["acceptance"]["overall"]
-    day = DAY.fullmatch(report.get("date") or "")
-    draft = _name(resolved["draft"], models, OWN_MODEL) if resolved.get("draft") else ""
+    verdict, acceptance = report["verdict"], report["acceptance"]["overall"]
+    date = DAY.fullmatch(report.get("date") or "")
+    draft = _catalogue_name(resolved["draft"], models, OWN_MODEL) if resolved.get("draft") else ""
     report_sha256 = hashlib.sha256((kept.path / "report.json").read_bytes()).hexdigest()
     return {
         "drafthouse": version,
-        "measured": "-".join(day.groups()) if day else "",
+        "measured": "-".join(date.groups()) if date else "",
         **_hardware(kept.results["speculative"].get("machine") or {}),
-        "engine": _name(engine, engines, NOT_SHOWN),
-        "engine_version": _matched(VERSION, engine.get("version")) or NOT_SHOWN,
-        "target": _name(resolved.get("target"), models, OWN_MODEL),
+        "engine": _catalogue_name(engine, engines, NOT_SHOWN),
+        "engine_version": _text_if_matching(VERSION, engine.get("version")) or NOT_SHOWN,
+        "target": _catalogue_name(resolved.get("target"), models, OWN_MODEL),
         "draft": draft,
-        "method": _word(method.get("id"), methods, NOT_SHOWN),
-        "draft_tokens": _short(method.get("num_speculative_tokens")),
+        "method": _text_if_listed(method.get("id"), methods, NOT_SHOWN),
+        "draft_tokens": _rounded(method.get("num_speculative_tokens")),
         "synthetic": bool(resolved.get("synthetic")),
-        "concurrency": _short(verdict["scope"]["concurrency"]),
-        "rounds": _short(verdict["scope"]["rounds"]),
-        "verdict": _word(verdict["word"], (PAYS, DOES_NOT_PAY, CANNOT_SAY, INVALID), NOT_SHOWN),
-        "speedup": _interval(verdict["speedup"]),
-        "control": _interval(verdict["control"]),
-        "kinds": [_kind(one, kinds) for one in report["kinds"]],
-        "acceptance_rate": _short(accepted["rate"]),
-        "acceptance_length": _short(accepted["length"]),
+        "concurrency": _rounded(verdict["scope"]["concurrency"]),
+        "rounds": _rounded(verdict["scope"]["rounds"]),
+        "verdict": _text_if_listed(verdict["word"], (PAYS, DOES_NOT_PAY, CANNOT_SAY, INVALID), NOT_SHOWN),
+        "speedup": _gain_of(verdict["speedup"]),
+        "control": _gain_of(verdict["control"]),
+        "kinds": [_kind(kind_row, kinds) for kind_row in report["kinds"]],
+        "acceptance_rate": _rounded(acceptance["rate"]),
+        "acceptance_length": _rounded(acceptance["length"]),
         "warnings": len(report["warnings"]),
         "report_sha256": report_sha256,
     }
@@ -114,9 +114,9 @@ def _hardware(machine: Any) -> Row:
     facts = machine.get("before") or {}
     gpus, cpu = facts.get("gpus") or [], facts.get("cpu") or {}
     return {
-        "gpus": [_matched(CARD, gpu["name"]) or NOT_SHOWN for gpu in gpus],
-        "driver": _matched(VERSION, gpus[0].get("driver_version")) if gpus else "",
-        "cpu": _matched(CARD, cpu.get("model")),
+        "gpus": [_text_if_matching(CARD, gpu["name"]) or NOT_SHOWN for gpu in gpus],
+        "driver": _text_if_matching(VERSION, gpus[0].get("driver_version")) if gpus else "",
+        "cpu": _text_if_matching(CARD, cpu.get("model")),
     }
 
 
@@ -125,51 +125,51 @@ def _shipped(file: str) -> Any:
     return read_yaml(ROOT / file, "a file of this release", "restore the file")
 
 
-def _kind(row: Any, kinds: Collection[str]) -> str:
-    """A kind of prompt in words: its median speeds, and whether the verdict is about it."""
-    name = _word(row["kind"], kinds, OWN_PROMPTS)
-    if row["declared"]:
+def _kind(kind_row: Any, kinds: Collection[str]) -> str:
+    """A kind of prompt as text: its name, median tok/s of both arms, and speed-up; marked if the verdict covers it."""
+    name = _text_if_listed(kind_row["kind"], kinds, OWN_PROMPTS)
+    if kind_row["declared"]:
         name += " (verdict)"
-    speeds = [number(row["tok_s"][arm]["median"]) for arm in ARMS if row["tok_s"][arm]]
+    speeds = [number(kind_row["tok_s"][arm]["median"]) for arm in ARMS if kind_row["tok_s"][arm]]
     sentence = f"{name}: {' → '.join(speeds) or 'no'} tok/s"
-    if row["speedup"]:
-        sentence += f", {times(_interval(row['speedup'])[0])}"
+    if kind_row["speedup"]:
+        sentence += f", {times(_gain_of(kind_row['speedup'])[0])}"
     return sentence
 
 
-def _name(entry: Any, catalogue: Any, other: str) -> str:
-    known = catalogue.get(str(entry.get("id"))) if entry else None
-    if not known:
-        return other
-    return str(known["name"])
+def _catalogue_name(entry: Any, catalogue: Any, fallback: str) -> str:
+    found_entry = catalogue.get(str(entry.get("id"))) if entry else None
+    if not found_entry:
+        return fallback
+    return str(found_entry["name"])
 
 
-def _word(text: object, words: Collection[str], other: str) -> str:
+def _text_if_listed(text: object, words: Collection[str], fallback: str) -> str:
     if isinstance(text, str) and text in words:
         return text
-    return other
+    return fallback
 
 
-def _matched(pattern: re.Pattern[str], text: object) -> str:
+def _text_if_matching(pattern: re.Pattern[str], text: object) -> str:
     if isinstance(text, str) and pattern.fullmatch(text):
         return text
     return ""
 
 
-def _interval(found: Any) -> list[float]:
-    if not found:
+def _gain_of(estimate: Any) -> list[float]:
+    if not estimate:
         return []
-    return [float(f"{found[end]:.4g}") for end in ("gain", "low", "high")]
+    return [float(f"{estimate[key]:.4g}") for key in ("gain", "low", "high")]
 
 
-def _short(value: Any) -> float | None:
+def _rounded(value: Any) -> float | None:
     if value is None:
         return None
-    return float(f"{value:.4g}")
+    return float(f"{value:.4g}")  # four significant digits
 
 
 def markdown(row: Row) -> str:
-    """The row as a table of names and values; what is not known is left out."""
+    """The row as a Markdown table of names and values, without the unknown values."""
     lines = ["| `drafthouse report --row` | |", "|---|---|"]
     for name, value in row.items():
         if value in ([], [""], [None], "", None):

@@ -1,4 +1,4 @@
-"""docs/report.schema.json, made from the types of a report: JSON Schema, draft 2020-12."""
+"""Generate docs/report.schema.json (JSON Schema, draft 2020-12) from the TypedDicts of `report_types.py`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from typing import (
 
 from . import report_types
 
-#: Types that hold no key beyond those they name.
+#: Types without additional properties.
 CLOSED = ("Report", "Load")
-#: The keys that every report has of types that gain some from version to version: those of other rooms.
+#: Required keys of types from other packages: those that reports of all versions have.
 ALWAYS: dict[str, tuple[str, ...]] = {
     "Estimated": ("median", "low", "high", "n", "confidence", "reach"),
-    # Earlier versions called the gain `median`.
+    # Without `gain`, which earlier versions called `median`.
     "Gain": ("low", "high", "n", "confidence", "reach"),
     "Control": ("low", "high", "n", "confidence", "reach"),
-    # And had no figures by bytes of text.
+    # Without figures by bytes of text, which earlier versions did not have.
     "Energy": ("source", "mean_w", "idle_w", "j_per_output_token", "kwh_per_million_output_tokens"),
     "Money": ("price_per_hour", "per_million_output_alone", "per_million_input", "per_million_output"),
     "EqualOutputs": ("pairs", "equal", "share"),
@@ -44,7 +44,7 @@ ALWAYS: dict[str, tuple[str, ...]] = {
     "CostRow": ("what", "unit", "baseline", "speculative", "note"),
     "Spread": ("median", "p90", "p99"),
 }
-#: Words of JSON Schema for keys of such types.
+#: Further JSON Schema keywords for keys of these types.
 LIMITS: dict[str, Schema] = {
     "Estimated.n": {"minimum": 1},
     "Estimated.confidence": {"exclusiveMinimum": 0, "maximum": 1},
@@ -65,18 +65,18 @@ LIMITS: dict[str, Schema] = {
     "Verdict.reasons": {"minItems": 1},
     "Verdict.threshold": {"minimum": 1},
 }
-#: What modules of types import for the type checker alone.
+#: Names that the type modules import only for the type checker.
 NAMES = {"NotRequired": NotRequired}
 MOST_COLUMNS = 120
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | bool | None"
 Schema: TypeAlias = "dict[str, Json]"
 
-_WORDS: dict[object, str] = {str: "string", bool: "boolean", int: "integer", float: "number", types.NoneType: "null"}
+_TYPES: dict[object, str] = {str: "string", bool: "boolean", int: "integer", float: "number", types.NoneType: "null"}
 
 
 def schema_page() -> str:
-    """Docs/report.schema.json."""
+    """The content of docs/report.schema.json."""
     definitions: dict[str, Schema] = {}
     _schema(report_types.Report, definitions)
     head: Schema = {
@@ -84,25 +84,25 @@ def schema_page() -> str:
         "$comment": "Written by `make docs` from src/drafthouse/report/report_types.py; change that instead.",
         "title": "A report of Drafthouse (report.json)",
     }
-    return _text(head | definitions.pop("Report") | {"$defs": dict(sorted(definitions.items()))}) + "\n"
+    return _json(head | definitions.pop("Report") | {"$defs": dict(sorted(definitions.items()))}) + "\n"
 
 
-def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
-    """The schema of a type; that of a TypedDict goes to ``definitions``, by its name."""
-    origin, parts = get_origin(kind), get_args(kind)
-    if kind is object or kind is Any:
+def _schema(hint: Any, definitions: dict[str, Schema]) -> Schema:
+    """The schema of a type; a TypedDict's goes into ``definitions``, and a reference to it is returned."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint is object or hint is Any:
         return {}
-    if isinstance(kind, type) and kind in _WORDS:
-        return {"type": _WORDS[kind]}
-    if is_typeddict(kind):
-        if kind.__name__ not in definitions:
-            definitions[kind.__name__] = {}
-            definitions[kind.__name__] |= _object(kind, definitions)
-        return {"$ref": f"#/$defs/{kind.__name__}"}
+    if isinstance(hint, type) and hint in _TYPES:
+        return {"type": _TYPES[hint]}
+    if is_typeddict(hint):
+        if hint.__name__ not in definitions:
+            definitions[hint.__name__] = {}
+            definitions[hint.__name__] |= _object(hint, definitions)
+        return {"$ref": f"#/$defs/{hint.__name__}"}
     if origin is NotRequired:
         return _schema(parts[0], definitions)
     if origin is Annotated:
-        # What is only partly described has another type beside its own.
+        # Annotated[X, SomeTypedDict]: describe only the part that the TypedDict names.
         if is_typeddict(parts[1]):
             return _schema(parts[1], definitions)
         return _schema(parts[0], definitions) | dict(parts[1:])
@@ -113,11 +113,11 @@ def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
     if origin in (list, Sequence):
         return {"type": "array", "items": _schema(parts[0], definitions)}
     if origin in (dict, Mapping):
-        found: Schema = {"type": "object", "additionalProperties": _schema(parts[1], definitions)}
+        mapping: Schema = {"type": "object", "additionalProperties": _schema(parts[1], definitions)}
         if get_origin(parts[0]) is Literal:
-            found = {"type": "object", "required": list(get_args(parts[0])), **found}
-        return found
-    raise TypeError(f"no word of JSON Schema for {kind}")
+            mapping = {"type": "object", "required": list(get_args(parts[0])), **mapping}
+        return mapping
+    raise TypeError(f"no word of JSON Schema for {hint}")
 
 
 def _literal(values: Sequence[Json]) -> Schema:
@@ -127,50 +127,50 @@ def _literal(values: Sequence[Json]) -> Schema:
 
 
 def _any_of(choices: list[Schema]) -> Schema:
-    """The schema of whatever fits one of several; plain types, and a type or null, are put together."""
+    """The schema of a union; plain types are joined into a list of types, and null is added to a typed schema."""
     if all(choice.keys() == {"type"} for choice in choices):
         return {"type": [choice["type"] for choice in choices]}
-    one, *others = choices
-    if others == [{"type": "null"}] and "type" in one:
-        nullable: Schema = one | {"type": [one["type"], "null"]}
-        words = one.get("enum")
-        if isinstance(words, tuple):
-            nullable["enum"] = [*words, None]
+    first, *others = choices
+    if others == [{"type": "null"}] and "type" in first:
+        nullable: Schema = first | {"type": [first["type"], "null"]}
+        enum = first.get("enum")
+        if isinstance(enum, tuple):
+            nullable["enum"] = [*enum, None]
         return nullable
     return {"anyOf": [*choices]}
 
 
-def _object(kind: Any, definitions: dict[str, Schema]) -> Schema:
-    """The schema of a TypedDict."""
-    hints = get_type_hints(kind, localns=NAMES, include_extras=True)
-    name = kind.__name__
+def _object(typed_dict: Any, definitions: dict[str, Schema]) -> Schema:
+    """The schema of a TypedDict, described by its docstring."""
+    hints = get_type_hints(typed_dict, localns=NAMES, include_extras=True)
+    name = typed_dict.__name__
     if name in ALWAYS:
-        needed = ALWAYS[name]
-    elif kind.__module__ == report_types.__name__:
-        needed = tuple(key for key in kind.__required_keys__ if get_origin(hints[key]) is not NotRequired)
+        required = ALWAYS[name]
+    elif typed_dict.__module__ == report_types.__name__:
+        required = tuple(key for key in typed_dict.__required_keys__ if get_origin(hints[key]) is not NotRequired)
     else:
-        needed = ()
-    found: Schema = {"description": " ".join(kind.__doc__.split()), "type": "object"}
-    if needed:
-        found["required"] = [key for key in hints if key in needed]
-    found["properties"] = {
+        required = ()
+    schema: Schema = {"description": " ".join(typed_dict.__doc__.split()), "type": "object"}
+    if required:
+        schema["required"] = [key for key in hints if key in required]
+    schema["properties"] = {
         key: _schema(hint, definitions) | LIMITS.get(f"{name}.{key}", {}) for key, hint in hints.items()
     }
     if name in CLOSED:
-        found["additionalProperties"] = False
-    return found
+        schema["additionalProperties"] = False
+    return schema
 
 
-def _text(value: object, indent: str = "", before: int = 0) -> str:
-    """JSON in which what fits into a line stands in one; ``before`` characters stand in it already."""
+def _json(value: object, indent: str = "", before: int = 0) -> str:
+    """Format JSON, each value on one line if it fits; ``before`` characters precede it on its first line."""
     line = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, dict | list) or len(indent) + before + len(line) < MOST_COLUMNS:
         return line
-    deeper = f"{indent}  "
+    child_indent = f"{indent}  "
     if isinstance(value, dict):
-        heads = [f"{json.dumps(key)}: " for key in value]
-        rows = [head + _text(part, deeper, len(head)) for head, part in zip(heads, value.values(), strict=True)]
+        keys = [f"{json.dumps(key)}: " for key in value]
+        parts = [key + _json(part, child_indent, len(key)) for key, part in zip(keys, value.values(), strict=True)]
     else:
-        rows = [_text(part, deeper) for part in value]
-    first, last = "{}" if isinstance(value, dict) else "[]"
-    return f"{first}\n{deeper}" + f",\n{deeper}".join(rows) + f"\n{indent}{last}"
+        parts = [_json(part, child_indent) for part in value]
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return f"{opening}\n{child_indent}" + f",\n{child_indent}".join(parts) + f"\n{indent}{closing}"

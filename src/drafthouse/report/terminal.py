@@ -1,7 +1,4 @@
-"""The verdict as a table in a terminal: plain text of 80 columns, colour on request.
-
-No library: a dozen aligned lines do not need one, and the text stands the same in a log.
-"""
+"""Show a report as plain text of 80 to 100 columns, for a terminal or a log, optionally with ANSI colours."""
 
 from __future__ import annotations
 
@@ -22,36 +19,38 @@ from .headline import below, headline_of
 from .report_types import ARMS, GateRow, KindRow, Load, LoadedArm, PublishedBeside, Report
 
 COLOURS = {PAYS: "\033[1;32m", DOES_NOT_PAY: "\033[1;33m", CANNOT_SAY: "\033[1;36m", INVALID: "\033[1;31m"}
-#: Columns that the table needs, and that it makes use of.
+#: Fewest and most columns of the text.
 NARROWEST, WIDEST = 80, 100
-#: How many published figures a terminal is given; the page has them all.
+#: Most published figures in a terminal; the HTML page has all.
 PUBLISHED = 3
 AMBER, DIM, PLAIN = "\033[33m", "\033[2m", "\033[0m"
 
 
 def _shorten(text: str, width: int) -> str:
+    """The text, cut to ``width`` characters with an ellipsis."""
     if len(text) <= width:
         return text
     return text[: width - 1] + "…"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], widest_first: int) -> list[str]:
-    """Aligned lines: the first column to the left, numbers to the right."""
-    shown = []
+    """A table as lines; the first column is left-aligned and at most ``widest_first`` wide, the others right."""
+    cells = []
     for row in (head, *rows):
-        first, *others = map(printable, row)
-        shown.append([_shorten(first, widest_first), *others])
-    return aligned(shown)
+        first, *numbers = map(printable, row)
+        cells.append([_shorten(first, widest_first), *numbers])
+    return aligned(cells)
 
 
 def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
+    """The text as a list item, wrapped to ``width`` columns."""
     return textwrap.wrap(printable(text), width, initial_indent=f"{indent}- ", subsequent_indent=f"{indent}  ")
 
 
 def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> str:
-    """The verdict, the warnings and the numbers per kind, as lines of text.
+    """The report as text: verdict, warnings, numbers by kind of prompt, loads, gates and outputs.
 
-    ``width`` is the columns of the terminal (80 or more); ``colour`` adds ANSI colours.
+    ``width`` is the number of columns, at least 80.
     """
     verdict = report["verdict"]
 
@@ -70,7 +69,7 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
     lines += textwrap.wrap(printable(below(verdict, load=True)), width)
     reasons = verdict["reasons"]
     if verdict["word"] in (INVALID, CANNOT_SAY):
-        reasons = reasons[1:]  # the sentence of such a verdict is its first reason already
+        reasons = reasons[1:]  # the sentence of such a verdict already contains the first reason
     for reason in reasons:
         lines += _wrap(reason, width)
     if report["warnings"]:
@@ -93,63 +92,63 @@ def verdict_table(report: Report, *, width: int = 80, colour: bool = False) -> s
 
 
 def _kind_lines(kinds: Sequence[KindRow], width: int, paint: Callable[[str, str], str]) -> list[str]:
-    """The speed of one request for each kind of prompt, in both arms, as a table with its marks explained."""
+    """A table of the speed per request by kind of prompt in both arms, and an explanation of its marks."""
     if not kinds:
         return []
     head = ["kind of prompt", "baseline", "speculative", "speed-up", "accepted", "A/A"]
-    rows, repeats, too_few = [], False, False
+    rows, any_repeats, any_too_few = [], False, False
     for row in kinds:
         speedup = times_span(row["speedup"])
         if row["speedup"] and row["speedup"]["reach"] < CONFIDENCE:
-            too_few = True
+            any_too_few = True
             speedup += " ?"
-        acceptance = percent(row["acceptance"]["rate"])
+        rate = percent(row["acceptance"]["rate"])
         if row["acceptance"].get("repeats"):
-            repeats = True
-            acceptance = f"!{acceptance}"
+            any_repeats = True
+            rate = f"!{rate}"
         declared = " *" if row["declared"] else ""
         rows.append(
             [
                 f"{row['group']}{declared}",
-                number(_middle(row["tok_s"]["baseline"])),
-                number(_middle(row["tok_s"]["speculative"])),
+                number(_median_of(row["tok_s"]["baseline"])),
+                number(_median_of(row["tok_s"]["speculative"])),
                 speedup,
-                acceptance,
-                times(_gain(row["control"])),
+                rate,
+                times(_gain_of(row["control"])),
             ]
         )
     lines = ["", *_table(head, rows, width - 62)]
-    if repeats:
+    if any_repeats:
         lines.append(paint("! repeats itself: such answers draft easily", DIM))
     lines.append(paint("tok/s for one request; * kinds of the verdict; A/A baseline against itself", DIM))
-    if too_few:
+    if any_too_few:
         lines.append(paint("? too few prompts for a verdict", DIM))
     return lines
 
 
 def _output_lines(report: Report, width: int) -> list[str]:
-    """Equality of the answers, what was drafted and accepted, and what was expected and published of it."""
+    """Lines on equal answers, draft tokens and acceptance, and the expected and published acceptance."""
     lines: list[str] = []
     outputs = report["verdict"]["outputs"]
     passed = any(gate["name"] == OUTPUTS and gate["word"] == PASSED for gate in report["gates"] or [])
     if outputs["speculative"] and not passed:
-        equal, control = _equal(outputs["speculative"]), _equal(outputs["control"])
+        equal, control = _equal_count(outputs["speculative"]), _equal_count(outputs["control"])
         lines.append(f"equal outputs at temperature 0: {equal}; baseline against itself: {control}")
     overall = report["acceptance"]["overall"]
     if overall["draft_tokens"] is not None:
         drafted = f"drafted {overall['draft_tokens']:,.0f} tokens, accepted {accepted(overall)}"
         lines += textwrap.wrap(f"{drafted}, mean acceptance length {number(overall['length'])}", width)
-    before = report.get("expectation")
-    expected = expected_words(before) if before else ""
+    expectation = report.get("expectation")
+    expected = expected_words(expectation) if expectation else ""
     if expected:
         lines += textwrap.wrap(f"expected before: {expected}", width)
-    for published in _published(report):
+    for published in _published_lines(report):
         lines += textwrap.wrap(printable(published), width)
     return ["", *lines] if lines else []
 
 
 def _file_lines(report: Report, width: int) -> list[str]:
-    """What other people's files say of themselves, and what is not known from them."""
+    """Lines of a report on other people's files: runs, pairing, the author's figures, and what is not known."""
     files = report["files"]
     lines = [""]
     for arm in ARMS:
@@ -170,47 +169,47 @@ def _file_lines(report: Report, width: int) -> list[str]:
     return lines
 
 
-def _published(report: Report) -> list[str]:
-    """The acceptance lengths that others published with the same draft beside ours, the nearest first."""
-    nearest: list[PublishedBeside] = []
-    others: list[PublishedBeside] = []
+def _published_lines(report: Report) -> list[str]:
+    """Published acceptance lengths of the same draft beside the measured ones, those on the same prompts first."""
+    same_prompts: list[PublishedBeside] = []
+    other_prompts: list[PublishedBeside] = []
     for figure in report["acceptance"].get("published") or []:
         if figure["same_draft"] and figure["length"]:
-            (nearest if figure["same_prompts"] else others).append(figure)
+            (same_prompts if figure["same_prompts"] else other_prompts).append(figure)
     lines = []
-    for figure in [*nearest, *others][:PUBLISHED]:
-        here = f"{number(figure['here'])} here"
+    for figure in [*same_prompts, *other_prompts][:PUBLISHED]:
+        measured = f"{number(figure['here'])} here"
         if not figure["same_prompts"]:
-            here += " over all prompts"
-        lines.append(f"acceptance length {here}, {number(figure['length'])} published ({conditions(figure)})")
+            measured += " over all prompts"
+        lines.append(f"acceptance length {measured}, {number(figure['length'])} published ({conditions(figure)})")
     return lines
 
 
-def _middle(estimate: Estimated | None) -> float | None:
+def _median_of(estimate: Estimated | None) -> float | None:
     return estimate["median"] if estimate else None
 
 
-def _gain(estimate: Gain | None) -> float | None:
+def _gain_of(estimate: Gain | None) -> float | None:
     return estimate["gain"] if estimate else None
 
 
-def _equal(outputs: EqualOutputs | None) -> str:
+def _equal_count(outputs: EqualOutputs | None) -> str:
     if not outputs:
         return NOTHING
     return f"{outputs['equal']} of {outputs['pairs']}"
 
 
 def _load_lines(load: Load | None, width: int) -> list[str]:
-    """The loads as a table: what the server and one user get in both arms, and whether it pays."""
+    """A table of the load levels: speed of the server and per user in both arms, and the word of each level."""
     if not load:
         return []
     head = ["under load", "at", "server", "with", "user", "with", "speed-up", "says"]
     rows = []
     for row in load["rows"]:
         baseline, speculative = row["baseline"], row["speculative"]
-        server = _of_arm(baseline, "output_throughput"), _of_arm(speculative, "output_throughput")
-        user = _of_arm(baseline, "per_user_tok_s"), _of_arm(speculative, "per_user_tok_s")
-        gain = times(_gain(row["speedup"]))
+        server = _speed_or_status(baseline, "output_throughput"), _speed_or_status(speculative, "output_throughput")
+        user = _speed_or_status(baseline, "per_user_tok_s"), _speed_or_status(speculative, "per_user_tok_s")
+        gain = times(_gain_of(row["speedup"]))
         rows.append([row["kind"], shown_level(row["level"]), *server, *user, gain, row["word"] or NOTHING])
     lines = ["", *_table(head, rows, width - 60)]
     legend = f"at: {load['unit']}; tok/s of the whole server and per user, without and with speculation"
@@ -221,22 +220,22 @@ def _load_lines(load: Load | None, width: int) -> list[str]:
 
 
 def _gate_lines(gates: Sequence[GateRow], width: int) -> list[str]:
-    """A line for each gate that was tried."""
+    """A line for each measured gate, i.e. check that speculation did not change the answers."""
     tried = [gate for gate in gates if gate["word"] != NOT_MEASURED]
     if not tried:
         return []
     lines = ["", "gates"]
     for gate in tried:
         sentence = f"{gate['title']}: {gate['word']}"
-        # What is said begins with the word itself where it is more than the word.
+        # ``said`` may only repeat the word.
         if gate["said"] and gate["said"] != gate["word"]:
             sentence += f": {gate['said']}"
         lines += _wrap(sentence, width)
     return lines
 
 
-def _of_arm(arm: LoadedArm | None, name: Literal["output_throughput", "per_user_tok_s"]) -> str:
-    """One number of an arm at a load, or what became of the step where it has none."""
+def _speed_or_status(arm: LoadedArm | None, name: Literal["output_throughput", "per_user_tok_s"]) -> str:
+    """A speed of an arm at a load level, or the arm's status if it was disturbed or incomplete."""
     if not arm:
         return NOTHING
     if arm["status"] != "ok":

@@ -1,7 +1,6 @@
-"""Write a report: the two results, report.json, and the same as Markdown and as one page of HTML.
+"""Write a report's folder: the results of both arms, report.json, and the report as Markdown and as HTML.
 
-Jinja2, because the page is mostly text with values in it, and its autoescape keeps what a model or a
-prompt says from becoming part of the page.
+Jinja2 renders Markdown and HTML. Its autoescape keeps text of models and prompts from becoming markup of the page.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ from ..report.headline import below, headline_of
 from ..report.report_types import ARMS, KeptProfile, Report
 
 PAGE, TEXT = "report.html.j2", "report.md.j2"
-# What the page is put together from, beside the two.
+# The templates above and those that they include.
 PARTS = "report*.j2"
-# Of a step of load: name in the data, title.
+# Latencies at a load level: key in report.json, title.
 LATENCIES = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2el_ms", "Whole answer"))
-# The headings that the contents name, in the page's order; each is its heading's id.
+# The headings in the page's table of contents, in order; each is also the id of its heading.
 CONTENTS = (
     *("Speed over load", "By kind of prompt", "Acceptance", "Latency", "Gates and outputs", "Cost", "What was run"),
     *("Versions and machine", "Not measured", "As in the articles"),
 )
-# The sources that a page is made of, beside its data and templates: a change of them must redraw it.
+# Source files that determine how a page looks: after a change of one the page is rendered again.
 SOURCES = (
     "report/plots/style.py",
     "report/plots/by_category.py",
@@ -59,7 +58,7 @@ STAMP = re.compile(r'<meta name="drafthouse-stamp" content="([0-9a-f]+)">')
 
 @dataclass(frozen=True)
 class Written:
-    """Where a report is, whether writing it changed any file, and what it says."""
+    """A report that was written: its folder, whether any file changed, and its content."""
 
     path: Path
     changed: bool
@@ -67,9 +66,9 @@ class Written:
 
 
 def report_directory(reports: Path, report: Report) -> Path:
-    """``<reports>/<profile>/<time>-<host>``, the same for the same results."""
-    place = f"{wording.time_of(report['date'])}-{wording.name_of(report['host']) or 'box'}"
-    return reports / (wording.name_of(report["profile"]) or "no-profile") / place
+    """The report's folder, ``<reports>/<profile>/<time>-<host>``; the same for the same results."""
+    name = f"{wording.time_of(report['date'])}-{wording.name_of(report['host']) or 'box'}"
+    return reports / (wording.name_of(report["profile"]) or "no-profile") / name
 
 
 def write_report(
@@ -82,22 +81,22 @@ def write_report(
     stock: ArmResult | None = None,
     ladder: Ladder | None = None,
 ) -> Written:
-    """Judge two results and write their report below ``reports``; the same results write nothing twice.
+    """Judge two results and write their report below ``reports``; unchanged files are not written again.
 
-    A run that goes on has more results at the same time, and replaces its report.
+    A continued run has the same start time as before, and so replaces its report.
 
-    Five files: baseline.json, speculative.json, report.json (with the resolved profile), report.md and
-    report.html; stock.json where that arm was measured, and ladder.json where loads were. Each is written
-    beside its place and renamed, so a reader never sees half a file. OSError says that the folder cannot be
-    written, jinja2.TemplateError that a template is wrong.
+    The files are baseline.json, speculative.json, report.json (with the resolved profile), report.md and
+    report.html, plus stock.json if that arm was measured and ladder.json if loads were. Each file is replaced
+    atomically. Raises OSError if the folder cannot be written, and jinja2.TemplateError for an error in a
+    template.
     """
     report = build_report(baseline, speculative, resolved, host, stock, ladder)
-    place = report_directory(reports, report)
-    return write_files(place, report, baseline, speculative, resolved, templates, stock, ladder)
+    folder = report_directory(reports, report)
+    return write_files(folder, report, baseline, speculative, resolved, templates, stock, ladder)
 
 
 def write_files(
-    place: Path,
+    folder: Path,
     report: Report,
     baseline: ArmResult,
     speculative: ArmResult,
@@ -106,48 +105,48 @@ def write_files(
     stock: ArmResult | None = None,
     ladder: Ladder | None = None,
 ) -> Written:
-    """Write the files of a report into ``place``, as :func:`write_report` does."""
-    place.mkdir(parents=True, exist_ok=True)
+    """Write the files of a report into ``folder``, like `write_report`."""
+    folder.mkdir(parents=True, exist_ok=True)
     data = to_json({**report, "resolved": resolved})
     changed = [
-        _put(place / "baseline.json", to_json(baseline)),
-        _put(place / "speculative.json", to_json(speculative)),
-        _put(place / "report.json", data),
+        _write_if_changed(folder / "baseline.json", to_json(baseline)),
+        _write_if_changed(folder / "speculative.json", to_json(speculative)),
+        _write_if_changed(folder / "report.json", data),
     ]
     if stock:
-        changed.append(_put(place / "stock.json", to_json(stock)))
+        changed.append(_write_if_changed(folder / "stock.json", to_json(stock)))
     if ladder:
-        changed.append(_put(place / "ladder.json", to_json(ladder)))
-    # Drawing takes seconds, and a second run wants none of them: a page made of the same things stays.
+        changed.append(_write_if_changed(folder / "ladder.json", to_json(ladder)))
+    # Drawing takes seconds, so keep the page if its stamp shows that nothing has changed.
     stamp = _stamp(data, templates)
-    page, text = place / "report.html", place / "report.md"
-    if not (text.is_file() and _stamp_of(page) == stamp):
-        changed.append(_put(text, render_markdown(report, templates)))
+    page, markdown = folder / "report.html", folder / "report.md"
+    if not (markdown.is_file() and _stamp_of(page) == stamp):
+        changed.append(_write_if_changed(markdown, render_markdown(report, templates)))
         shown = shown_of({"baseline": baseline, "speculative": speculative}, resolved)
-        changed.append(_put(page, render_html(report, templates, stamp, shown)))
-    return Written(place, any(changed), report)
+        changed.append(_write_if_changed(page, render_html(report, templates, stamp, shown)))
+    return Written(folder, any(changed), report)
 
 
 def to_json(data: object) -> str:
-    """Data as JSON for people and programs: indented, in its own order, ending in a newline.
+    """Data as indented JSON with a final newline; keys keep their order.
 
-    Half a character, as an engine may answer with, cannot be written as UTF-8 and stands there as JSON's escape of it.
+    A lone surrogate (half a character, as in some answers) cannot be encoded in UTF-8 and is written as an escape.
     """
     text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _put(path: Path, content: str) -> bool:
-    """Write a file unless it says just that already; return whether it was written."""
-    new = content.encode("utf-8", "backslashreplace")
-    if path.is_file() and path.read_bytes() == new:
+def _write_if_changed(path: Path, content: str) -> bool:
+    """Write a file unless it already has this content; return whether it was written."""
+    data = content.encode("utf-8", "backslashreplace")
+    if path.is_file() and path.read_bytes() == data:
         return False
-    replace_file(path, new, 0o644)
+    replace_file(path, data, 0o644)
     return True
 
 
 def _stamp(data: str, templates: Path) -> str:
-    """A hash of all that a page is made of: data, templates, drawing code, libraries."""
+    """A hash of all that determines a page: data, templates, source files and versions of libraries."""
     parts = [data]
     for path in sorted(templates.glob(PARTS)):
         parts.append(f"{path.name}\n{path.read_text('utf-8')}")
@@ -162,49 +161,50 @@ def _version(library: str) -> str | None:
     try:
         return metadata.version(library)
     except metadata.PackageNotFoundError:
-        return None  # a page without plots is made anew where they can be drawn
+        return None  # part of the stamp, so that a page without plots is redrawn once matplotlib is there
 
 
 def _stamp_of(page: Path) -> str | None:
     if not page.is_file():
         return None
-    found = STAMP.search(page.read_text("utf-8", errors="replace")[:2000])
-    return found.group(1) if found else None
+    match = STAMP.search(page.read_text("utf-8", errors="replace")[:2000])
+    return match.group(1) if match else None
 
 
 # --- rendering --------------------------------------------------------------------------------------
 
 
 def cell(value: object) -> str:
-    """Text for a cell of a Markdown table: one line, nothing in it starts markup or HTML."""
+    """Text for a cell of a Markdown table: on one line, with Markdown and HTML escaped."""
     text = re.sub(r"\s+", " ", printable(value)).strip()
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\|`*_\[\]])", r"\\\1", text)
 
 
 def fence(text: str) -> str:
-    """A code fence longer than any in the text, which therefore cannot end it."""
-    longest = max(map(len, re.findall(r"`+", text)), default=0)
-    return "`" * max(3, longest + 1)
+    """A code fence that is longer than any run of backticks in the text, so that the text cannot end it."""
+    longest_run = max(map(len, re.findall(r"`+", text)), default=0)
+    return "`" * max(3, longest_run + 1)
 
 
 def tight(text: str) -> str:
-    """Text whose intervals and percentages do not break at the end of a line."""
-    joined = re.sub(rf"(?<=\d){wording.DASH}(?=\d)", f"\u2060{wording.DASH}\u2060", text)
-    return joined.replace(" %", "\u00a0%")
+    """Text with its intervals and percentages protected from line breaks."""
+    unbroken = re.sub(rf"(?<=\d){wording.DASH}(?=\d)", f"\u2060{wording.DASH}\u2060", text)
+    return unbroken.replace(" %", "\u00a0%")
 
 
 def moments(value: object) -> str:
-    """A machine's fact: one value, or ``before → after`` where it was read twice and moved."""
+    """A fact of the machine as text: its value, or ``before → after`` if it changed while the arm ran."""
     if not isinstance(value, Mapping):
         return "" if value is None else str(value)
     if "before" in value or "after" in value:
-        before, after = _plain(value.get("before")), _plain(value.get("after"))
+        before, after = _value_text(value.get("before")), _value_text(value.get("after"))
         return before if before == after else f"{before} → {after}"
-    return _plain(value.get("value"))
+    return _value_text(value.get("value"))
 
 
-def _plain(value: object) -> str:
+def _value_text(value: object) -> str:
+    """A value as text: yes or no, a formatted number, or a dash for None."""
     if value is None:
         return wording.NOTHING
     if isinstance(value, bool):
@@ -217,15 +217,15 @@ def _plain(value: object) -> str:
 
 
 def _expected(expected: ExpectedSpeed | None) -> str:
-    """The sentence on what was expected before it was measured, with a space before it; "" where nothing was."""
+    """A sentence on the expected speed-up, with a leading space; "" if none was computed."""
     if expected and (words := expected_words(expected)):
         return f" Before the measurement {words} was expected."
     return ""
 
 
-@functools.cache  # compiling a page's parts takes longer than filling them in; a file that changes is read again
+@functools.cache  # compiling templates is slower than rendering them; Jinja reloads a changed file itself
 def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
-    """What renders the templates: strict, with the filters of every page; ``escape`` is off for Markdown."""
+    """The Jinja environment of all pages. Undefined names are errors; ``escape`` is False for Markdown."""
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates),
         undefined=jinja2.StrictUndefined,
@@ -251,7 +251,7 @@ def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
         "below": below,
         "load": load,
         "moments": moments,
-        "plain": _plain,
+        "plain": _value_text,
         "tight": tight,
         "cell": cell,
         "fence": fence,
@@ -271,20 +271,20 @@ def environment(templates: Path, *, escape: bool) -> jinja2.Environment:
 
 
 def render_html(report: Report, templates: Path, stamp: str = "", shown: Shown | None = None) -> str:
-    """The report as one HTML page that loads nothing; ``shown`` is what it shows of the requests themselves."""
-    from ..report.plots.by_category import draw  # noqa: PLC0415 (brings matplotlib along)
+    """The report as an HTML page without external resources; ``shown`` has data of single requests."""
+    from ..report.plots.by_category import draw  # noqa: PLC0415 (imports matplotlib)
 
     plots = {
-        # The drawings are ours; what came from outside was escaped when they were made.
+        # Mark the SVG as safe: `to_svg` has escaped all text from outside.
         name: {**plot, "svg": Markup(plot["svg"])}  # noqa: S704
         for name, plot in draw(report).items()
     }
     template = environment(templates, escape=True).get_template(PAGE)
-    more = shown or Shown()
-    return template.render(report=report, verdict=report["verdict"], plots=plots, stamp=stamp, shown=more)
+    requests_shown = shown or Shown()
+    return template.render(report=report, verdict=report["verdict"], plots=plots, stamp=stamp, shown=requests_shown)
 
 
 def render_markdown(report: Report, templates: Path) -> str:
-    """The report as Markdown, for an issue or a blog."""
+    """The report as Markdown, such as for an issue or a blog."""
     template = environment(templates, escape=False).get_template(TEXT)
     return template.render(report=report, verdict=report["verdict"])

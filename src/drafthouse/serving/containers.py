@@ -1,6 +1,7 @@
-"""Containers of ours: found, made as defined (`profiles/container.py`), recorded for a release, made again, ended.
+"""List, create, record, recreate and remove Drafthouse's Docker containers, over Docker's socket.
 
-Asked over Docker's socket, so that the box's own Python can bring back a server. Standard library only.
+`profiles/container.py` defines the containers. Those of the two servers (arm: baseline or speculative) have the label
+`LABEL`. Standard library only: the Python of the box, the host that serves, runs this file for a rollback.
 """
 
 from __future__ import annotations
@@ -25,26 +26,27 @@ if TYPE_CHECKING:
     from drafthouse.profiles.container import Container, EngineConfig, EngineWords
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
+# Seconds that a container has to end before it is killed (Docker's default), and that one API call may take.
 _STOP_S = 10
 _API_S = 120.0
-# An SSH session of another user than root may lack the latter two.
+# The PATH of an SSH session that is not root's may lack the two folders of system programs.
 _PROGRAMS = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))
 
 
 class Mount(TypedDict, total=False):
-    """A mount of a container, as Docker's API lists it."""
+    """A mount in Docker's list of containers."""
 
     Source: str
 
 
 class Port(TypedDict, total=False):
-    """A port of a container, as Docker's API lists it."""
+    """A port in Docker's list of containers; ``PublicPort`` is missing if it is not published."""
 
     PublicPort: int
 
 
 class ListedContainer(TypedDict, total=False):
-    """A container in Docker's list: what is read of it."""
+    """A container in Docker's list: the fields that are read here."""
 
     Id: str
     Names: list[str]
@@ -55,13 +57,13 @@ class ListedContainer(TypedDict, total=False):
 
 
 class ContainerState(TypedDict):
-    """Whether a container runs, as Docker's API tells it: what is read of it."""
+    """The state of a container as Docker's API returns it: the field that is read here."""
 
     Running: bool
 
 
 class Inspected(TypedDict):
-    """A container, as Docker's API tells it: what is read of it."""
+    """A container as Docker's API returns it: the fields that are read here. ``Image`` is the image's id."""
 
     Config: EngineConfig
     HostConfig: Mapping[str, Json]
@@ -69,8 +71,8 @@ class Inspected(TypedDict):
     State: ContainerState
 
 
-class Running(TypedDict, total=False):
-    """What held an arm running: supervisord's configuration, or the container with its image's number."""
+class ArmRecord(TypedDict, total=False):
+    """How a release ran an arm: supervisord's ``configuration``, or else the container and its image's id."""
 
     configuration: str
     Config: EngineConfig
@@ -80,7 +82,7 @@ class Running(TypedDict, total=False):
 
 @dataclass
 class Plan:
-    """What makes the wanted containers run, and no other of their label; all by name."""
+    """Containers to remove, create, start and restart, by name, so that exactly the wanted ones of a label run."""
 
     remove: list[str] = field(default_factory=list)
     create: dict[str, EngineWords] = field(default_factory=dict)
@@ -89,54 +91,57 @@ class Plan:
 
     @property
     def changes(self) -> bool:
-        """Whether anything is to be done."""
+        """True if the plan has anything to do."""
         return bool(self.remove or self.start or self.restart)
 
 
 def has_engine() -> bool:
-    """Tell whether there is a container engine to ask at all: one that was removed leaves its socket behind."""
+    """True if Docker is installed or answers. Its socket file alone proves nothing: an uninstallation leaves it."""
     return Path(SOCKET).exists() and (shutil.which("dockerd", path=_PROGRAMS) is not None or _listens(SOCKET))
 
 
 def _listens(path: str) -> bool:
+    """True if a process listens on the Unix socket ``path``."""
     with socket.socket(socket.AF_UNIX) as client:
         try:
             client.connect(path)
         except ConnectionRefusedError:
             return False
-        except OSError:  # a right that is missing: whoever asks says so
+        except OSError:  # no permission to connect: the next API call reports that
             return True
     return True
 
 
-def ours(api: DockerApi | None = None, home: str | Path | None = None, label: str = LABEL) -> dict[str, bool]:
-    """The containers with our label by name, and whether each runs; {} without an engine.
+def list_containers(
+    api: DockerApi | None = None, home: str | Path | None = None, label: str = LABEL
+) -> dict[str, bool]:
+    """The containers with ``label``: name -> True if it runs; {} without Docker. Raises DrafthouseError.
 
-    With ``home`` those alone that were started from this home, for a server that is none: their scripts lie in it. Who
-    may not ask the engine, or finds it ended, has none there. Raises DrafthouseError.
+    With ``home``, only containers that mount the scripts of that home folder, and {} instead of an error if Docker
+    does not answer: a server without containers must not depend on Docker.
     """
     if not has_engine():
         return {}
     try:
-        listed = _listed(api or _api(), label)
+        listed = _query_containers(api or _api(), label)
     except DrafthouseError:
         if home is None:
             raise
         return {}
-    runs: dict[str, bool] = {}
+    is_running: dict[str, bool] = {}
     for container in listed:
         names = container.get("Names")
         if names and (home is None or _is_from(container, Path(home))):
-            runs[str(names[0]).lstrip("/")] = container["State"] == "running"
-    return runs
+            is_running[str(names[0]).lstrip("/")] = container["State"] == "running"
+    return is_running
 
 
 def published_ports() -> set[int]:
-    """The ports of the box that our arms' containers publish; none where no engine answers."""
+    """The ports of the box that running arm containers publish; none if Docker does not answer."""
     if not has_engine():
         return set()
     try:
-        listed = _listed(DockerApi(timeout_s=10.0), LABEL, stopped_too=False)
+        listed = _query_containers(DockerApi(timeout_s=10.0), LABEL, stopped_too=False)
     except DrafthouseError:
         return set()
     published: set[int] = set()
@@ -147,210 +152,203 @@ def published_ports() -> set[int]:
     return published
 
 
-def _listed(api: DockerApi, label: str, stopped_too: bool = True) -> list[ListedContainer]:
+def _query_containers(api: DockerApi, label: str, stopped_too: bool = True) -> list[ListedContainer]:
     filters = json.dumps({"label": [label]})
-    return list(_asked(api, "GET", "/containers/json", all=str(int(stopped_too)), filters=filters) or [])
+    return list(_call(api, "GET", "/containers/json", all=str(int(stopped_too)), filters=filters) or [])
 
 
-def _is_from(listed: ListedContainer, home: Path) -> bool:
-    for mount in listed.get("Mounts") or []:
+def _is_from(container: ListedContainer, home: Path) -> bool:
+    """True if the container mounts a file below ``home``/serve, the folder of the start scripts."""
+    for mount in container.get("Mounts") or []:
         source = mount.get("Source")
         if source and Path(source).is_relative_to(home / "serve"):
             return True
     return False
 
 
-# --- as a run wants them ----------------------------------------------------------------------------
+# --- containers of a run ----------------------------------------------------------------------------
 
 
 def plan(wanted: Sequence[Container], label: str, fresh: bool = False) -> Plan:
-    """What is to be done for exactly the wanted containers of ``label`` to run. Raises DrafthouseError.
+    """The changes after which exactly the ``wanted`` containers of ``label`` run. Raises DrafthouseError.
 
-    A container that is as defined is left alone, or restarted where it shall be ``fresh``. Another one of the same name
-    goes, with a label or without.
+    A container that matches its definition stays, or is restarted if ``fresh``. One that differs is replaced, also if
+    it has the name of a wanted container and no label.
     """
     if not wanted and not has_engine():
         return Plan()
-    api, made = _api(), Plan()
+    api, changes = _api(), Plan()
     names = {container["name"] for container in wanted}
-    made.remove = [name for name in ours(api, label=label) if name not in names]
+    changes.remove = [name for name in list_containers(api, label=label) if name not in names]
     for container in wanted:
-        name, words = container["name"], engine_words(container)
-        found = _inspected(api, name)
-        if found is None or not _is_as_defined(api, words, found):
-            if found:
-                made.remove.append(name)
-            made.create[name] = words
-            made.start.append(name)
-        elif not found["State"]["Running"]:
-            made.start.append(name)
+        name, settings = container["name"], engine_words(container)
+        present = _inspect(api, name)
+        if present is None or not _is_as_defined(api, settings, present):
+            if present:
+                changes.remove.append(name)
+            changes.create[name] = settings
+            changes.start.append(name)
+        elif not present["State"]["Running"]:
+            changes.start.append(name)
         elif fresh:
-            made.restart.append(name)
-    return made
+            changes.restart.append(name)
+    return changes
 
 
-def carry_out(made: Plan, removed: bool = False) -> None:
-    """Do what is planned; with ``removed`` what had to go is gone already. Raises DrafthouseError."""
+def carry_out(changes: Plan, removed: bool = False) -> None:
+    """Apply a plan; ``removed``: its containers to remove were removed before. Raises DrafthouseError."""
     api = _api()
     if not removed:
-        remove(made.remove)
-    for name, words in made.create.items():
-        _create(api, name, words)
-    for name in made.start:
-        _asked(api, "POST", f"/containers/{name}/start")
-    for name in made.restart:
-        _asked(api, "POST", f"/containers/{name}/restart")
+        remove(changes.remove)
+    for name, settings in changes.create.items():
+        _create(api, name, settings)
+    for name in changes.start:
+        _call(api, "POST", f"/containers/{name}/start")
+    for name in changes.restart:
+        _call(api, "POST", f"/containers/{name}/restart")
 
 
-def _is_as_defined(api: DockerApi, words: EngineWords, found: Inspected) -> bool:
-    image = _image_id(api, words["Config"]["Image"])
-    if image is not None and image != found["Image"]:
+def _is_as_defined(api: DockerApi, settings: EngineWords, present: Inspected) -> bool:
+    """True if the container has these settings and their image; an image that is not on the box is not compared."""
+    image = _image_id(api, settings["Config"]["Image"])
+    if image is not None and image != present["Image"]:
         return False
-    return _holds(words["Config"], found["Config"]) and _holds(words["HostConfig"], found["HostConfig"])
+    return _contains(present["Config"], settings["Config"]) and _contains(present["HostConfig"], settings["HostConfig"])
 
 
-def _holds(wanted: Any, found: Any) -> bool:
-    """Tell whether Docker tells all that is wanted, beside what the image and Docker itself have added."""
+def _contains(present: Any, wanted: Any) -> bool:
+    """True if ``present`` has all values of ``wanted``; it has more, which Docker and the image add."""
     if isinstance(wanted, Mapping):
-        if not isinstance(found, Mapping):
+        if not isinstance(present, Mapping):
             return False
         for key, value in wanted.items():
             if key == "Env":
-                if not set(value) <= set(found.get(key) or ()):
+                if not set(value) <= set(present.get(key) or ()):
                     return False
-            elif key not in found or not _holds(value, found[key]):
+            elif key not in present or not _contains(present[key], value):
                 return False
         return True
     if isinstance(wanted, list):
-        return isinstance(found, list) and len(wanted) == len(found) and all(map(_holds, wanted, found))
-    return bool(wanted == found)
+        return isinstance(present, list) and len(wanted) == len(present) and all(map(_contains, present, wanted))
+    return bool(wanted == present)
 
 
-# --- as a release keeps them ------------------------------------------------------------------------
+# --- containers of a release ------------------------------------------------------------------------
 
 
-def record(resolved: ResolvedProfile, arm: str) -> Running:
-    """What makes an arm's container again, of the very image of the one that stands there.
-
-    Raises DrafthouseError where there is none.
-    """
-    found: Inspected = _asked(_api(), "GET", f"/containers/{PREFIX}{arm}/json")
-    return of_image(found["Image"], resolved, arm)
+def record(resolved: ResolvedProfile, arm: str) -> ArmRecord:
+    """The record of an arm's present container, with the id of its image. Raises DrafthouseError if there is none."""
+    present: Inspected = _call(_api(), "GET", f"/containers/{PREFIX}{arm}/json")
+    return record_of_image(present["Image"], resolved, arm)
 
 
-def of_image(image_id: str, resolved: ResolvedProfile, arm: str) -> Running:
-    """What makes an arm's container, of the image with that id."""
-    words = engine_words(arm_container(resolved, arm))
-    return {"Config": words["Config"], "HostConfig": words["HostConfig"], "Image": image_id}
+def record_of_image(image_id: str, resolved: ResolvedProfile, arm: str) -> ArmRecord:
+    """The record from which `run_alone` creates an arm's container, with the image ``image_id``."""
+    settings = engine_words(arm_container(resolved, arm))
+    return {"Config": settings["Config"], "HostConfig": settings["HostConfig"], "Image": image_id}
 
 
-def drifted(arm: str, kept: Running | None) -> str:
-    """Why what runs is not that container alone, '' where it is. Raises DrafthouseError."""
+def drifted(arm: str, recorded: ArmRecord | None) -> str:
+    """Why not exactly the ``recorded`` container of ``arm`` runs; '' if it does. Raises DrafthouseError."""
     api = _api()
-    name, there = f"{PREFIX}{arm}", ours(api)
-    if not there.get(name):
+    name, is_running = f"{PREFIX}{arm}", list_containers(api)
+    if not is_running.get(name):
         return f"the container {name} is not running"
-    others = sorted(other for other, runs in there.items() if runs and other != name)
+    others = sorted(other for other, runs in is_running.items() if runs and other != name)
     if others:
         return f"{', '.join(others)} also runs, besides {name}"
-    if kept and _marks_of(_inspected(api, name)) != _marks_of(kept):
+    if recorded and _identity_of(_inspect(api, name)) != _identity_of(recorded):
         return f"the container {name} was replaced by another one"
     return ""
 
 
-def run_alone(arm: str, kept: Running) -> None:
-    """Make an arm's container run as recorded, and no other of ours; one that does is left alone.
+def run_alone(arm: str, recorded: ArmRecord) -> None:
+    """Run an arm's container as recorded, and remove the other arms'; a container that matches is left alone.
 
-    An older version recorded all that Docker had told of the container, and that is what is made again. Raises
+    Records of older versions have every setting that Docker had returned, and are used as they are. Raises
     DrafthouseError.
     """
     api = _api()
-    name, there = f"{PREFIX}{arm}", ours(api)
-    same = name in there and _marks_of(_inspected(api, name)) == _marks_of(kept)
-    made = Plan(remove=[other for other in there if other != name or not same])
+    name, is_running = f"{PREFIX}{arm}", list_containers(api)
+    same = name in is_running and _identity_of(_inspect(api, name)) == _identity_of(recorded)
+    changes = Plan(remove=[other for other in is_running if other != name or not same])
     if not same:
-        config = kept["Config"].copy()
-        # What Docker gives each container anew.
+        config = recorded["Config"].copy()
+        # Docker assigns these two to each new container.
         config.pop("Hostname", None)
         config.pop("Domainname", None)
-        # By its name where that still is the same image, else by its id.
-        if _image_id(api, config["Image"]) != kept["Image"]:
-            config["Image"] = kept["Image"]
-        made.create[name] = {"Config": config, "HostConfig": kept["HostConfig"]}
-    if not (same and there[name]):
-        made.start.append(name)
-    carry_out(made)
+        # The name of the image is used while it still stands for the recorded image, else the id.
+        if _image_id(api, config["Image"]) != recorded["Image"]:
+            config["Image"] = recorded["Image"]
+        changes.create[name] = {"Config": config, "HostConfig": recorded["HostConfig"]}
+    if not (same and is_running[name]):
+        changes.start.append(name)
+    carry_out(changes)
 
 
-def look_for_image(kept: Running) -> None:
-    """Raise DrafthouseError where the image of a recorded container is gone."""
+def require_image(recorded: ArmRecord) -> None:
+    """Raise DrafthouseError if the image of a recorded container is no longer on the box."""
     api = _api()
     try:
-        api.call("GET", f"/images/{kept['Image']}/json")
+        api.call("GET", f"/images/{recorded['Image']}/json")
     except EngineError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             return
         raise one_problem(
             "image-gone",
-            f"the image {kept['Config']['Image']} ({kept['Image']}) is gone: {error}",
+            f"the image {recorded['Config']['Image']} ({recorded['Image']}) is gone: {error}",
             "the image that served",
-            f"docker pull {kept['Config']['Image']}; if that is a different image now, serve a profile again",
+            f"docker pull {recorded['Config']['Image']}; if that is a different image now, serve a profile again",
             "Docker",
         ) from error
     except OSError:
-        return  # whoever starts the container says what is wrong with the engine
+        return  # Docker does not answer: starting the container reports that
 
 
-def _marks_of(kept: Running | Inspected | None) -> tuple[str | None, str | None]:
-    """What a container is known by: what it is made of, and at which port it is published.
+def _identity_of(container: ArmRecord | Inspected | None) -> tuple[str | None, str | None]:
+    """Two labels of a container: the hash of its definition, and its name with its published port.
 
-    Measured beside the other arm, the same container is published at another port.
+    The port counts: while both arms run side by side for a measurement, one of them has another port.
     """
-    if not kept:
+    if not container:
         return None, None
-    labels = kept["Config"].get("Labels") or {}
+    labels = container["Config"].get("Labels") or {}
     return labels.get(DEFINITION), labels.get(PLACE)
 
 
-# --- one request each -------------------------------------------------------------------------------
-
-
-def remove_of(home: str | Path, grace_s: int = _STOP_S) -> list[str]:
-    """End the containers that were started from this home, and return their names. Raises DrafthouseError."""
-    names = list(ours(_api(), home))
+def remove_containers_of(home: str | Path, grace_s: int = _STOP_S) -> list[str]:
+    """Remove the arm containers that were started from ``home``; return their names. Raises DrafthouseError."""
+    names = list(list_containers(_api(), home))
     remove(names, grace_s)
     return names
 
 
 def remove(names: Sequence[str], grace_s: int = _STOP_S) -> None:
-    """Remove containers at the same time: one that does not heed the signal takes all of ``grace_s`` seconds.
+    """Stop and remove containers in parallel, kill them after ``grace_s`` seconds. Raises DrafthouseError."""
 
-    Raises DrafthouseError.
-    """
-
-    def end(name: str) -> None:
+    def stop_and_delete(name: str) -> None:
         api = _api()
-        _asked(api, "POST", f"/containers/{name}/stop", t=str(grace_s))
-        _asked(api, "DELETE", f"/containers/{name}", force="true")
+        _call(api, "POST", f"/containers/{name}/stop", t=str(grace_s))
+        _call(api, "DELETE", f"/containers/{name}", force="true")
 
     if names:
-        with ThreadPoolExecutor(len(names)) as several:
-            list(several.map(end, names))
+        with ThreadPoolExecutor(len(names)) as pool:
+            list(pool.map(stop_and_delete, names))
 
 
 def _api() -> DockerApi:
     return DockerApi(timeout_s=_API_S)
 
 
-def _create(api: DockerApi, name: str, words: EngineWords) -> None:
-    _asked(api, "POST", "/containers/create", {**words["Config"], "HostConfig": words["HostConfig"]}, name=name)
+def _create(api: DockerApi, name: str, settings: EngineWords) -> None:
+    _call(api, "POST", "/containers/create", {**settings["Config"], "HostConfig": settings["HostConfig"]}, name=name)
 
 
-def _inspected(api: DockerApi, name: str) -> Inspected | None:
-    """All that Docker tells of a container, None where there is none. Raises DrafthouseError."""
+def _inspect(api: DockerApi, name: str) -> Inspected | None:
+    """Docker's description of a container; None if there is no such container. Raises DrafthouseError."""
     try:
-        found: Inspected = api.call("GET", f"/containers/{name}/json")
-        return found
+        container: Inspected = api.call("GET", f"/containers/{name}/json")
+        return container
     except EngineError as error:
         if error.status == HTTPStatus.NOT_FOUND:
             return None
@@ -360,13 +358,15 @@ def _inspected(api: DockerApi, name: str) -> Inspected | None:
 
 
 def _image_id(api: DockerApi, name: str) -> str | None:
+    """The id of an image; None if Docker does not have it or does not answer."""
     try:
         return str(api.call("GET", f"/images/{name}/json")["Id"])
     except (OSError, EngineError, KeyError, TypeError):
         return None
 
 
-def _asked(api: DockerApi, method: str, path: str, body: object = None, **query: str) -> Any:
+def _call(api: DockerApi, method: str, path: str, body: object = None, **query: str) -> Any:
+    """Docker's answer to one request. Raises DrafthouseError if it refuses or does not answer."""
     try:
         return api.call(method, path, body, **query)
     except (OSError, EngineError) as error:

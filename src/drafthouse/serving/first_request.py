@@ -1,4 +1,4 @@
-"""One small real request to a server: that it says it is healthy is not yet an answer. Standard library only."""
+"""Send a short completion request: a server that passes its health check may not answer. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from ..core.errors import one_problem
 from ..core.http import opener
 
-# The first request after a start may compile something yet.
+# Timeout. The engine may compile kernels at the first request after a start.
 REQUEST_S = 120.0
-_TOKENS = 8
-_BODY_SHOWN = 200  # characters of an error's body in a message
+_TOKENS = 8  # enough to show that decoding works
+_BODY_SHOWN = 200  # bytes of an error's body that a message shows
 
 
 @dataclass(frozen=True)
-class Answered:
-    """An answer: tokens by the server's own count, and seconds from the request to its end."""
+class Answer:
+    """The length of an answer in tokens, as the server counts them, and the seconds from the request to its end."""
 
     tokens: int
     seconds: float
@@ -28,8 +28,8 @@ class Answered:
 
 def ask_once(
     base_url: str, model: str, key: str, timeout_s: float = REQUEST_S, do: str = "", tokens: int = _TOKENS
-) -> Answered:
-    """Ask the server for a few tokens. Raises DrafthouseError where none come in time; ``do`` is its advice."""
+) -> Answer:
+    """Request ``tokens`` tokens. Raises DrafthouseError, with the advice ``do``, if none come within ``timeout_s``."""
     body = {
         "model": model,
         "messages": [{"role": "user", "content": "Say yes."}],
@@ -43,29 +43,29 @@ def ask_once(
     )
     begun = time.monotonic()
     try:
-        with opener().open(request, timeout=timeout_s) as answer:
-            answered = int((json.load(answer).get("usage") or {}).get("completion_tokens") or 0)
-        if answered:
-            return Answered(answered, time.monotonic() - begun)
-        found = "an answer without tokens"
+        with opener().open(request, timeout=timeout_s) as response:
+            answer_tokens = int((json.load(response).get("usage") or {}).get("completion_tokens") or 0)
+        if answer_tokens:
+            return Answer(answer_tokens, time.monotonic() - begun)
+        failure = "an answer without tokens"
     except urllib.error.HTTPError as error:
-        found = _refusal(error)
+        failure = _refusal(error)
     except (OSError, http.client.HTTPException) as error:
-        found = f"no answer: {error}"
+        failure = f"no answer: {error}"
         if isinstance(error, TimeoutError) or "timed out" in str(error):
-            found = f"nothing within {timeout_s:.0f} s"
+            failure = f"nothing within {timeout_s:.0f} s"
     except (ValueError, AttributeError, TypeError, RecursionError) as error:
-        found = f"an answer that cannot be parsed: {error}"
+        failure = f"an answer that cannot be parsed: {error}"
     raise one_problem(
         "request-failed",
-        f"the server is running but does not answer a request: {found}",
+        f"the server is running but does not answer a request: {failure}",
         f"tokens from {base_url}/v1/chat/completions",
         do or "read the engine's log; a slow first answer needs a larger serve_request_timeout_s",
     )
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
-    """The status of an error and the first 200 characters of its body, where these arrive."""
+    """The status of an error, and the first 200 bytes of its body if they can be read."""
     try:
         body = error.read(_BODY_SHOWN).decode("utf-8", "replace").strip()
     except (OSError, http.client.HTTPException):

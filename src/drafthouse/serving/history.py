@@ -1,4 +1,8 @@
-"""What served on a box, event by event: an append-only file that survives a power cut. Standard library only."""
+"""The history of a box (a host that serves): an append-only file with one JSON event per line, safe in a power cut.
+
+An event says which server began or ended, and when. A server is one arm (baseline or speculative) of a release: a
+resolved profile with its files (`releases.py`). Standard library only, because this file runs on the box.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +25,18 @@ from ..core.schema import Findings, Map, Value, check
 if TYPE_CHECKING:
     from typing import NotRequired
 
+# refused: a change of the server failed. rolled_back: to an earlier release. switched: to the release's other arm.
 SERVED, ENDED, REFUSED, ROLLED_BACK, SWITCHED = EVENTS = ("served", "ended", "refused", "rolled_back", "switched")
-
-
-# Lines of history that are kept at least; it is cut when it has twice as many.
+# The file is cut to its last LINES lines when it has twice as many.
 LINES = 1000
-
-
-# Room that is given back when the disk is full: without it the last good server could not come back.
+# Size of a file without content that is deleted when the disk is full, so that a rollback can still write.
 BALLAST_BYTES = 16 << 20
-
-
-# Seconds since 1970 that a calendar has a date for.
-_LATEST = 1e11
-
-
+# The highest accepted time, in unix seconds: the year 5138. `time.localtime` fails for very large values.
+_LATEST_S = 1e11
 _EVENT = Map(
     {
         "event": Value(str, required=True, choices=EVENTS),
-        "at": Value(float, required=True, low=0, high=_LATEST),
+        "at": Value(float, required=True, low=0, high=_LATEST_S),
         **dict.fromkeys(("release", "profile", "arm", "why"), Value(str, null=True)),
     },
     others=True,
@@ -47,7 +44,7 @@ _EVENT = Map(
 
 
 class ServerFacts(TypedDict, total=False):
-    """Which server it is, in the words of an event."""
+    """The server that an event is about: its release, profile, arm, engine and the engine's version."""
 
     release: str | None
     profile: str | None
@@ -57,47 +54,48 @@ class ServerFacts(TypedDict, total=False):
 
 
 class Serving(ServerFacts):
-    """What serves, and since when (``at``, unix seconds)."""
+    """A server that should be running, and the time at which it began to serve (``at``, unix seconds)."""
 
     at: float
 
 
 class Event(Serving):
-    """A line of the history. Programs of earlier versions may have written less beside ``at`` and ``event``."""
+    """A line of the history. Only ``at`` and ``event`` (one of `EVENTS`) are in the lines of every version."""
 
     event: str
     why: NotRequired[str | None]
 
 
 def served_folder(home: str | Path) -> Path:
-    """The folder of history and releases."""
+    """The folder of the history and of the releases."""
     return Path(home) / "served"
 
 
 def read_history(home: str | Path) -> list[Event]:
-    """The events, the oldest first, without what is no event; none where there is no history yet."""
+    """The valid events of the history, the oldest first; none if there is no file yet."""
     return [event for _, event in events_of(text_in(history_file(home))) if event is not None]
 
 
 def history_file(home: str | Path) -> Path:
-    """Where the history lies."""
+    """The path of the history."""
     return served_folder(home) / "history.jsonl"
 
 
 def events_of(text: str) -> list[tuple[int, Event | None]]:
-    """The number of each line of a history with its event, None where it is none.
+    """The line numbers (from 1) and events of a history; None for a line that is not a valid event.
 
-    A last line without its end is what a kill or a full disk leaves of a line: it never came to be.
+    A last line without a newline is left out: a kill or a full disk interrupted its write.
     """
-    found: list[tuple[int, Event | None]] = []
-    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
+    events: list[tuple[int, Event | None]] = []
+    for line_number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
         if not line.strip():
             continue
-        found.append((number, _event_of(line)))
-    return found
+        events.append((line_number, _parsed_event(line)))
+    return events
 
 
-def _event_of(line: str) -> Event | None:
+def _parsed_event(line: str) -> Event | None:
+    """The event of a line, None if the line is not valid JSON or not a valid event."""
     try:
         event: Event | None = json_of(line)
     except BadDocument:
@@ -108,7 +106,7 @@ def _event_of(line: str) -> Event | None:
 
 
 def add_event(home: str | Path, event: str, **fields: object) -> None:
-    """Add an event of this moment, on the disk when this returns. Raises DrafthouseError where it cannot be written."""
+    """Append an event with the present time and sync it to disk. Raises DrafthouseError if it cannot be written."""
     if event not in EVENTS:
         raise ValueError(f"{event!r} is none of {', '.join(EVENTS)}")
     line = json.dumps({"at": round(time.time(), 3), "event": event, **fields}) + "\n"
@@ -117,6 +115,7 @@ def add_event(home: str | Path, event: str, **fields: object) -> None:
 
 
 def _append(path: Path, line: str) -> None:
+    """Append ``line``; drop an incomplete last line before it, and old lines if there are too many."""
     text = path.read_bytes() if path.exists() else b""
     if text.count(b"\n") >= 2 * LINES:
         replace_file(path, _newest(text[: text.rfind(b"\n") + 1].splitlines(keepends=True)) + line.encode())
@@ -132,7 +131,7 @@ def _append(path: Path, line: str) -> None:
 
 
 def _newest(lines: Sequence[bytes]) -> bytes:
-    """The last lines of a history, and before them the one that says what serves, however old it is."""
+    """The last `LINES` lines, preceded by the last line about a start or an end if that is older."""
     kept = list(lines[-LINES:])
     for line in reversed(lines):
         event = next((event for _, event in events_of(line.decode("utf-8", "replace")) if event), None)
@@ -144,7 +143,7 @@ def _newest(lines: Sequence[bytes]) -> bytes:
 
 
 def facts_of(event: ServerFacts) -> ServerFacts:
-    """Which server it is that an event is about, without when and why."""
+    """The server of an event, without the event's time and reason."""
     return {
         "release": event.get("release"), "profile": event.get("profile"), "arm": event.get("arm"),
         "engine": event.get("engine"), "version": event.get("version"),
@@ -152,25 +151,25 @@ def facts_of(event: ServerFacts) -> ServerFacts:
 
 
 def serving(history: Sequence[Event]) -> Serving | None:
-    """What should serve after these events."""
-    now: Serving | None = None
+    """The server that should be running after these events; None if there is none."""
+    server: Serving | None = None
     for event in history:
         if event["event"] in (SERVED, ROLLED_BACK):
-            now = {"at": event["at"], **facts_of(event)}
-        elif event["event"] == SWITCHED and now:
-            now = {**now, "arm": event.get("arm"), "at": event["at"]}
+            server = {"at": event["at"], **facts_of(event)}
+        elif event["event"] == SWITCHED and server:
+            server = {**server, "arm": event.get("arm"), "at": event["at"]}
         elif event["event"] == ENDED:
-            now = None
-    return now
+            server = None
+    return server
 
 
 def make_room(home: str | Path) -> None:
-    """Give back what was put aside for a full disk."""
+    """Delete the ballast file, which frees `BALLAST_BYTES` on a full disk."""
     (served_folder(home) / "ballast").unlink(missing_ok=True)
 
 
 def put_ballast(home: str | Path, size: int = BALLAST_BYTES) -> None:
-    """Put room aside for the day when the disk is full; nothing happens where it is full already."""
+    """Create the ballast file of ``size`` bytes, if that is at most a quarter of the free space."""
     path = served_folder(home) / "ballast"
     with contextlib.suppress(OSError):
         if path.exists() and path.stat().st_size == size:
@@ -182,7 +181,7 @@ def put_ballast(home: str | Path, size: int = BALLAST_BYTES) -> None:
 
 
 def with_room(home: str | Path, write: Callable[[], None]) -> None:
-    """Write; where the disk is full, once more with the room that was put aside. Raises DrafthouseError."""
+    """Call ``write``; if the disk is full, delete the ballast and call it a second time. Raises DrafthouseError."""
     try:
         try:
             write()
@@ -203,13 +202,13 @@ def with_room(home: str | Path, write: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def locked(home: str | Path) -> Iterator[None]:
-    """Keep other writers away: a run, and what watches on the box."""
+    """Hold the lock of the folder `served`, so that a run and the watchdog do not write to it at the same time."""
     folder = served_folder(home)
 
-    def made() -> None:
+    def make_lock_file() -> None:
         folder.mkdir(mode=0o750, parents=True, exist_ok=True)
         (folder / "lock").touch()
 
-    with_room(home, made)
+    with_room(home, make_lock_file)
     with held(folder / "lock"):
         yield

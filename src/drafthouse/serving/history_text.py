@@ -1,4 +1,4 @@
-"""The history of a box as a table: who served what, from when to when, and why it ended. Pure."""
+"""The history of a box as a table: which server ran from when to when, and why it ended. No I/O."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..core.plain_text import printable
 from ..core.table import table
 from .history import ENDED, REFUSED, ROLLED_BACK, SWITCHED, Event
 
-_SHOWN = 30
+_MOST_ROWS = 30
 _HEAD = ["from", "until", "release", "profile", "arm", "engine", "why it ended"]
 
 
 @dataclass(frozen=True)
 class Span:
-    """A time in which one arm served; ``until`` is None for the one that serves now. Or a change that never served.
+    """The time in which a server ran, or (``refused``) the moment of a failed change, whose server is in ``facts``.
 
-    ``since`` and ``until`` in unix seconds.
+    ``since`` and ``until`` are unix seconds; ``until`` is None while the server still runs. ``why`` says why it ended.
     """
 
     since: float
@@ -29,16 +29,16 @@ class Span:
 
 
 def spans(history: Iterable[Event]) -> list[Span]:
-    """Who served when, and what was refused in between; in the order in which they began."""
-    found: list[Span] = []
-    begun: Event | None = None
+    """The spans of a history, in the order in which they began."""
+    result: list[Span] = []
+    begun: Event | None = None  # the event with which the present server began
     for event in history:
         kind, at = event["event"], float(event["at"])
         if kind == REFUSED:
-            found.append(Span(at, at, event, str(event.get("why") or ""), refused=True))
+            result.append(Span(at, at, event, str(event.get("why") or ""), refused=True))
             continue
         if begun is not None:
-            found.append(Span(float(begun["at"]), at, begun, _why(begun, event)))
+            result.append(Span(float(begun["at"]), at, begun, _why(begun, event)))
         if kind == ENDED:
             begun = None
         elif kind == SWITCHED and begun:
@@ -46,12 +46,12 @@ def spans(history: Iterable[Event]) -> list[Span]:
         else:
             begun = event
     if begun is not None:
-        found.append(Span(float(begun["at"]), None, begun, ""))
-    return sorted(found, key=lambda span: span.since)
+        result.append(Span(float(begun["at"]), None, begun, ""))
+    return sorted(result, key=lambda span: span.since)
 
 
 def _why(begun: Event, event: Event) -> str:
-    """Why what began with ``begun`` ended with ``event``."""
+    """The reason for which the server that began with ``begun`` ended with ``event``."""
     why = str(event.get("why") or "no reason was given")
     if event["event"] == ENDED:
         return why
@@ -67,9 +67,9 @@ def _why(begun: Event, event: Event) -> str:
 def history_text(
     history: Sequence[Event], bad_lines: Sequence[int] = (), local: Callable[[float], time.struct_time] = time.localtime
 ) -> str:
-    """The last of it as a table, the newest first, with the lines of the file that are no events."""
+    """The last 30 spans as a table, the newest first; ``bad_lines``: numbers of lines that are not valid events."""
     text = "nothing has served here yet"
-    rows = [_row(span, local) for span in reversed(spans(history)[-_SHOWN:])]
+    rows = [_row(span, local) for span in reversed(spans(history)[-_MOST_ROWS:])]
     if rows:
         text = table(_HEAD, rows)
     if bad_lines:
@@ -85,11 +85,11 @@ def _row(span: Span, local: Callable[[float], time.struct_time]) -> list[str]:
     elif span.refused:
         until = "refused"
     else:
-        until = _clock(span.until, local)
+        until = _minute(span.until, local)
     names = (facts.get("release"), facts.get("profile"), facts.get("arm"), engine)
-    cells = [_clock(span.since, local), until, *(str(name or "-") for name in names), span.why]
+    cells = [_minute(span.since, local), until, *(str(name or "-") for name in names), span.why]
     return [printable(cell) for cell in cells]
 
 
-def _clock(at: float, local: Callable[[float], time.struct_time]) -> str:
+def _minute(at: float, local: Callable[[float], time.struct_time]) -> str:
     return time.strftime("%Y-%m-%d %H:%M", local(at))

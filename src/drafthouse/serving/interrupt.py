@@ -1,7 +1,7 @@
-"""End on the box what an interrupted run has left there: its jobs, which live apart from it, and its servers.
+"""End what an interrupted run left on the box: its jobs, which run detached from it, and its servers.
 
-Quickly, because a person waits: who does not heed the signal within seconds is killed. Standard library only, Python
-3.10: our own environment may be just what was being made.
+A person waits for it, so a process that ignores SIGTERM is killed after a few seconds. Standard library only, Python
+3.10: the run may have been interrupted while it created the box's environment.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from pathlib import Path
 
 from ..core.locks import take
 from ..core.procfs import command_of, is_gone, parent_of
-from .containers import remove_of
-from .promote import end
+from .containers import remove_containers_of
+from .promote import record_end
 from .releases import current
 from .restore import drift, shown
 from .rollback_guard import beat_file
 from .supervisor import Supervisor
 
-# Which servers are ended: those that stand where nothing should serve, every one, or none.
+# The servers to end: those that the run started for itself (no earlier run has recorded them), all, or none.
 SERVERS = ("of_run", "all", "none")
-_JOB_S, _ENGINE_S = 2.0, 4
-# Measuring and weights (core/locks.py), environments (host/venv.py). Each holds the pid as its last word.
+_JOB_S, _ENGINE_S = 2.0, 4  # seconds from SIGTERM to SIGKILL, for a job and for a server
+# Locks of measurements and weights (core/locks.py) and of environments (host/venv.py). A lock file ends with a pid.
 _LOCKS = ("*.lock", ".*.making", "engines/.*.making")
-_WRAPPER = "async_wrapper"  # how Ansible calls what runs a job
+_WRAPPER = "async_wrapper"  # Ansible's program that runs a detached job
 
 
 def interrupt(home: Path, servers: str) -> list[str]:
-    """End the jobs of ``home``, and its servers as ``servers`` says; return what was done, a line each.
+    """End the jobs of ``home`` and the ``servers`` (one of `SERVERS`); return a line for each thing that was done.
 
-    A server that an earlier run has proven is not this run's: with ``of_run`` it goes on, or comes back. Raises
-    DrafthouseError where something does not end.
+    With ``of_run``, a server that an earlier run recorded keeps running, or is restored. Raises DrafthouseError if a
+    process does not end.
     """
     lines: list[str] = []
     jobs = end_jobs(home)
     if jobs:
         lines.append(f"ended: {', '.join(jobs)}")
-    serves = current(home)
-    if servers == "of_run" and serves:
-        lines.append(_back(home, shown(serves)))
+    recorded = current(home)
+    if servers == "of_run" and recorded:
+        lines.append(_restore_soon(home, shown(recorded)))
         return lines
     if servers == "none":
         return lines
-    if serves:
-        end(home, "the run was interrupted")
-    stopped = [*Supervisor(home / "supervisor").shut_down(_ENGINE_S), *remove_of(home, _ENGINE_S)]
+    if recorded:
+        record_end(home, "the run was interrupted")
+    stopped = [*Supervisor(home / "supervisor").shut_down(_ENGINE_S), *remove_containers_of(home, _ENGINE_S)]
     lines.append(f"stopped: {', '.join(stopped)}" if stopped else "this run had no running server")
     return lines
 
 
-def _back(home: Path, name: str) -> str:
-    """Have the guard act now instead of when it has waited; return what becomes of the server that served before."""
+def _restore_soon(home: Path, name: str) -> str:
+    """Make the rollback guard act at once instead of after its wait; return a line about the server ``name``."""
     if not drift(home):
         return f"the previous server keeps running: {name}"
     beat = beat_file(home)
@@ -65,32 +65,32 @@ def _back(home: Path, name: str) -> str:
 
 
 def end_jobs(home: Path) -> list[str]:
-    """End the jobs that hold a lock of this home, with all that they have started; return the locks' names.
+    """End the jobs that hold a lock of this home, and their child processes; return the names of the locks.
 
-    A lock of the watchdog's or the guard's is no job of a run, and is left alone.
+    The watchdog and the rollback guard hold such locks too; they are not jobs of a run, and are left alone.
     """
-    jobs: dict[str, int] = {}
+    jobs: dict[str, int] = {}  # name of a lock -> pid
     for pattern in _LOCKS:
         for lock in home.glob(pattern):
-            pid = _job(lock)
+            pid = _job_pid(lock)
             if pid:
                 jobs[lock.name.strip(".").rpartition(".")[0]] = pid
-    watching = set(filter(None, map(_watcher, jobs.values())))
+    watchers = set(filter(None, map(_watcher_pid, jobs.values())))
     groups = {os.getpgid(pid) for pid in jobs.values() if not is_gone(pid)}
     _signal(groups, signal.SIGTERM)
     until = time.monotonic() + _JOB_S
     while time.monotonic() < until and not all(map(is_gone, jobs.values())):
         time.sleep(0.05)
-    # Also of those that ended: what they have started may not have.
+    # The groups of jobs that ended too: their child processes may still run.
     _signal(groups, signal.SIGKILL)
-    for pid in watching:
+    for pid in watchers:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
     return sorted(jobs)
 
 
-def _job(lock: Path) -> int | None:
-    """The pid of the job that holds a lock, None where nobody holds it or it is no job of Ansible's."""
+def _job_pid(lock: Path) -> int | None:
+    """The pid of the Ansible job that holds a lock; None if no process or another one holds it."""
     try:
         with lock.open() as file:
             if take(file, 0, shared=True):
@@ -106,8 +106,8 @@ def _job(lock: Path) -> int | None:
     return pid
 
 
-def _watcher(job: int) -> int | None:
-    """The process that watches over a job: the parent of its wrapper."""
+def _watcher_pid(job: int) -> int | None:
+    """The pid of the Ansible process that limits the time of a job: the parent of the job's wrapper."""
     wrapper = parent_of(job)
     if not wrapper:
         return None

@@ -1,4 +1,4 @@
-"""Remove the programs of earlier releases that nothing on a box refers to any more. Python 3.10, it runs on the box."""
+"""Remove the programs of earlier Drafthouse versions that nothing on a box starts. Python 3.10: it runs on the box."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from pathlib import Path
 
 from ..core.procfs import commands
 
-#: How the archives are called (`core/box_archive.py`).
+#: The archives of the box's programs (`core/box_archive.py`).
 _ARCHIVES = "drafthouse-*.pyz"
-#: Before there were archives each program lay as a tree of its sources. What stands where one is started:
+#: Folders of programs, from before there were archives -> the text that a command which starts one contains.
 _TREES = {"served/program": "/served/program/", "watchdog/program": " drafthouse_watchdog."}
-#: What starts a program by its path: with the box, or under whoever holds it running.
+#: The scripts that start a program by its path: at boot, and for the watchdog.
 _STARTERS = ("served/start.sh", "watchdog/serve.sh")
 
 
 def programs(home: Path) -> list[str]:
-    """The names of what lies there of this release and of earlier ones."""
-    files = [*home.glob(_ARCHIVES), *map(home.joinpath, _TREES)]
-    return sorted(file.name for file in files if file.exists())
+    """The names of all archives and program folders in ``home``, of this version and of earlier ones."""
+    paths = [*home.glob(_ARCHIVES), *map(home.joinpath, _TREES)]
+    return sorted(path.name for path in paths if path.exists())
 
 
 def remove_old(home: Path, keep: str, check: bool = False) -> list[str]:
-    """Remove all programs but the archive ``keep`` that no script of ours and no process names; return their paths.
+    """Remove the programs that no start script and no running process names, except ``keep``; return their paths.
 
-    With ``check`` none is removed. Raises OSError.
+    ``keep`` is the name of the present archive. With ``check`` nothing is removed. Raises OSError.
     """
-    # Without the home, which a script may have to quote: rather one of another home's stays than one too many goes.
-    known_by = {file: file.name for file in home.glob(_ARCHIVES) if file.name != keep}
-    known_by |= {home / tree: name for tree, name in _TREES.items() if (home / tree).is_dir()}
-    if not known_by:
+    # The text has no path of the home, which a script may quote. The worst result is that too many programs are kept.
+    text_by_path = {file: file.name for file in home.glob(_ARCHIVES) if file.name != keep}
+    text_by_path |= {home / tree: text for tree, text in _TREES.items() if (home / tree).is_dir()}
+    if not text_by_path:
         return []
-    named = "\n".join([*_starters(home), *(" ".join(words) for _, words in commands())])
-    old = sorted(path for path, name in known_by.items() if name not in named)
+    in_use = "\n".join([*_start_scripts(home), *(" ".join(words) for _, words in commands())])
+    old = sorted(path for path, text in text_by_path.items() if text not in in_use)
     if not check:
         for path in old:
             if path.is_dir():
@@ -44,7 +44,7 @@ def remove_old(home: Path, keep: str, check: bool = False) -> list[str]:
     return [str(path) for path in old]
 
 
-def _starters(home: Path) -> Iterator[str]:
+def _start_scripts(home: Path) -> Iterator[str]:
     for name in _STARTERS:
         with contextlib.suppress(FileNotFoundError):
             yield (home / name).read_text("utf-8", "replace")

@@ -1,8 +1,8 @@
-"""Was it the kernel's out-of-memory killer that ended an engine? Its counters before and after, and the kernel's log.
+"""Find out whether the kernel's out-of-memory (OOM) killer ended an engine, from its kill counters and its log.
 
-Counted are kills of the whole machine (`oom_kill` in /proc/vmstat) and of the control group that the engine lived in
-(`oom_kill` in memory.events of cgroup v2, in memory.oom_control of v1: Linux 4.13 and newer). The kernel's log names
-the processes; reading it needs root, or kernel.dmesg_restrict = 0. Standard library only, Python 3.10.
+The kernel counts OOM kills of the machine (`oom_kill` in /proc/vmstat) and of each control group (`oom_kill` in
+memory.events of cgroup v2, in memory.oom_control of v1; Linux 4.13 and newer). Its log names the killed processes;
+reading it needs root, or kernel.dmesg_restrict = 0. Standard library only, Python 3.10.
 """
 
 from __future__ import annotations
@@ -16,49 +16,48 @@ from pathlib import Path
 from ..core.files import text_in
 
 MIB = 1024**2
-#: What to do about it.
+#: The advice of a message about an OOM kill.
 DO = (
     "give the engine more memory (the limit of its container or control group, or a larger box), or reduce its needs: "
     "a shorter context, fewer concurrent requests, a smaller draft"
 )
-# The log's clock (local_clock) and CLOCK_MONOTONIC may be so far apart, in seconds.
+# The kernel log's clock (local_clock) and CLOCK_MONOTONIC may differ by this much.
 _SLACK_S = 5.0
 _KILLED = re.compile(
     r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\).*?anon-rss:(?P<anon>\d+)kB", re.IGNORECASE | re.DOTALL
 )
 _SIGNAL = re.compile(r"SIGKILL|signal 9\b|exit status 137\b")
 _DOCKERS_WORD = "OOMKilled"
-_MOST_LINES = 3
+_MOST_LINES = 3  # of the kernel's log, in a message
 
 
 @dataclass(frozen=True)
 class Kills:
-    """What the kernel had counted at a moment (``at_s``: CLOCK_MONOTONIC, seconds); None where it cannot be read."""
+    """OOM kills of the machine and of the engine's control group up to a time; None if they cannot be read."""
 
-    at_s: float
+    at_s: float  # CLOCK_MONOTONIC, in seconds
     machine: int | None
     group: int | None
-    folder: Path | None
-    """The control group's."""
+    folder: Path | None  # of the control group
 
     @property
     def known(self) -> bool:
-        """Whether anything is counted at all."""
+        """True if at least one of the counters could be read."""
         return self.machine is not None or self.group is not None
 
 
 def read_kills(pid: int | None, root: Path = Path("/")) -> Kills:
-    """The counters now, the group's for the process ``pid``. Never raises."""
+    """The present counters, with that of the control group of the process ``pid``. Never raises."""
     folder = None
     if pid:
-        folder = _group_of(pid, root)
-    return Kills(time.monotonic(), _counted(root / "proc/vmstat"), _group_kills(folder), folder)
+        folder = _group_folder(pid, root)
+    return Kills(time.monotonic(), _counter(root / "proc/vmstat"), _group_kills(folder), folder)
 
 
 def why_it_died(ending: str, before: Kills | None, root: Path = Path("/")) -> str:
-    """How an engine ended, in words, with what the kernel says of it.
+    """A text about how an engine ended: ``ending``, with the evidence for or against an OOM kill.
 
-    ``ending`` is what the supervisor or the container engine says, ``before`` the counters while the engine lived.
+    ``ending`` is supervisord's or Docker's text; ``before`` has the counters while the engine ran, or is None.
     """
     oom_by_docker = _DOCKERS_WORD in ending
     killed = oom_by_docker or bool(_SIGNAL.search(ending))
@@ -66,10 +65,10 @@ def why_it_died(ending: str, before: Kills | None, root: Path = Path("/")) -> st
         return f"{ending}, likely by the kernel's out-of-memory killer (see dmesg)"
     if before is None:
         return ending
-    machine = _rise(before.machine, _counted(root / "proc/vmstat"))
+    machine = _rise(before.machine, _counter(root / "proc/vmstat"))
     group = _rise(before.group, _group_kills(before.folder))
     if machine or group or oom_by_docker:
-        evidence = "; ".join([_counts(machine, group), *_limit(before.folder), *_log(before.at_s, root), _free(root)])
+        evidence = "; ".join([_risen(machine, group), *_limit(before.folder), *_killed(before.at_s, root), _free(root)])
         if not killed:
             return f"{ending}, after the kernel's out-of-memory killer had ended a process ({evidence})"
         if group or oom_by_docker:
@@ -85,11 +84,11 @@ def why_it_died(ending: str, before: Kills | None, root: Path = Path("/")) -> st
 
 
 def is_out_of_memory(why: str) -> bool:
-    """Tell whether words of `why_it_died` name the out-of-memory killer as the reason."""
+    """True if the text ``why`` of `why_it_died` names the OOM killer as the reason."""
     return "the kernel's out-of-memory killer" in why and "has not struck" not in why
 
 
-def _counts(machine: int | None, group: int | None) -> str:
+def _risen(machine: int | None, group: int | None) -> str:
     parts = []
     if group:
         parts.append(f"oom_kill of its group rose by {group}")
@@ -104,7 +103,8 @@ def _rise(before: int | None, after: int | None) -> int | None:
     return max(0, after - before)
 
 
-def _counted(path: Path, name: str = "oom_kill") -> int | None:
+def _counter(path: Path, name: str = "oom_kill") -> int | None:
+    """The value in the line ``name VALUE`` of a file; None if there is no such line."""
     for line in text_in(path).splitlines():
         words = line.split()
         if len(words) == 2 and words[0] == name and words[1].isdigit():
@@ -112,17 +112,17 @@ def _counted(path: Path, name: str = "oom_kill") -> int | None:
     return None
 
 
-def _group_of(pid: int, root: Path) -> Path | None:
-    """The folder of a process's memory control group; None where it has none that can be seen."""
+def _group_folder(pid: int, root: Path) -> Path | None:
+    """The folder of a process's memory control group; None if none is visible."""
     for line in text_in(root / f"proc/{pid}/cgroup").splitlines():
-        number, _, rest = line.partition(":")
+        hierarchy_id, _, rest = line.partition(":")  # a line is HIERARCHY_ID:CONTROLLERS:PATH
         controllers, _, path = rest.partition(":")
         top = root / "sys/fs/cgroup"
         if "memory" in controllers.split(","):
             top /= "memory"
-        elif number != "0" or not (top / "cgroup.controllers").exists():
+        elif hierarchy_id != "0" or not (top / "cgroup.controllers").exists():
             continue
-        # In a container the path may be the host's, and what is mounted the container's own group.
+        # In a container the path may be the host's, while /sys/fs/cgroup is the container's group.
         for folder in (top / path.lstrip("/"), top):
             if _group_kills(folder) is not None:
                 return folder
@@ -132,17 +132,17 @@ def _group_of(pid: int, root: Path) -> Path | None:
 def _group_kills(folder: Path | None) -> int | None:
     if folder is None:
         return None
-    version_2 = _counted(folder / "memory.events")
+    version_2 = _counter(folder / "memory.events")
     if version_2 is not None:
         return version_2
-    return _counted(folder / "memory.oom_control")
+    return _counter(folder / "memory.oom_control")
 
 
 def _limit(folder: Path | None) -> list[str]:
-    """The group's limit and its highest use, where it has a limit."""
+    """The memory limit and the peak use of the group or its nearest limited parent, as text; [] without a limit."""
     while folder is not None and folder.name not in ("", "cgroup"):
         limit = _number(folder, "memory.max", "memory.limit_in_bytes")
-        # v1 writes the highest multiple of a page for no limit.
+        # No limit is the text "max" in cgroup v2, and about 2**63 in v1.
         if limit is not None and limit < 1 << 60:
             text = f"its group's limit is {limit / MIB:,.0f} MiB"
             peak = _number(folder, "memory.peak", "memory.max_usage_in_bytes")
@@ -154,7 +154,7 @@ def _limit(folder: Path | None) -> list[str]:
 
 
 def _number(folder: Path, *names: str) -> int | None:
-    """The number in the first of the files that holds any text; None where that is no number."""
+    """The number in the first file of ``names`` with any text; None if that text is no number."""
     for name in names:
         text = text_in(folder / name).strip()
         if text.isdigit():
@@ -164,19 +164,19 @@ def _number(folder: Path, *names: str) -> int | None:
     return None
 
 
-def _log(since_s: float, root: Path) -> list[str]:
-    """Whom the kernel's log names since a moment, the last few; nothing where it cannot be read."""
+def _killed(since_s: float, root: Path) -> list[str]:
+    """The last processes that the kernel's log names as killed since ``since_s``; [] if it cannot be read."""
     lines = []
     try:
         kmsg = os.open(root / "dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return []
     try:
-        # One record a read (Documentation/ABI/testing/dev-kmsg): "priority,number,microseconds,flags;text".
+        # A read returns one record: "priority,number,microseconds,flags;text" (Documentation/ABI/testing/dev-kmsg).
         while True:
             try:
                 head, _, text = os.read(kmsg, 8192).decode("utf-8", "replace").partition(";")
-            except BrokenPipeError:  # overwritten while it was read; the next read goes on behind it
+            except BrokenPipeError:  # the record was overwritten; the next read returns the one after it
                 continue
             if not head:
                 break
@@ -184,7 +184,7 @@ def _log(since_s: float, root: Path) -> list[str]:
             recent = len(fields) > 2 and fields[2].isdigit() and int(fields[2]) / 1e6 >= since_s - _SLACK_S
             if recent and (found := _KILLED.search(text)):
                 lines.append(f"killed: {found['name']} (pid {found['pid']}) with {int(found['anon']) / 1024:,.0f} MiB")
-    except OSError:  # BlockingIOError: all of it has been read
+    except OSError:  # BlockingIOError: there are no further records
         pass
     finally:
         os.close(kmsg)

@@ -1,7 +1,7 @@
-"""The files that take a box of a fleet out of traffic: one for each owner, in the folder ``replica/out`` of its home.
+"""Files that take a box out of the traffic of its fleet (several boxes behind one address); their text is the reason.
 
-``drain`` is a person's, ``run`` that of a run that changes or measures the server; the text is the reason. Nobody
-removes another's. Standard library only, Python 3.10: it runs on the box.
+They are in the folder ``replica/out`` of the box's home. A person's drain writes and removes ``drain``, a run that
+changes or measures the server ``run``; each leaves the other file alone. Python 3.10, standard library only.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ DRAIN, RUN = "drain", "run"
 
 
 def out_file(home: Path, owner: str) -> Path:
-    """The file with which ``owner`` takes the box out of traffic."""
+    """The file with which ``owner`` (`DRAIN` or `RUN`) takes the box out of traffic."""
     return home / FOLDER / "out" / owner
 
 
 def reasons_out(home: Path) -> list[str]:
-    """Why the box takes no requests, an entry for each owner; empty if it does."""
+    """The reasons for which the box is out of traffic, one for each file; empty if it takes requests."""
     reasons = []
     for owner in (DRAIN, RUN):
         file = out_file(home, owner)
@@ -30,5 +30,5 @@ def reasons_out(home: Path) -> list[str]:
 
 
 def forget_run(home: Path) -> None:
-    """Remove the file of a run that has ended."""
+    """Remove the `RUN` file, which the run itself did not remove."""
     out_file(home, RUN).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a server must have shown to be the last good one: it answered, and where it replaces another, it lived.
+"""Record which server the box should run, after checks: it answers and, if it replaces another, stays up for a while.
 
 Standard library only, Python 3.10: it runs on the box.
 """
@@ -14,19 +14,19 @@ from .containers import record
 from .first_request import REQUEST_S
 from .history import ENDED, SERVED, add_event, facts_of, put_ballast
 from .releases import KEEP, current, identity, keep_release, prune_releases, read_release
-from .restore import silent, wait_for
+from .restore import ignore, wait_for
 from .runtimes import State, is_same_start, process_age_of, runtime_of
 from .supervisor import Supervisor
 
 if TYPE_CHECKING:
     from drafthouse.core.progress import Tell
     from drafthouse.profiles.resolved_types import ResolvedProfile
-    from drafthouse.serving.containers import Running
+    from drafthouse.serving.containers import ArmRecord
     from drafthouse.serving.history import ServerFacts
 
-# How long a server must live before it replaces another one.
+# How long a server must stay up before it replaces another one.
 LIVES_S = 30.0
-_LAST_LINES = 15
+_LAST_LINES = 15  # of the engine's log, in a message
 
 
 def accept(
@@ -36,19 +36,19 @@ def accept(
     why: str,
     keep: int = KEEP,
     lives_s: float = 0.0,
-    tell: Tell = silent,
+    tell: Tell = ignore,
 ) -> ServerFacts | None:
-    """Note that an arm which runs, and has answered, is from now on what should serve.
+    """Record a running ``arm``, which has answered a request, as the server that should run from now on.
 
-    Where another server would be replaced for it, it must have lived for ``lives_s``, and answer then. Returns the
-    event's facts, None where that is so already. Raises DrafthouseError.
+    If it replaces another release's server, wait until it has run for ``lives_s`` seconds and answers then. Keep its
+    release and the ``keep`` - 1 before it. Return its facts, None if it was recorded before. Raises DrafthouseError.
     """
-    if lives_s and current(home) and not _is_release(home, resolved):
+    if lives_s and current(home) and not _is_current_release(home, resolved):
         _outlive(Path(home), resolved, arm, lives_s, tell)
-    running = _running(Path(home), resolved, arm)
-    release = keep_release(home, resolved, arm, running)
-    facts, now = release.facts(arm), current(home)
-    if now and facts_of(now) == facts:
+    record_of_arm = _present_record(Path(home), resolved, arm)
+    release = keep_release(home, resolved, arm, record_of_arm)
+    facts, server = release.facts(arm), current(home)
+    if server and facts_of(server) == facts:
         return None
     add_event(home, SERVED, **facts, why=why)
     prune_releases(home, keep)
@@ -57,26 +57,26 @@ def accept(
 
 
 def would_accept(home: str | Path, resolved: ResolvedProfile, arm: str) -> bool:
-    """Tell whether `accept` would note anything."""
-    now = current(home)
-    return not now or now.get("arm") != arm or not _is_release(home, resolved)
+    """True if `accept` would record a change."""
+    server = current(home)
+    return not server or server.get("arm") != arm or not _is_current_release(home, resolved)
 
 
-def _is_release(home: str | Path, resolved: ResolvedProfile) -> bool:
-    """Tell whether what should serve is this very resolved profile, in either arm."""
-    now = current(home)
+def _is_current_release(home: str | Path, resolved: ResolvedProfile) -> bool:
+    """True if the server that should run is an arm of exactly this resolved profile."""
+    server = current(home)
     try:
-        release = read_release(home, str(now and now["release"]))
+        release = read_release(home, str(server and server["release"]))
     except DrafthouseError:
         return False
     return release.resolved.get("identity") == identity(resolved)
 
 
 def _outlive(home: Path, resolved: ResolvedProfile, arm: str, lives_s: float, tell: Tell) -> None:
-    """Wait until an arm has run for ``lives_s`` seconds without a new start, and then answers.
+    """Wait until an arm has run for ``lives_s`` seconds without a restart, and answers a request then.
 
-    Raises DrafthouseError. An engine that dies after a while has answered before: at its first request, or when it was
-    measured.
+    The answers before are not enough: some engines die a while after their first request. Raises DrafthouseError if
+    the arm dies or does not answer.
     """
     runtime = runtime_of(resolved["site"]["runtime"], home)
     first = runtime.state(arm)
@@ -99,32 +99,32 @@ def _outlive(home: Path, resolved: ResolvedProfile, arm: str, lives_s: float, te
         time.sleep(min(1.0, lives_s - lived_s))
 
 
-def _age_of(arm: State, most_s: float) -> float:
-    """Seconds since an arm's start, by its process where that is visible.
+def _age_of(state: State, most_s: float) -> float:
+    """Seconds since an arm's start: its process's age or, if that is not visible (in a container), the wall clock's.
 
-    The wall clock comes second: an hour back would be an hour of waiting, an hour ahead no look at
-    all, so that its answer lies between 0 and ``most_s``.
+    A wall clock that was set gives any age, so its value is limited to 0 to ``most_s``: that limits the wait of
+    `_outlive`.
     """
-    age_s = process_age_of(arm)
+    age_s = process_age_of(state)
     if age_s is not None:
         return age_s
-    if not arm.started:
+    if not state.started:
         return 0.0
-    return min(max(0.0, time.time() - arm.started), most_s)
+    return min(max(0.0, time.time() - state.started), most_s)
 
 
-def end(home: str | Path, why: str) -> ServerFacts | None:
-    """Note that nothing should serve any more; None where nothing should."""
-    now = current(home)
-    if now is None:
+def record_end(home: str | Path, why: str) -> ServerFacts | None:
+    """Record that no server should run any more; return the facts of the one that should, None if there was none."""
+    server = current(home)
+    if server is None:
         return None
-    facts = facts_of(now)
+    facts = facts_of(server)
     add_event(home, ENDED, **facts, why=why)
     return facts
 
 
-def _running(home: Path, resolved: ResolvedProfile, arm: str) -> Running:
-    """What holds an arm running at this moment, for `put_back`."""
+def _present_record(home: Path, resolved: ResolvedProfile, arm: str) -> ArmRecord:
+    """How the arm runs at this moment; `put_back` restores it from this record."""
     if resolved["site"]["runtime"] == "docker":
         return record(resolved, arm)
-    return {"configuration": Supervisor(home / "supervisor").written()}
+    return {"configuration": Supervisor(home / "supervisor").present_configuration()}

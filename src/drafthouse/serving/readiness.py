@@ -1,4 +1,4 @@
-"""Wait for an engine by asking it: ready is when it names our model, not when some time has passed."""
+"""Wait until an engine is ready: its health check succeeds and its /v1/models lists the served model."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class Ready(TypedDict, total=False):
-    """An arm's last start: when (epoch seconds), and how long it took.
+    """An arm's last start: at which time (``started``, unix seconds), and after how many seconds it was ready.
 
-    Not ``seen`` means that it was ready at the first look: ``ready_s`` is then the most that it can have been.
+    ``seen`` is False if it was ready at the first check: then ``ready_s`` is only an upper bound.
     """
 
     started: float
@@ -38,15 +38,15 @@ class Ready(TypedDict, total=False):
     seen: bool
 
 
-class ToldOfStart(TypedDict, total=False):
-    """What a result says of a start: seconds until it was ready, and whether that is only the most it can have been."""
+class StartFacts(TypedDict, total=False):
+    """A server start in a result: the seconds until it was ready; ``ready_at_most``: they are an upper bound."""
 
     ready_s: float
     ready_at_most: bool
 
 
-_ASK_EVERY_S = 0.2
-_LAST_LINES = 15
+_CHECK_EVERY_S = 0.2
+_LAST_LINES = 15  # of the engine's log, in a message
 
 
 def wait_until_ready(
@@ -63,41 +63,41 @@ def wait_until_ready(
     request_timeout_s: float | None = None,
     stranger: Callable[[], Problem | None] = lambda: None,
 ) -> float:
-    """The seconds from the engine's start until it answered and named ``model``.
+    """Wait until the arm ``name`` is ready; return the seconds since its start.
 
-    With ``keep``, a file, they are also kept there for the result of this start (`read_ready`). With
-    ``request_timeout_s`` it must then answer a real request, too, in so many seconds. ``stranger`` tells of another
-    program at the engine's port: whatever that answers is not ours.
-    Raises DrafthouseError with the engine's own last lines when it ended, or did not get ready in time.
+    ``keep``: a file to which the seconds are written, for the benchmark result (`read_ready`). With
+    ``request_timeout_s``, the engine must also answer a completion request within so many seconds. ``stranger``
+    returns a problem if another program listens on the engine's port. Raises DrafthouseError with the last lines of
+    the engine's log if it ends or is not ready within ``timeout_s``.
     """
-    # By clocks that nobody sets; the wall clock is only told.
+    # The wall clock, which can be set, measures only the seconds before this call, and only without a process's age.
     begun, since_s = time.time(), time.monotonic()
     log = runtime.log_name(name)
     start = begun
     first: State | None = None
     kills: Kills | None = None
-    looks = 0
+    checks = 0
     while True:
-        looks += 1
+        checks += 1
         state = runtime.state(name)
         if first is None and state.started is not None:
             first, start = state, state.started
         waited_s = process_age_of(state)
         if waited_s is None:
             waited_s = max(0.0, begun - start) + time.monotonic() - since_s
-        if looks == 1:
+        if checks == 1:
             if state.running:
                 kills = read_kills(state.pid)
-            _refuse(stranger())
-        if _has_ended(state, first):
-            _refuse(stranger())
-            raise DrafthouseError(_died(runtime, name, state, kills))
-        if _answers(base_url + health) and _serves(base_url, model, key, log):
-            _refuse(stranger())
+            _raise_if(stranger())
+        if _start_has_ended(state, first):
+            _raise_if(stranger())
+            raise DrafthouseError(_death_problem(runtime, name, state, kills))
+        if _is_healthy(base_url + health) and _serves_model(base_url, model, key, log):
+            _raise_if(stranger())
             if keep is not None:
-                _keep_ready(keep, start, waited_s, seen=looks > 1)
+                _keep_ready(keep, start, waited_s, seen=checks > 1)
             if request_timeout_s is not None:
-                _ask(runtime, name, base_url, model, key, request_timeout_s, kills)
+                _request_answer(runtime, name, base_url, model, key, request_timeout_s, kills)
             return waited_s
         if time.monotonic() > since_s + timeout_s:
             raise one_problem(
@@ -108,11 +108,11 @@ def wait_until_ready(
                 f"read {log}; increase serve_ready_timeout_s for a slow disk or a long compilation",
             )
         progress({"text": f"waiting for the {name} arm, {waited_s:.0f} s: {runtime.tail(name, 1)[:100]}"})
-        time.sleep(_ASK_EVERY_S)
+        time.sleep(_CHECK_EVERY_S)
 
 
-def _has_ended(state: State, first: State | None) -> bool:
-    """Whether the start that was seen first is over: nothing runs, or a later start does."""
+def _start_has_ended(state: State, first: State | None) -> bool:
+    """True if the start that was seen ``first`` is over: the arm does not run, or runs after a later start."""
     if not state.running:
         return True
     if first is None or state.started is None:
@@ -120,45 +120,45 @@ def _has_ended(state: State, first: State | None) -> bool:
     return not is_same_start(state, first)
 
 
-def _refuse(problem: Problem | None) -> None:
+def _raise_if(problem: Problem | None) -> None:
     if problem is not None:
         raise DrafthouseError(problem)
 
 
-def _ask(
+def _request_answer(
     runtime: Runtime, name: str, base_url: str, model: str, key: str, timeout_s: float, kills: Kills | None
 ) -> None:
-    """Have the engine answer a request; of one that ended meanwhile that is said, with its last lines."""
+    """Send one request. Raises DrafthouseError if it fails, with the last lines of the log if the engine ended."""
     try:
         ask_once(base_url, model, key, timeout_s, do=f"read {runtime.log_name(name)}")
     except DrafthouseError:
         state = runtime.state(name)
         if not state.running:
-            raise DrafthouseError(_died(runtime, name, state, kills)) from None
+            raise DrafthouseError(_death_problem(runtime, name, state, kills)) from None
         raise
 
 
 def ready_file(home: str | Path, name: str) -> Path:
-    """Where the start-up time of an arm is kept."""
+    """The file with the start-up time of an arm."""
     return Path(home) / "run" / f"{name}.ready.json"
 
 
 def _keep_ready(path: Path, start: float, seconds: float, *, seen: bool) -> None:
-    """Keep the start-up time, unless the one of this very start is there: a later look says only that it still runs."""
+    """Write the start-up time, unless the file has it for this start: a later check finds the arm ready at once."""
     if read_ready(path).get("started") == start:
         return
-    with contextlib.suppress(OSError):  # a number for the report is no reason to stop a run
+    with contextlib.suppress(OSError):  # the report can do without this figure
         kept = {"started": start, "clock": read_step_clock(seconds), "ready_s": round(seconds, 2), "seen": seen}
         replace_file(path, f"{json.dumps(kept)}\n", None)
 
 
 def read_ready(path: Path) -> Ready:
-    """What is known of an arm's last start; {} of nothing."""
+    """The arm's last start, from the file of `ready_file`; {} if it cannot be read."""
     return cast("Ready", object_in(path))
 
 
-def told_of_start(home: str | Path, name: str) -> ToldOfStart:
-    """What a result's `engine` says of the start of an arm."""
+def start_facts(home: str | Path, name: str) -> StartFacts:
+    """The last start of an arm, for the `engine` part of a result; {} if it is not known."""
     kept = read_ready(ready_file(home, name))
     if "ready_s" not in kept:
         return {}
@@ -167,15 +167,15 @@ def told_of_start(home: str | Path, name: str) -> ToldOfStart:
     return {"ready_s": kept["ready_s"], "ready_at_most": True}
 
 
-def _died(runtime: Runtime, name: str, state: State, kills: Kills | None) -> Problem:
+def _death_problem(runtime: Runtime, name: str, state: State, kills: Kills | None) -> Problem:
     why = why_it_died(state.why, kills)
     printed = runtime.tail(name, _LAST_LINES)
     advice = ""
     if is_out_of_memory(why):
         advice = f"{OUT_OF_MEMORY_DO}; then "
-    known = explained(printed)
-    if known:
-        advice += f"{known.cause}: {known.do}; then "
+    explanation = explained(printed)
+    if explanation:
+        advice += f"{explanation.cause}: {explanation.do}; then "
     return Problem(
         "engine-died",
         f"the {name} arm died ({why}); its last lines:\n{printed}",
@@ -184,7 +184,7 @@ def _died(runtime: Runtime, name: str, state: State, kills: Kills | None) -> Pro
     )
 
 
-def _answers(url: str) -> bool:
+def _is_healthy(url: str) -> bool:
     try:
         with opener().open(url, timeout=5) as answer:
             return int(answer.status) == 200
@@ -192,7 +192,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _serves(base_url: str, model: str, key: str, log: str) -> bool:
+def _serves_model(base_url: str, model: str, key: str, log: str) -> bool:
     request = urllib.request.Request(f"{base_url}/v1/models", headers={"Authorization": f"Bearer {key}"})  # noqa: S310
     try:
         with opener().open(request, timeout=5) as answer:

@@ -1,9 +1,8 @@
-"""What a box served, when and why it ended, and all that is needed to serve it again.
+"""The releases that a box keeps: all that is needed to start a server again, in ``served/releases/<id>/`` of its home.
 
-Standard library only, Python 3.10. ``served/history.jsonl`` in the box's home has a line for each event; what should
-serve now is read out of it and stands nowhere else. ``served/releases/<id>/`` is one release: the resolved profile with
-both arms' rendered files, and for each arm that was served what held it running (supervisord's configuration, or the
-container).
+A release has the resolved profile, the rendered files of its arms (baseline and speculative), and for each arm that
+served a record of how it ran: supervisord's configuration, or the container. ``served/history.jsonl`` has an event for
+each change (`history.py`); it alone tells which server should run. Standard library only, Python 3.10.
 """
 
 from __future__ import annotations
@@ -36,14 +35,15 @@ from .history import (
 
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedProfile
-    from drafthouse.serving.containers import Running
+    from drafthouse.serving.containers import ArmRecord
     from drafthouse.serving.history import ServerFacts, Serving
 
-# The release that serves and the four before it.
+# The default number of releases that are kept: the present one and four before it.
 KEEP = 5
-_DIGITS = 4
+_DIGITS = 4  # of an id
+# Parts of a resolved profile that a server does not need; a release does not store them.
 _LEFT_OUT = ("box", "suites", "suites_file", "prompts", "extras", "overrides")
-# What serving a release again reads of it.
+# The keys of a stored profile that `restore.py` reads.
 _FILE = Map({"path": Value(str, required=True), "mode": Value(str), "content": Value(str, required=True)}, others=True)
 _RESOLVED = Map(
     {
@@ -58,56 +58,50 @@ _RESOLVED = Map(
     },
     others=True,
 )
-_RUNNING = Map({}, others=True)
-_UNFINISHED = "."  # a folder that is being written, or removed
-
-
-# --- history ------------------------------------------------------------------------------------
+_RECORD = Map({}, others=True)
+_UNFINISHED = "."  # prefix of a folder that is being written or removed
 
 
 def damaged_releases(home: str | Path) -> list[Problem]:
-    """What of the kept releases cannot be read, each by its file."""
-    found: list[Problem] = []
-    for release in release_ids(home):
+    """The problems of kept releases that cannot be read; each problem names its file."""
+    problems: list[Problem] = []
+    for release_id in release_ids(home):
         try:
-            read_release(home, release)
+            read_release(home, release_id)
         except DrafthouseError as error:
-            found += error.problems
-    return found
+            problems += error.problems
+    return problems
 
 
 def current(home: str | Path) -> Serving | None:
-    """What should serve now, the last good server; None where nothing should."""
+    """The server that should run now, with its release and arm; None if there is none."""
     return serving(read_history(home))
 
 
 def result_keys(home: str | Path) -> list[str]:
-    """The keys of the results of what served on a box, what serves now first; of kept releases alone."""
-    releases: dict[str, None] = {}
+    """The keys of the benchmark results of the kept releases, the one that served last first; no key twice."""
+    ids: dict[str, None] = {}
     for event in reversed(read_history(home)):
         if event["event"] in (SERVED, ROLLED_BACK):
-            releases[str(event.get("release"))] = None
+            ids[str(event.get("release"))] = None
     keys: dict[str, None] = {}
-    for release in releases:
+    for release_id in ids:
         with contextlib.suppress(DrafthouseError):
-            keys[str(read_release(home, release).resolved.get("key") or "")] = None
+            keys[str(read_release(home, release_id).resolved.get("key") or "")] = None
     keys.pop("", None)
     return list(keys)
 
 
-# --- releases -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Release:
-    """One release. ``running``: by arm, what held it running when it was served."""
+    """One release. ``running``: the record of each arm that served, by arm."""
 
     id: str
     resolved: ResolvedProfile
-    running: Mapping[str, Running]
+    running: Mapping[str, ArmRecord]
 
     def facts(self, arm: str) -> ServerFacts:
-        """How an event names it."""
+        """An arm of the release, as an event names it."""
         engine = self.resolved["engine"]
         return {
             "release": self.id, "profile": self.resolved["profile"], "arm": arm,
@@ -116,7 +110,7 @@ class Release:
 
 
 def identity(resolved: ResolvedProfile) -> str:
-    """A hash of all that is put on a box to serve a resolved profile, and of nothing else."""
+    """A hash (16 hex digits) of all that a resolved profile puts on a box to serve, and of nothing else."""
     engine, site = resolved["engine"], resolved["site"]
     weights = [[item.get("path"), item.get("details")] for item in resolved.get("weights") or []]
     arms: dict[str, list[object]] = {}
@@ -134,7 +128,7 @@ def identity(resolved: ResolvedProfile) -> str:
 
 
 def release_ids(home: str | Path) -> list[str]:
-    """The releases that are kept, the oldest first."""
+    """The ids of the kept releases, the oldest first."""
     folder = served_folder(home) / "releases"
     try:
         return sorted(path.name for path in folder.iterdir() if path.name.isdigit() and path.is_dir())
@@ -142,22 +136,22 @@ def release_ids(home: str | Path) -> list[str]:
         return []
 
 
-def read_release(home: str | Path, release: str) -> Release:
-    """A release. Raises DrafthouseError, which names the file that is missing or wrong."""
-    folder = _folder_of(home, release)
-    resolved: ResolvedProfile = _read(folder / "resolved.json", _RESOLVED)
-    running: dict[str, Running] = {}
+def read_release(home: str | Path, release_id: str) -> Release:
+    """The release with that id. Raises DrafthouseError, which names the file that is missing or wrong."""
+    folder = _folder_of(home, release_id)
+    resolved: ResolvedProfile = _read_json_file(folder / "resolved.json", _RESOLVED)
+    running: dict[str, ArmRecord] = {}
     for path in sorted(folder.glob("running-*.json")):
-        running[path.stem.removeprefix("running-")] = _read(path, _RUNNING)
-    return Release(release, resolved, running)
+        running[path.stem.removeprefix("running-")] = _read_json_file(path, _RECORD)
+    return Release(release_id, resolved, running)
 
 
-def _folder_of(home: str | Path, release: str) -> Path:
-    return served_folder(home) / "releases" / release
+def _folder_of(home: str | Path, release_id: str) -> Path:
+    return served_folder(home) / "releases" / release_id
 
 
-def _read(path: Path, shape: Map) -> Any:
-    """A file of a release, whose shape was looked at."""
+def _read_json_file(path: Path, shape: Map) -> Any:
+    """The content of a file of a release. Raises DrafthouseError if it does not have the ``shape``."""
     do = "serve another one: make rollback TO=ID (make history shows them), or a profile again: make NAME"
     needed = "a release file, unchanged since it served"
     data = read_json(path, needed, do)
@@ -172,111 +166,110 @@ def _read(path: Path, shape: Map) -> Any:
     return data
 
 
-def keep_release(home: str | Path, resolved: ResolvedProfile, arm: str, running: Running) -> Release:
-    """Write down what serves now; return its release, the same one as before for the same files.
+def keep_release(home: str | Path, resolved: ResolvedProfile, arm: str, record: ArmRecord) -> Release:
+    """Store the release of an arm that runs, or only the arm's record if a release with the same files is kept.
 
-    A release comes to be as a whole: its folder is written beside its place, and renamed. Raises DrafthouseError.
+    Return the release. It appears complete: its folder is written under another name and renamed. Raises
+    DrafthouseError.
     """
-    mine = identity(resolved)
+    wanted = identity(resolved)
     with locked(home):
-        for release in reversed(release_ids(home)):
+        for release_id in reversed(release_ids(home)):
             with contextlib.suppress(DrafthouseError):
-                kept = read_release(home, release)
-                if kept.resolved.get("identity") != mine:
+                kept = read_release(home, release_id)
+                if kept.resolved.get("identity") != wanted:
                     continue
-                if kept.running.get(arm) != running:
-                    path = _folder_of(home, release) / f"running-{arm}.json"
-                    with_room(home, partial(replace_file, path, _json(running)))
-                return Release(release, kept.resolved, {**kept.running, arm: running})
-        made = _next_id(home)
-        data: ResolvedProfile = {**resolved, "identity": mine}
-        with_room(home, lambda: _write_release(_folder_of(home, made), data, arm, running))
-        return Release(made, data, {arm: running})
+                if kept.running.get(arm) != record:
+                    path = _folder_of(home, release_id) / f"running-{arm}.json"
+                    with_room(home, partial(replace_file, path, _json(record)))
+                return Release(release_id, kept.resolved, {**kept.running, arm: record})
+        new_id = _next_id(home)
+        data: ResolvedProfile = {**resolved, "identity": wanted}
+        with_room(home, lambda: _write_release(_folder_of(home, new_id), data, arm, record))
+        return Release(new_id, data, {arm: record})
 
 
 def _next_id(home: str | Path) -> str:
-    """An id that no release had, also none that is gone."""
-    seen = [str(event.get("release") or "") for event in read_history(home)] + release_ids(home)
-    highest = max(map(int, filter(str.isdigit, seen)), default=0)
+    """An id that no release has or had, removed ones included."""
+    used_ids = [str(event.get("release") or "") for event in read_history(home)] + release_ids(home)
+    highest = max(map(int, filter(str.isdigit, used_ids)), default=0)
     return f"{highest + 1:0{_DIGITS}d}"
 
 
-def _write_release(folder: Path, data: ResolvedProfile, arm: str, running: Running) -> None:
+def _write_release(folder: Path, data: ResolvedProfile, arm: str, record: ArmRecord) -> None:
+    """Write the release to a folder with another name, then rename that to ``folder``."""
     new = folder.with_name(f"{_UNFINISHED}{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    kept = {name: value for name, value in data.items() if name not in _LEFT_OUT}
-    replace_file(new / "resolved.json", _json(kept))
-    replace_file(new / f"running-{arm}.json", _json(running))
-    # For people: to read, and to run by hand.
-    for name, rendered in data["arms"].items():
+    stored = {name: value for name, value in data.items() if name not in _LEFT_OUT}
+    replace_file(new / "resolved.json", _json(stored))
+    replace_file(new / f"running-{arm}.json", _json(record))
+    # No program reads these files: a person can read them, and run them by hand.
+    for arm_of_files, rendered in data["arms"].items():
         for file in rendered["files"]:
-            replace_file(new / name / file["path"], str(file["content"]).encode(), int(file["mode"], 8))
+            replace_file(new / arm_of_files / file["path"], str(file["content"]).encode(), int(file["mode"], 8))
     new.rename(folder)
     sync(folder.parent)
 
 
 def prune_releases(home: str | Path, keep: int = KEEP) -> list[str]:
-    """Remove all but the ``keep`` releases that served last; return what was removed.
+    """Remove all but the ``keep`` releases (at least 1) that served last; return the removed ids.
 
-    What serves now is the last of them. Weights, images and environments are not touched here.
+    The present release is always kept. Weights, images and environments stay.
     """
     with locked(home):
-        ranked: list[str] = []
+        newest_first: list[str] = []
         for event in reversed(read_history(home)):
-            release = str(event.get("release") or "")
-            if release and event["event"] != REFUSED and release not in ranked:
-                ranked.append(release)
-        # One that no event names was made by a run that was killed before it served.
-        there = release_ids(home)
-        gone = [release for release in there if release not in ranked[: max(1, keep)]]
-        for release in gone:
-            folder = _folder_of(home, release)
-            leaving = folder.with_name(f"{_UNFINISHED}{release}.gone")
+            release_id = str(event.get("release") or "")
+            if release_id and event["event"] != REFUSED and release_id not in newest_first:
+                newest_first.append(release_id)
+        # A release without an event is removed too: its run was killed before the server was recorded.
+        kept_ids = newest_first[: max(1, keep)]
+        removed_ids = [release_id for release_id in release_ids(home) if release_id not in kept_ids]
+        for release_id in removed_ids:
+            folder = _folder_of(home, release_id)
+            leaving = folder.with_name(f"{_UNFINISHED}{release_id}.gone")
             shutil.rmtree(leaving, ignore_errors=True)
             folder.rename(leaving)
             shutil.rmtree(leaving, ignore_errors=True)
-        return gone
+        return removed_ids
 
 
 def earlier(home: str | Path) -> str | None:
-    """The release that served before the one that serves, or that served last; None where there is none.
+    """The id of the release to which a rollback returns, the one that served before the last; None if there is none.
 
-    One that was left by going back is out: going back twice leads two back, and not forth again.
+    A rollback drops the releases that it leaves, so that a second rollback goes back one more instead of returning.
     """
-    before: list[str] = []
+    order: list[str] = []  # the release that served last is the last one
     for event in read_history(home):
-        release = str(event.get("release") or "")
-        if event["event"] not in (SERVED, ROLLED_BACK) or not release:
+        release_id = str(event.get("release") or "")
+        if event["event"] not in (SERVED, ROLLED_BACK) or not release_id:
             continue
-        if release in before and event["event"] == ROLLED_BACK:
-            del before[before.index(release) :]
-        if release in before:
-            before.remove(release)
-        before.append(release)
-    there = release_ids(home)
-    for release in reversed(before[:-1]):
-        if release in there:
-            return release
+        if release_id in order and event["event"] == ROLLED_BACK:
+            del order[order.index(release_id) :]
+        if release_id in order:
+            order.remove(release_id)
+        order.append(release_id)
+    ids = release_ids(home)
+    for release_id in reversed(order[:-1]):
+        if release_id in ids:
+            return release_id
     return None
 
 
 def weights_kept(home: str | Path) -> set[str]:
-    """The paths of the weights that kept releases need: they must not be pruned.
+    """The paths of weights that kept releases need, so that pruning spares them.
 
-    A release whose file cannot be read keeps nothing: `damaged_releases` names it.
+    The weights of a release that cannot be read are missing; `damaged_releases` reports such a release.
     """
     paths: set[str] = set()
-    for release in release_ids(home):
+    for release_id in release_ids(home):
         with contextlib.suppress(DrafthouseError):
-            for item in read_release(home, release).resolved.get("weights") or []:
+            for item in read_release(home, release_id).resolved.get("weights") or []:
                 paths.add(str(item["path"]))
                 if "from_path" in item:
                     paths.add(str(item["from_path"]))
     return paths
-
-
-# --- writing --------------------------------------------------------------------------------------
 
 
 def _json(data: object) -> bytes:

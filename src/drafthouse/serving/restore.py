@@ -1,7 +1,8 @@
-"""Serve a release again, on the box and without Ansible: files, supervisord or container, health, a real request.
+"""Restart the server of a kept release (a resolved profile that served before), on the box and without Ansible.
 
-For a run that failed, for `make rollback`, for the box's own start, and for whatever on the box changes arms. Standard
-library only, Python 3.10: it also runs out of the archive of the box's programs (`core/box_archive.py`).
+Four callers use it: a run that failed, `make rollback`, the boot of the box, and the watchdog when it switches arms
+(baseline or speculative). A server counts as restored once it has answered a request. Standard library only, Python
+3.10: it also runs from the archive of the box's programs (`core/box_archive.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ..core.errors import DrafthouseError, Problem, one_problem
 from ..core.files import lay_out
 from ..core.locks import only_one
 from .containers import drifted as container_drifted
-from .containers import look_for_image, of_image, ours, remove_of, run_alone
+from .containers import list_containers, record_of_image, remove_containers_of, require_image, run_alone
 from .first_request import REQUEST_S
 from .history import BALLAST_BYTES, ROLLED_BACK, SERVED, SWITCHED, add_event, facts_of, make_room, read_history
 from .readiness import ready_file, wait_until_ready
@@ -30,54 +31,53 @@ from .supervisor import Supervisor
 if TYPE_CHECKING:
     from drafthouse.core.progress import Event, Tell
     from drafthouse.profiles.resolved_types import ResolvedProfile
-    from drafthouse.serving.containers import Running
+    from drafthouse.serving.containers import ArmRecord
     from drafthouse.serving.history import ServerFacts
 
 
-def silent(event: Event) -> None:
-    """Tell nobody."""
-
-
-# --- what serves --------------------------------------------------------------------------------
+def ignore(event: Event) -> None:
+    """Ignore a progress event."""
 
 
 def drift(home: str | Path) -> str:
-    """Why what runs is not what should serve; '' where it is, and where nothing should."""
-    home, now = Path(home), current(home)
-    if now is None:
+    """The difference between the servers that run and the one that should; '' if there is none, or none should run."""
+    home, server = Path(home), current(home)
+    if server is None:
         return ""
-    arm = str(now["arm"])
+    arm = str(server["arm"])
     try:
-        release = read_release(home, str(now["release"]))
-        kept = release.running.get(arm)
+        release = read_release(home, str(server["release"]))
+        recorded = release.running.get(arm)
         in_container = release.resolved["site"]["runtime"] == "docker"
         if in_container:
-            beside = Supervisor(home / "supervisor").running()
+            unexpected = Supervisor(home / "supervisor").running()
         else:
-            beside = sorted(name for name, runs in ours(home=home).items() if runs)
-        if beside:
-            why = f"{', '.join(beside)} also runs"
+            unexpected = sorted(name for name, runs in list_containers(home=home).items() if runs)
+        if unexpected:  # servers under the runtime that this release does not use
+            why = f"{', '.join(unexpected)} also runs"
         elif in_container:
-            why = container_drifted(arm, kept)
+            why = container_drifted(arm, recorded)
         else:
-            why = _process_drifted(home, arm, kept)
+            why = _process_drifted(home, arm, recorded)
     except DrafthouseError as error:
         return error.problems[0].found
     return why or _files_differ(home, release, arm)
 
 
-def _process_drifted(home: Path, arm: str, kept: Running | None) -> str:
+def _process_drifted(home: Path, arm: str, recorded: ArmRecord | None) -> str:
+    """Why supervisord does not run exactly ``arm`` with the recorded configuration; '' if it does."""
     supervisor = Supervisor(home / "supervisor")
     running = supervisor.running()
     if running != [arm]:
         return f"{' and '.join(running) or 'nothing'} runs instead of the {arm} arm"
-    if kept and supervisor.written() != kept["configuration"]:
+    if recorded and supervisor.present_configuration() != recorded["configuration"]:
         return f"the {arm} arm runs with another configuration"
     return ""
 
 
 def _files_differ(home: Path, release: Release, arm: str) -> str:
-    for entry in _entries(home, release, arm):
+    """The first file of an arm on the box that differs from the release's, as a message; '' if none does."""
+    for entry in _files_of(home, release, arm):
         try:
             same = Path(entry["path"]).read_bytes() == entry["content"].encode()
         except OSError:
@@ -87,37 +87,34 @@ def _files_differ(home: Path, release: Release, arm: str) -> str:
     return ""
 
 
-# --- serve it again -----------------------------------------------------------------------------
-
-
 def put_back(
-    home: str | Path, release: str, arm: str, tell: Tell = silent, request_timeout_s: float = REQUEST_S
+    home: str | Path, release: str, arm: str, tell: Tell = ignore, request_timeout_s: float = REQUEST_S
 ) -> float:
-    """Make an arm of a release the one server of this box; return the seconds until it had answered a request.
+    """Make an arm of a release the only server of this box; return the seconds until it answered a request.
 
-    One that runs as it should is left alone. History is the caller's. Raises DrafthouseError.
+    A server that already runs as recorded is not restarted. The caller writes the history. Raises DrafthouseError.
     """
     home, begun = Path(home), time.monotonic()
-    kept = read_release(home, release)
-    resolved = kept.resolved
+    kept_release = read_release(home, release)
+    resolved = kept_release.resolved
     if arm not in resolved["arms"]:
-        known = ", ".join(resolved["arms"])
+        arms = ", ".join(resolved["arms"])
         raise one_problem(
-            "no-such-release", f"no arm '{arm}' in release {release}", f"one of: {known}", "name one", "arm"
+            "no-such-release", f"no arm '{arm}' in release {release}", f"one of: {arms}", "name one", "arm"
         )
-    _check(kept, arm)
+    _check_complete(kept_release, arm)
     if shutil.disk_usage(home).free < BALLAST_BYTES:
         make_room(home)
     tell({"text": f"restoring release {release}: {resolved['profile']}, the {arm} arm"})
-    lay_out(_entries(home, kept, *resolved["arms"]))
+    lay_out(_files_of(home, kept_release, *resolved["arms"]))
     try:
         if resolved["site"]["runtime"] == "docker":
             Supervisor(home / "supervisor").shut_down()
-            run_alone(arm, _container_of(kept, arm))
+            run_alone(arm, _container_of(kept_release, arm))
         else:
-            remove_of(home)
+            remove_containers_of(home)
             supervisor = Supervisor(home / "supervisor", home / "venv" / "bin" / "supervisord")
-            supervisor.converge(_configuration_of(home, kept, arm), [arm], fresh=False)
+            supervisor.converge(_configuration_of(home, kept_release, arm), [arm], fresh=False)
     except OSError as error:
         raise one_problem(
             "server-not-restored",
@@ -130,8 +127,8 @@ def put_back(
     return time.monotonic() - begun
 
 
-def _check(release: Release, arm: str) -> None:
-    """Raise DrafthouseError where something that the release needs is gone, before anything else is ended for it."""
+def _check_complete(release: Release, arm: str) -> None:
+    """Raise DrafthouseError if weights, key, engine or image are missing; called before the present server ends."""
     resolved = release.resolved
     needed = [Path(item["path"]) for item in resolved.get("weights") or []] + [Path(resolved["key_file"])]
     if resolved["site"]["runtime"] == "process":
@@ -142,11 +139,11 @@ def _check(release: Release, arm: str) -> None:
         found = f"release {release.id} needs missing files: {', '.join(gone)}"
         raise one_problem("release-incomplete", found, "the weights, engine and key it served with", do, "rollback")
     if resolved["site"]["runtime"] == "docker":
-        look_for_image(_container_of(release, arm))
+        require_image(_container_of(release, arm))
 
 
-def _entries(home: Path, release: Release, *arms: str) -> list[dict[str, str]]:
-    """The rendered files of arms at their places, as `lay_out` takes them."""
+def _files_of(home: Path, release: Release, *arms: str) -> list[dict[str, str]]:
+    """The rendered files of ``arms`` with their paths on the box, as `lay_out` takes them."""
     folder = f"{home}/serve/{release.resolved['profile']}"
     entries = []
     for arm in arms:
@@ -156,23 +153,26 @@ def _entries(home: Path, release: Release, *arms: str) -> list[dict[str, str]]:
     return entries
 
 
-def _container_of(release: Release, arm: str) -> Running:
-    kept = release.running.get(arm)
-    if kept:
-        return kept
-    return of_image(_one_of(release)["Image"], release.resolved, arm)
+def _container_of(release: Release, arm: str) -> ArmRecord:
+    """The record of an arm's container; for an arm that never served, made with the image of the other arm."""
+    recorded = release.running.get(arm)
+    if recorded:
+        return recorded
+    return record_of_image(_any_record(release)["Image"], release.resolved, arm)
 
 
 def _configuration_of(home: Path, release: Release, arm: str) -> str:
-    kept = release.running.get(arm)
-    if kept:
-        return kept["configuration"]
+    """Supervisord's configuration for an arm; for an arm that never served, made from that of the other arm."""
+    recorded = release.running.get(arm)
+    if recorded:
+        return recorded["configuration"]
     other = next(iter(release.running))
     script = home / "serve" / release.resolved["profile"] / arm / "serve.sh"
-    return for_arm(_one_of(release)["configuration"], other, arm, script.read_bytes())
+    return configuration_for_arm(_any_record(release)["configuration"], other, arm, script.read_bytes())
 
 
-def _one_of(release: Release) -> Running:
+def _any_record(release: Release) -> ArmRecord:
+    """The record of the first arm that served. Raises DrafthouseError if there is none."""
     if not release.running:
         found = f"release {release.id} does not record how it was run"
         raise one_problem(
@@ -181,8 +181,8 @@ def _one_of(release: Release) -> Running:
     return next(iter(release.running.values()))
 
 
-def for_arm(configuration: str, old: str, new: str, script: bytes) -> str:
-    """Supervisord's configuration of one arm as the other's: name, log, script and its hash."""
+def configuration_for_arm(configuration: str, old: str, new: str, script: bytes) -> str:
+    """Supervisord's ``configuration`` of the arm ``old``, changed to ``new``: name, log, script and its hash."""
     digest = hashlib.sha256(script).hexdigest()[:16]
     text = configuration.replace(f"[program:{old}]", f"[program:{new}]")
     text = text.replace(f"/{old}/serve.sh", f"/{new}/serve.sh").replace(f"/{old}.log", f"/{new}.log")
@@ -190,7 +190,7 @@ def for_arm(configuration: str, old: str, new: str, script: bytes) -> str:
 
 
 def wait_for(home: Path, resolved: ResolvedProfile, arm: str, tell: Tell, request_timeout_s: float) -> None:
-    """Wait until an arm on the site's port has answered a request. Raises DrafthouseError."""
+    """Wait until the arm on the configured port of the box has answered a request. Raises DrafthouseError."""
     site, engine = resolved["site"], resolved["engine"]
     wait_until_ready(
         runtime_of(site["runtime"], site["home"]),
@@ -206,41 +206,38 @@ def wait_for(home: Path, resolved: ResolvedProfile, arm: str, tell: Tell, reques
     )
 
 
-# --- changes without a run ----------------------------------------------------------------------
+def put_back_current(home: str | Path, tell: Tell = ignore, why: str = "") -> tuple[ServerFacts, float] | None:
+    """Restore the server that should run; return its facts and the seconds it took, or None if none should run.
 
-
-def put_back_current(home: str | Path, tell: Tell = silent, why: str = "") -> tuple[ServerFacts, float] | None:
-    """Bring back what should serve; return its facts and the seconds it took, None where nothing should.
-
-    With ``why`` that is an event: something else served, or nothing. Raises DrafthouseError.
+    With a reason ``why``, the history gets an event for it. Raises DrafthouseError.
     """
-    now = current(home)
-    if now is None:
+    server = current(home)
+    if server is None:
         return None
-    seconds = put_back(home, str(now["release"]), str(now["arm"]), tell)
-    facts = facts_of(now)
+    seconds = put_back(home, str(server["release"]), str(server["arm"]), tell)
+    facts = facts_of(server)
     if why:
-        # It serves what the history says already: a disk that is still full takes nothing from that.
+        # The history already names this server, so an event that a full disk prevents is no failure.
         with contextlib.suppress(DrafthouseError):
             add_event(home, SERVED, **facts, why=why)
     return facts, seconds
 
 
-def roll_back(home: str | Path, to: str = "", why: str = "asked for", tell: Tell = silent) -> tuple[ServerFacts, float]:
-    """Serve an earlier release, the one before unless ``to`` names another; return its facts and the seconds.
+def roll_back(home: str | Path, to: str = "", why: str = "asked for", tell: Tell = ignore) -> tuple[ServerFacts, float]:
+    """Serve the release ``to`` ('': the one before); return its facts and the seconds until it answered.
 
-    Where it does not answer, what served before comes back. Raises DrafthouseError with both reasons.
+    If it does not answer, restore the present server and raise DrafthouseError with both outcomes.
     """
-    target = _target(home, to)
+    target = _release_to_serve(home, to)
     release = read_release(home, target)
-    arm = _arm_of(home, release)
-    return _change(home, release, arm, ROLLED_BACK, why, tell)
+    arm = _last_arm(home, release)
+    return _serve_or_restore(home, release, arm, ROLLED_BACK, why, tell)
 
 
-def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = silent) -> tuple[ServerFacts, float]:
-    """Serve the other arm of the release that serves; where it does not answer the present one comes back."""
-    now = current(home)
-    if now is None:
+def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = ignore) -> tuple[ServerFacts, float]:
+    """Serve ``arm`` of the present release, like `roll_back`."""
+    server = current(home)
+    if server is None:
         raise one_problem(
             "nothing-served",
             "no server is recorded as serving",
@@ -248,27 +245,28 @@ def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = silent) -> tup
             "make NAME",
             "arm",
         )
-    return _change(home, read_release(home, str(now["release"])), arm, SWITCHED, why, tell)
+    return _serve_or_restore(home, read_release(home, str(server["release"])), arm, SWITCHED, why, tell)
 
 
-def _change(
+def _serve_or_restore(
     home: str | Path, release: Release, arm: str, event: str, why: str, tell: Tell
 ) -> tuple[ServerFacts, float]:
-    now = current(home)
+    """Serve an arm of a release and record ``event``; on failure restore the present server and raise."""
+    server = current(home)
     try:
         seconds = put_back(home, release.id, arm, tell)
     except DrafthouseError as error:
         problems = list(error.problems)
-        if now:
-            problems.append(said_of_return(home, tell))
+        if server:
+            problems.append(outcome_of_restore(home, tell))
         raise DrafthouseError(problems) from error
     facts = release.facts(arm)
     add_event(home, event, **facts, why=why)
     return facts, seconds
 
 
-def said_of_return(home: str | Path, tell: Tell = silent) -> Problem:
-    """Bring back what should serve, and say what became of it: the second reason of a run that failed."""
+def outcome_of_restore(home: str | Path, tell: Tell = ignore) -> Problem:
+    """Restore the server that should run; return the outcome as the second problem of a change that failed."""
     try:
         back = put_back_current(home, tell)
     except DrafthouseError as error:
@@ -290,35 +288,36 @@ def said_of_return(home: str | Path, tell: Tell = silent) -> Problem:
 
 
 def shown(facts: ServerFacts) -> str:
-    """A release for a person: ``release 0002 (NAME, the speculative arm, vllm 0.32.0)``."""
+    """A server as messages name it: ``release 0002 (NAME, the speculative arm, vllm 0.32.0)``."""
     return (
         f"release {facts['release']} ({facts['profile']}, the {facts['arm']} arm, {facts['engine']} {facts['version']})"
     )
 
 
-def _target(home: str | Path, to: str) -> str:
-    known = release_ids(home)
+def _release_to_serve(home: str | Path, to: str) -> str:
+    """The id of the release ``to`` ('': the earlier one); leading zeros may be left out. Raises DrafthouseError."""
+    ids = release_ids(home)
     if to:
-        number = to
-        if known and to.isdigit():
-            number = to.zfill(len(known[0]))
-        if number in known:
-            return number
-        found, needed = f"no release '{to}'", f"one of: {', '.join(known) or '(none is kept)'}"
+        release_id = to
+        if ids and to.isdigit():
+            release_id = to.zfill(len(ids[0]))
+        if release_id in ids:
+            return release_id
+        found, needed = f"no release '{to}'", f"one of: {', '.join(ids) or '(none is kept)'}"
         raise one_problem(
             "no-such-release", found, needed, "choose one of them (make history shows when each served)", "TO"
         )
     before = earlier(home)
     if before is None:
         found, do = "no release: nothing has served here yet", "serve one first: make NAME"
-        if known:
+        if ids:
             found, do = "no earlier release", "name another profile: make NAME"
         raise one_problem("no-earlier-release", found, "a release that served before this one", do, "rollback")
     return before
 
 
-def _arm_of(home: str | Path, release: Release) -> str:
-    """The arm that a release served last."""
+def _last_arm(home: str | Path, release: Release) -> str:
+    """The arm of a release that served last."""
     for event in reversed(read_history(home)):
         arm = str(event.get("arm"))
         if event.get("release") == release.id and arm in release.resolved["arms"]:
@@ -326,8 +325,8 @@ def _arm_of(home: str | Path, release: Release) -> str:
     return next(iter(release.running))
 
 
-def at_start(home: str | Path) -> int:
-    """Serve what should serve, when the box starts; return the exit status. A run that is quicker is not disturbed."""
+def restore_at_boot(home: str | Path) -> int:
+    """Restore the server after a boot; return the exit status, 1 if it failed or a run already works on the box."""
     why = drift(home)
     if not why:
         return 0

@@ -1,8 +1,8 @@
-"""Bring the last good server back when the run that works on this box is heard of no more: killed, or its machine gone.
+"""Restore the last good server when the run that works on this box has died or lost its connection.
 
-A run that replaces a server has its machine touch a file here every few seconds (`drafthouse.core.guarded`). What the
-run wrote to keep a box of a fleet out of traffic ends with it. Standard library only, Python 3.10: it runs on the box,
-out of the archive of its programs (`core/box_archive.py`).
+A run that replaces a server touches a file on the box every few seconds, the heartbeat (`drafthouse.core.guarded`).
+When it stops, the guard also puts the box back into its fleet's traffic, from which the run took it. Standard library
+only, Python 3.10: it runs on the box, from the archive of the box's programs (`core/box_archive.py`).
 """
 
 from __future__ import annotations
@@ -19,96 +19,96 @@ from .out_of_traffic import forget_run
 from .restore import drift, put_back_current, shown
 
 BEAT_EVERY_S = 3.0
-# Half of what an old server may take beyond its own start. A connection that is lost for longer ends the change, too.
+# The guard acts when the heartbeat is older than this. A connection that is lost for longer ends the change, too.
 SILENT_S = 15.0
-# A run's own job takes the lock so long after the run's last beat at most; whoever takes it later is not of that run.
-_OWN_S = 5.0
+# A job of the run takes the measurement lock at most this long after the last heartbeat. A later job is another run's.
+_OWN_JOB_S = 5.0
 _LOOK_S = 1.0
 
 
 def beat_file(home: str | Path) -> Path:
-    """The file whose time says when the run was last heard of."""
+    """The heartbeat file: its modification time is that of the run's last heartbeat."""
     return Path(home) / "run" / "guard.beat"
 
 
 def beat_command(home: str | Path) -> str:
-    """The shell's words for one sign of life."""
+    """The shell command for one heartbeat."""
     return f"touch {shlex.quote(str(beat_file(home)))}"
 
 
 def start_command(home: str | Path, archive: str) -> str:
-    """The shell's words that start the guard, which outlives the connection; its status is not 0 without one."""
+    """The shell command that starts the guard detached from the connection; it fails if ``archive`` is missing."""
     words = shlex.join([f"{home}/venv/bin/python", archive, "guard", str(home)])
     log = shlex.quote(f"{home}/logs/guard.log")
-    known = f"[ -e {shlex.quote(archive)} ]"
-    return f"trap '' HUP; {known} && {beat_command(home)} && {{ setsid {words} >>{log} 2>&1 </dev/null & }}"
+    exists = f"[ -e {shlex.quote(archive)} ]"
+    return f"trap '' HUP; {exists} && {beat_command(home)} && {{ setsid {words} >>{log} 2>&1 </dev/null & }}"
 
 
-class _Quiet:
-    """For how long a file was not touched, in seconds.
+class _Untouched:
+    """The seconds (``for_s``) since a file was last touched.
 
-    The wall clock has a part only in what was before the first look. Behind it our own looks count: a clock that is set
-    touches nothing, and who stood still himself (a laptop's lid, SIGSTOP) has heard nothing in that time either.
+    Only the first value uses the wall clock; then the seconds between two looks are added. So neither a clock that is
+    set nor a pause of the guard itself (SIGSTOP, a suspended machine) counts as a missing heartbeat.
     """
 
     def __init__(self, file: Path) -> None:
-        self._file, self._seen = file, _changed(file)
-        self.for_s = max(0.0, time.time() - self._seen)
+        self._file, self._touched = file, _modified(file)
+        self.for_s = max(0.0, time.time() - self._touched)
 
     def look(self, passed_s: float) -> float:
-        """Take a look, ``passed_s`` after the one before; return for how long it is quiet."""
-        seen = _changed(self._file)
-        # Whoever ends a run on purpose says so by the oldest of times (interrupt.py).
-        if not seen:
+        """Read the file's time, ``passed_s`` seconds after the look before; return the new ``for_s``."""
+        touched = _modified(self._file)
+        # interrupt.py sets the time to 0 to end a run at once; a missing file has 0 too.
+        if not touched:
             self.for_s = time.time()
-        elif seen == self._seen:
+        elif touched == self._touched:
             self.for_s += passed_s
         else:
             self.for_s = 0.0
-        self._seen = seen
+        self._touched = touched
         return self.for_s
 
 
 def guard(home: str | Path, silent_s: float = SILENT_S) -> int:
-    """Wait until no run is heard of, then see that what should serve serves; return the exit status."""
+    """Wait until no heartbeat came for ``silent_s``, restore the server if needed; return the exit status."""
     home = Path(home)
-    # The guard of a later run waits here, so that none is missed between the last look of one and its end.
+    # The guard of a later run waits here, so that no run is unguarded between the end of a guard and the next start.
     with held(home / "run" / "guard.lock"):
-        run, job = _Quiet(beat_file(home)), _Quiet(home / "benchmark.lock")
+        heartbeat, job_lock = _Untouched(beat_file(home)), _Untouched(home / "benchmark.lock")
         before_s = time.monotonic()
         while True:
             now_s = time.monotonic()
             passed_s, before_s = min(now_s - before_s, 2 * _LOOK_S), now_s
-            silence, held_s = run.look(passed_s), job.look(passed_s)
+            silence, locked_s = heartbeat.look(passed_s), job_lock.look(passed_s)
             if silence >= silent_s:
                 why = drift(home)
                 if not why:
                     forget_run(home)
                     return 0
-                newer = held_s < silence - _OWN_S
-                # Otherwise a newer run, or the watchdog, works: what becomes of that is seen at the next look.
+                newer = locked_s < silence - _OWN_JOB_S
+                # A newer run or the watchdog keeps the lock: `only_one` raises then, and the next look decides.
                 with contextlib.suppress(DrafthouseError), only_one(home / "benchmark.lock", end_others=not newer):
-                    status = _put_back(home, f"no sign of life from its run for {silence:.0f} s: {why}")
+                    status = _restore_and_report(home, f"no sign of life from its run for {silence:.0f} s: {why}")
                     forget_run(home)
                     return status
             time.sleep(_LOOK_S)
 
 
-def _put_back(home: Path, why: str) -> int:
-    back = None
+def _restore_and_report(home: Path, why: str) -> int:
+    restored = None
     try:
         if drift(home):
-            back = put_back_current(home, why=why)
+            restored = put_back_current(home, why=why)
     except DrafthouseError as error:
         print(error, file=sys.stderr)
         return 1
-    if back:
-        print(f"{why}; {shown(back[0])} answers after {back[1]:.1f} s")
+    if restored:
+        print(f"{why}; {shown(restored[0])} answers after {restored[1]:.1f} s")
     return 0
 
 
-def _changed(path: Path) -> float:
-    """Unix seconds at which a file was last written; 0 without a file."""
+def _modified(path: Path) -> float:
+    """The modification time of a file, in unix seconds; 0 without a file."""
     try:
         return path.stat().st_mtime
     except OSError:

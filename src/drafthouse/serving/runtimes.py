@@ -1,6 +1,6 @@
-"""How an arm runs on the box: a program of our supervisord, or a container. One face for both.
+"""One interface to observe, start and stop an arm (a server: baseline or speculative): a process or a container.
 
-What makes the arms run is `supervisor.py` and `containers.py`; what looks at them while they run is here.
+Processes are created in `supervisor.py`, under Drafthouse's supervisord, and containers in `containers.py`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from drafthouse.serving.supervisor import ProgramInfo
 
 _DOCKER_S = 60.0
-_EVENTS_S = 3600  # how far back a death is looked for
-_TAIL_BYTES = 20_000
+_EVENTS_S = 3600  # Docker's events of the last hour are searched for the death of a container
+_TAIL_BYTES = 20_000  # of a log file's end are read for its last lines
 
 
 @dataclass(frozen=True)
 class State:
-    """One arm at this moment. ``started``: epoch seconds of this start of it, None where it never was."""
+    """An arm at this moment. ``started``: unix seconds of its last start, or None. ``why``: how it ended, if it did."""
 
     running: bool
     started: float | None
@@ -39,74 +39,74 @@ class State:
 
 
 def is_same_start(one: State, other: State) -> bool:
-    """Tell whether two looks saw the same start of an arm.
+    """True if two states of an arm are of the same start.
 
-    By its process where that is known: supervisord moves the time of a start when the wall clock is set back.
+    The pid decides if both have one: supervisord changes the time of a start when the wall clock is set back.
     """
     if one.pid and other.pid:
         return one.pid == other.pid
     return one.started == other.started
 
 
-def process_age_of(arm: State) -> float | None:
-    """Seconds since an arm's process started; None for a process that is not visible from here (a container's)."""
-    if not arm.pid:
+def process_age_of(state: State) -> float | None:
+    """Seconds since an arm's process started; None if the process is not visible (it runs in a container)."""
+    if not state.pid:
         return None
-    return age_of(arm.pid)
+    return age_of(state.pid)
 
 
 class Runtime(Protocol):
-    """What a runtime tells of its arms."""
+    """The interface of both runtimes."""
 
     def state(self, arm: str) -> State:
-        """Whether the arm runs, since when, and otherwise why not."""
+        """The present state of the arm."""
 
     def ending(self, arm: str) -> str:
-        """How the arm ended the last time that it did so by itself, '' where nobody knows."""
+        """How the arm last ended without being stopped, such as ``exit status 1``; '' if that is not known."""
 
     def log_name(self, arm: str) -> str:
-        """Where a person reads what the arm printed."""
+        """The path of the arm's log, or the command that prints it, for a message."""
 
     def mark(self, arm: str) -> str:
-        """The place in what the arm prints that it has reached at this moment."""
+        """The present end of the arm's log, as a value for the ``since`` of `printed`."""
 
     def printed(self, arm: str, since: str = "") -> str:
-        """What the arm printed, all that is kept or what came after a mark."""
+        """The arm's log, or only what follows the mark ``since``."""
 
     def tail(self, arm: str, lines: int) -> str:
-        """The last lines that the arm printed, '' where there is nothing."""
+        """The last lines of the arm's log, '' if there are none."""
 
     def start(self, arm: str) -> None:
-        """Start an arm that died; one that runs is left alone. Raises DrafthouseError."""
+        """Start an arm that ended; an arm that runs is left alone. Raises DrafthouseError."""
 
     def stop(self, arm: str) -> None:
-        """Stop an arm, so that the next start is a fresh one. Raises DrafthouseError."""
+        """Stop an arm and wait until it has ended. Raises DrafthouseError."""
 
 
 class ProcessRuntime:
-    """Arms under our own supervisord, which writes each one's output to a file."""
+    """Arms under Drafthouse's supervisord, which writes the output of each to a file in the folder ``logs``."""
 
     def __init__(self, supervisor: Supervisor, logs: Path) -> None:
         self._supervisor, self._logs = supervisor, logs
 
     def state(self, arm: str) -> State:
-        """Supervisord's own state of the program."""
+        """The state of the program in supervisord."""
         info: ProgramInfo = self._supervisor.programs().get(arm, {})
         started, pid = info.get("start") or None, info.get("pid") or None
         if info.get("statename") in ("RUNNING", "STARTING", "STOPPING"):
             return State(True, started, "", pid)
         why = error = str(info.get("spawnerr") or "")
-        # What supervisord could not start has no end in its log but that of an earlier run.
+        # If supervisord could not start the program, the last ending in its log is of an earlier start.
         if not error or error.startswith("Exited too quickly"):
             why = self.ending(arm) or error or "it ended"
         return State(False, started, why, pid)
 
     def ending(self, arm: str) -> str:
-        """What supervisord's log says of the program's last end."""
+        """The program's last ending in supervisord's log."""
         return self._supervisor.ending(arm)
 
     def log_name(self, arm: str) -> str:
-        """The log file."""
+        """The path of the log file."""
         return str(self._logs / f"{arm}.log")
 
     def mark(self, arm: str) -> str:
@@ -117,7 +117,7 @@ class ProcessRuntime:
         return str(log.stat().st_size)
 
     def printed(self, arm: str, since: str = "") -> str:
-        """The log behind ``since``; from its beginning where it was rotated since."""
+        """The log after byte ``since``; the whole file if it was rotated after that mark."""
         try:
             with (self._logs / f"{arm}.log").open("rb") as stream:
                 size = stream.seek(0, 2)
@@ -130,7 +130,7 @@ class ProcessRuntime:
             return ""
 
     def tail(self, arm: str, lines: int) -> str:
-        """The end of the log."""
+        """The last lines of the log file."""
         try:
             with (self._logs / f"{arm}.log").open("rb") as stream:
                 stream.seek(0, 2)
@@ -141,16 +141,16 @@ class ProcessRuntime:
         return "\n".join(text.splitlines()[-lines:])
 
     def start(self, arm: str) -> None:
-        """Have supervisord start the program, where it has not done so by itself. Raises DrafthouseError."""
+        """Start the program, unless supervisord has restarted it. Raises DrafthouseError."""
         self._supervisor.start(arm)
 
     def stop(self, arm: str) -> None:
-        """Have supervisord end the program, and wait until it has. Raises DrafthouseError."""
+        """Stop the program and wait until it has ended. Raises DrafthouseError."""
         self._supervisor.stop(arm)
 
 
 class _ContainerState(TypedDict, total=False):
-    """The state of a container, as Docker's API tells it."""
+    """The state of a container in Docker's API; ``StartedAt`` is an ISO 8601 time in UTC."""
 
     Status: str
     StartedAt: str
@@ -161,29 +161,29 @@ class _ContainerState(TypedDict, total=False):
 
 
 class ContainerRuntime:
-    """Arms in containers, asked over Docker's socket. Where Docker says nothing, there is no container."""
+    """Arms in containers, over Docker's socket. If Docker does not answer, the container counts as missing."""
 
     def state(self, arm: str) -> State:
-        """The container's state as Docker tells it."""
-        found = self._asked("GET", f"/containers/{PREFIX}{arm}/json")
-        if not found:
+        """The state of the container in Docker."""
+        container = self._call("GET", f"/containers/{PREFIX}{arm}/json")
+        if not container:
             return State(False, None, "no such container")
-        info: _ContainerState = found["State"]
+        info: _ContainerState = container["State"]
         why = info.get("Error") or _exit_status(info.get("ExitCode"), bool(info.get("OOMKilled")))
-        # Docker starts an engine that died again and again: `Restarting` is no sign of life.
+        # The status `restarting` does not count: Docker restarts an engine that dies at each start.
         running = info.get("Status") == "running"
-        return State(running, _epoch(str(info.get("StartedAt", ""))), str(why), info.get("Pid") or None)
+        return State(running, _unix_seconds(str(info.get("StartedAt", ""))), str(why), info.get("Pid") or None)
 
     def ending(self, arm: str) -> str:
-        """The container's last exit status; once it was started again, the engine's event of its death."""
+        """The container's last exit status: from its state or, after a restart, from Docker's `die` event."""
         state = self.state(arm)
         if not state.running:
             return state.why
-        now, found = time.time(), self._asked("GET", f"/containers/{PREFIX}{arm}/json")
-        # By its id: an earlier container of this name has died too.
-        filters = json.dumps({"container": [found["Id"] if found else ""], "event": ["die", "oom"]})
+        now, container = time.time(), self._call("GET", f"/containers/{PREFIX}{arm}/json")
+        # The id and not the name: an earlier container may have had this name.
+        filters = json.dumps({"container": [container["Id"] if container else ""], "event": ["die", "oom"]})
         since, until = f"{now - _EVENTS_S:.0f}", f"{now:.6f}"
-        events = self._asked("GET", "/events", since=since, until=until, filters=filters) or []
+        events = self._call("GET", "/events", since=since, until=until, filters=filters) or []
         if not isinstance(events, list):
             events = [events]
         deaths = [event for event in events if event.get("Action") == "die"]
@@ -193,26 +193,26 @@ class ContainerRuntime:
         return _exit_status(deaths[-1]["Actor"]["Attributes"].get("exitCode"), oom)
 
     def log_name(self, arm: str) -> str:
-        """The command that shows the log."""
+        """The command that prints the log."""
         return f"`docker logs {PREFIX}{arm}`"
 
     def mark(self, arm: str) -> str:
-        """The time in epoch seconds, which is what Docker takes for the beginning of a log."""
+        """The present time in unix seconds, which Docker's `since` parameter takes."""
         return f"{time.time():.6f}"
 
     def printed(self, arm: str, since: str = "") -> str:
-        """The container's log behind ``since``."""
+        """The container's log, or only what was printed at or after ``since``."""
         if not since:
             return self._log(arm)
         return self._log(arm, since=since)
 
     def tail(self, arm: str, lines: int) -> str:
-        """The end of the container's log."""
+        """The last lines of the container's log."""
         return self._log(arm, tail=str(lines)).rstrip("\n")
 
     def start(self, arm: str) -> None:
-        """Start the container, where its restart policy has not done so. Raises DrafthouseError."""
-        self._asked("POST", f"/containers/{PREFIX}{arm}/start")
+        """Start the container, unless its restart policy has done so. Raises DrafthouseError."""
+        self._call("POST", f"/containers/{PREFIX}{arm}/start")
         state = self.state(arm)
         if not state.running:
             raise one_problem(
@@ -224,7 +224,7 @@ class ContainerRuntime:
 
     def stop(self, arm: str) -> None:
         """Stop the container. Raises DrafthouseError."""
-        self._asked("POST", f"/containers/{PREFIX}{arm}/stop")
+        self._call("POST", f"/containers/{PREFIX}{arm}/stop")
         if self.state(arm).running:
             raise one_problem(
                 "arm-does-not-stop",
@@ -238,28 +238,28 @@ class ContainerRuntime:
             return DockerApi(timeout_s=_DOCKER_S).log(f"{PREFIX}{arm}", **query)
         return ""
 
-    def _asked(self, method: str, path: str, **query: str) -> Any:
+    def _call(self, method: str, path: str, **query: str) -> Any:
         with contextlib.suppress(OSError, EngineError):
             return DockerApi(timeout_s=_DOCKER_S).call(method, path, **query)
         return None
 
 
 def runtime_of(runtime: str, home: str | Path) -> Runtime:
-    """The runtime of that name, `docker` or `process`; ``home`` is the folder of the latter's supervisor."""
+    """The runtime named `docker` or `process`; ``home`` is the box's folder with ``supervisor`` and ``logs``."""
     if runtime == "docker":
         return ContainerRuntime()
     return ProcessRuntime(Supervisor(Path(home, "supervisor")), Path(home, "logs"))
 
 
 def _exit_status(code: object, out_of_memory: bool) -> str:
-    """A container's end as the rest of this program reads it: ``exit status 137 (OOMKilled)``."""
+    """An ending as `oom_killer.py` parses it: ``exit status 137 (OOMKilled)``."""
     return f"exit status {code} (OOMKilled)" if out_of_memory else f"exit status {code}"
 
 
-def _epoch(text: str) -> float | None:
-    """Docker's time (nanoseconds, always UTC) in epoch seconds; None for 'never' (year 1)."""
-    found = re.match(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?", text)
-    if not found or text.startswith("0001"):
+def _unix_seconds(text: str) -> float | None:
+    """Docker's time (in UTC, with nanoseconds) in unix seconds; None for the year 1, which means never."""
+    parts = re.match(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?", text)
+    if not parts or text.startswith("0001"):
         return None
-    seconds = datetime.fromisoformat(found.group(1)).replace(tzinfo=timezone.utc).timestamp()
-    return seconds + float(found.group(2) or 0)
+    seconds = datetime.fromisoformat(parts.group(1)).replace(tzinfo=timezone.utc).timestamp()
+    return seconds + float(parts.group(2) or 0)

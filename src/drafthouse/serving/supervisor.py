@@ -1,6 +1,6 @@
-"""Our supervisord: its configuration, and what it is told over its own socket (XML-RPC).
+"""Configure Drafthouse's supervisord, which keeps programs on a box running, and control it over its socket (XML-RPC).
 
-Needs the `supervisor` package (http://supervisord.org), which the box's own environment has.
+Needs the package `supervisor` (http://supervisord.org), which Drafthouse's environment on the box has.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ..core.files import replace_file
 from ..core.plain_text import hidden_character
 from ..core.procfs import commands, is_gone
 
-_LOG_BYTES = 64 * 1024  # of the end of supervisord's own log
-_START_S = 20.0
-_STOP_S = 60.0
+_LOG_BYTES = 64 * 1024  # of the end of supervisord's log are searched for a program's last ending
+_START_S = 20.0  # until supervisord must answer
+_STOP_S = 60.0  # until supervisord must have ended; longer than the stopwaitsecs of a program
 
 _HEAD = """\
 ; Written by Drafthouse (drafthouse.core.supervised); the next run overwrites changes made here.
@@ -50,8 +50,8 @@ supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
 [supervisorctl]
 serverurl = unix://{home}/supervisor.sock
 """
-# startretries 0: an engine that dies before it served is an error to show, not to try again.
-# Once it has lived for startsecs, it is brought back whenever it ends.
+# startretries 0: an engine that dies within startsecs of its start is reported, not started a second time.
+# After startsecs, autorestart restarts it whenever it ends.
 _PROGRAM = """
 [program:{name}]
 command = {command}
@@ -69,12 +69,12 @@ stopasgroup = true
 killasgroup = true
 """
 
-# vLLM's engine core lives on when its API server is killed (by the kernel for memory, say), and keeps the GPU's memory
-# from its successor. supervisord ends a program's group where it stops the program, and not where that ended by
-# itself; but it tells listeners of each end (http://supervisord.org/events.html). No other process gets the group's
-# number while one of the group lives. `dd`, since what `read` takes has an end of line.
+# vLLM's engine core survives when its API server is killed (by the kernel's OOM killer, for example) and still holds
+# the GPU memory that the restarted server needs. supervisord kills a program's process group only when it stops the
+# program, but it notifies event listeners of every exit (http://supervisord.org/events.html). This listener kills the
+# group then. A group's id is not reused while a process of it lives. `dd` reads the payload, which has no newline.
 _LEFTOVERS = "leftovers"
-_LISTENER = """\
+_LISTENER_SCRIPT = """\
 #!/bin/sh
 while echo READY && read -r header; do
     said=$(dd bs=1 count="${header##*len:}" 2>/dev/null)
@@ -82,7 +82,7 @@ while echo READY && read -r header; do
     printf 'RESULT 2\\nOK'
 done
 """
-_LISTENS = """
+_LISTENER = """
 [eventlistener:{name}]
 command = {command}
 events = PROCESS_STATE_EXITED,PROCESS_STATE_STOPPED
@@ -92,10 +92,10 @@ stderr_logfile = NONE
 
 @dataclass(frozen=True)
 class Program:
-    """What supervisord runs: the words of a command, the first of them a script; all it prints goes to ``log``.
+    """A program of supervisord: a command, whose first word is the path of a script. All its output goes to ``log``.
 
-    ``folder`` stands first on its PATH: the script says `vllm` as a person would, and finds the pinned one. Then come
-    ``path``, folders, and what supervisord itself was started with. ``environment`` is added to that of supervisord.
+    Its PATH is ``folder`` (with the pinned `vllm`, for example), then the folders ``path``, then supervisord's PATH.
+    ``environment`` is added to the variables of supervisord.
     """
 
     name: str
@@ -107,37 +107,37 @@ class Program:
 
 
 def configuration(home: Path, programs: Sequence[Program]) -> str:
-    """Supervisord's configuration for ``programs``."""
-    listener = _command(["/bin/sh", str(_listener(home))])
-    text = _HEAD.format(home=home) + _LISTENS.format(name=_LEFTOVERS, command=listener)
+    """The text of supervisord.conf for ``programs``."""
+    listener = _command(["/bin/sh", str(_listener_file(home))])
+    text = _HEAD.format(home=home) + _LISTENER.format(name=_LEFTOVERS, command=listener)
     for program in programs:
         text += _PROGRAM.format(
             name=program.name,
             command=_command(program.command),
-            digest=_digest(Path(program.command[0])),
+            digest=_script_hash(Path(program.command[0])),
             more=_variables(program),
-            log=program.log.replace("%", "%%%%"),  # expanded twice there
+            log=program.log.replace("%", "%%%%"),  # supervisord expands a log's path twice
         )
     return text
 
 
-def _listener(home: Path) -> Path:
+def _listener_file(home: Path) -> Path:
     return home / f"{_LEFTOVERS}.sh"
 
 
 def _variables(program: Program) -> str:
-    """What the program's environment has beside supervisord's own, as its configuration spells it.
+    """The program's further variables, for the line `environment` of supervisord.conf.
 
-    supervisord knows no way to write a double quote, takes quotes off both ends, ends a value with its line, and takes
-    what follows a space and # or ; for a comment: what has such a value, or a name that is none, is left out.
+    That file cannot express a double quote, quotes at the ends of a value, a line break, or " #" and " ;", which begin
+    a comment. A variable with such a value, or without a valid name, is left out.
     """
     text = ""
     for name, value in sorted(program.environment.items()):
         if name.isascii() and name.isidentifier() and _can_be_written(value):
-            text += f',{name}="{_expanded(value)}"'
+            text += f',{name}="{_escape_percent(value)}"'
     folders = [folder for folder in (program.folder, *program.path) if folder and _can_be_written(folder)]
     if folders:
-        text += f',PATH="{_expanded(":".join(folders))}:%(ENV_PATH)s"'
+        text += f',PATH="{_escape_percent(":".join(folders))}:%(ENV_PATH)s"'
     return text
 
 
@@ -147,8 +147,8 @@ def _can_be_written(value: str) -> bool:
 
 
 def _command(words: Sequence[str]) -> str:
-    """A command as supervisord, which splits like a shell and expands %, reads it."""
-    return _expanded(" ".join(map(_quoted, words)))
+    """A command line for supervisord, which splits it like a shell and expands %."""
+    return _escape_percent(" ".join(map(_quoted, words)))
 
 
 def _quoted(word: str) -> str:
@@ -157,13 +157,13 @@ def _quoted(word: str) -> str:
     return shlex.quote(word)
 
 
-def _expanded(value: str) -> str:
-    """A value that supervisord, which expands %, reads as it is."""
+def _escape_percent(value: str) -> str:
+    """The value with % doubled, since supervisord expands %."""
     return value.replace("%", "%%")
 
 
-def _digest(script: Path) -> str:
-    """Hash the script, so that a changed one is a changed program, which supervisord restarts."""
+def _script_hash(script: Path) -> str:
+    """A hash of the script: with it in the configuration, supervisord restarts a program whose script changed."""
     try:
         return hashlib.sha256(script.read_bytes()).hexdigest()[:16]
     except OSError:
@@ -171,7 +171,7 @@ def _digest(script: Path) -> str:
 
 
 class ProgramInfo(TypedDict, total=False):
-    """What supervisord says of a program: ``start`` in unix seconds, ``pid`` 0 where none runs."""
+    """A program in supervisord's API: ``start`` in unix seconds, ``pid`` 0 if it does not run."""
 
     name: str
     statename: str
@@ -198,37 +198,37 @@ class _UnixTransport(xmlrpc.client.Transport):
 
 
 class Supervisor:
-    """The supervisord of one home folder; ``program`` is the one that is started, beside this Python unless named."""
+    """The supervisord of one home folder; ``program`` is its executable, by default beside this Python."""
 
     def __init__(self, home: Path, program: Path | None = None) -> None:
         self.home = home
         self._program = program or Path(sys.executable).parent / "supervisord"
         self.file = home / "supervisord.conf"
 
-    def written(self) -> str:
-        """The configuration as it stands, '' where there is none."""
+    def present_configuration(self) -> str:
+        """The text of the present configuration file, '' without a file."""
         if not self.file.is_file():
             return ""
         return self.file.read_text("utf-8")
 
     def rpc(self) -> Any:
-        """The supervisor's interface; calls raise OSError where it does not run."""
+        """The XML-RPC interface of supervisord; its calls raise OSError if supervisord does not run."""
         transport = _UnixTransport(self.home / "supervisor.sock")
         return xmlrpc.client.ServerProxy("http://localhost", transport=transport, allow_none=True).supervisor
 
     def programs(self) -> dict[str, ProgramInfo]:
-        """Supervisord's information of each program, {} where it does not run."""
+        """The programs by name, {} if supervisord does not run."""
         try:
-            found = {info["name"]: info for info in self.rpc().getAllProcessInfo()}
-        except (OSError, xmlrpc.client.Error):  # an error: it is ending just now
+            programs = {info["name"]: info for info in self.rpc().getAllProcessInfo()}
+        except (OSError, xmlrpc.client.Error):  # xmlrpc's error: supervisord is shutting down
             return {}
-        found.pop(_LEFTOVERS, None)
-        return found
+        programs.pop(_LEFTOVERS, None)
+        return programs
 
     def ending(self, name: str) -> str:
-        """How a program ended the last time that it did so by itself, '' where the log does not tell.
+        """How a program last ended without being stopped, such as ``exit status 1``; '' if the log does not tell.
 
-        Its interface knows that of a program no more once it has started it again, and a signal not at all.
+        The log is read because the API forgets an ending at the next start, and never tells the signal.
         """
         try:
             with (self.home / "supervisord.log").open("rb") as stream:
@@ -236,13 +236,13 @@ class Supervisor:
                 log = stream.read().decode("utf-8", "replace")
         except OSError:
             return ""
-        found = re.findall(rf"exited: {re.escape(name)} \(([^;)]*)", log)
-        if not found:
+        endings = re.findall(rf"exited: {re.escape(name)} \(([^;)]*)", log)
+        if not endings:
             return ""
-        return _in_words(found[-1].strip())
+        return _ending_text(endings[-1].strip())
 
     def _pids(self) -> dict[str, int]:
-        """The process of each program that has one."""
+        """The pids of the running programs, by name."""
         return {name: info["pid"] for name, info in self.programs().items() if info["pid"]}
 
     def running(self) -> list[str]:
@@ -250,12 +250,12 @@ class Supervisor:
         return [name for name, info in self.programs().items() if info["statename"] in ("RUNNING", "STARTING")]
 
     def start(self, name: str) -> None:
-        """Start a program that does not run; one that is being started is left alone. Raises DrafthouseError."""
+        """Start a program unless it runs or is being started. Raises DrafthouseError."""
         try:
             if name not in self.running():
                 self.rpc().startProcess(name, False)
         except xmlrpc.client.Fault as fault:
-            if name not in self.running():  # supervisord itself may have been quicker
+            if name not in self.running():  # supervisord may have restarted it in between
                 raise one_problem(
                     "arm-does-not-start",
                     f"supervisord cannot start {name}: {fault.faultString}",
@@ -271,7 +271,7 @@ class Supervisor:
             ) from error
 
     def stop(self, name: str) -> None:
-        """End a program, and wait until it has ended; one that does not run is left alone. Raises DrafthouseError."""
+        """Stop a program, if it runs, and wait until it has ended. Raises DrafthouseError."""
         try:
             if name in self.running():
                 self.rpc().stopProcess(name)
@@ -284,11 +284,11 @@ class Supervisor:
             ) from error
 
     def converge(self, wanted: str, names: Sequence[str], fresh: bool) -> tuple[list[str], list[str]]:
-        """Make exactly ``names`` run under the configuration ``wanted``; return (started, stopped)."""
+        """Run exactly ``names`` with the configuration ``wanted``, restart if ``fresh``; return (started, stopped)."""
         before = self._pids()
         self.home.mkdir(parents=True, exist_ok=True)
-        if self.written() != wanted:
-            replace_file(_listener(self.home), _LISTENER)
+        if self.present_configuration() != wanted:
+            replace_file(_listener_file(self.home), _LISTENER_SCRIPT)
             replace_file(self.file, wanted)
         if self._alive():
             try:
@@ -307,31 +307,31 @@ class Supervisor:
         return started, [name for name in before if name not in names]
 
     def shut_down(self, grace_s: float | None = None) -> list[str]:
-        """End all programs and supervisord itself; return what was running.
+        """End all programs and supervisord; return the names of the programs that ran (["supervisord"] if none did).
 
-        A program has its `stopwaitsecs` to end; ``grace_s`` (seconds) allows it less, and is for a person who waits.
+        A program may take its `stopwaitsecs` to end, or only ``grace_s`` seconds if that is given; then it is killed.
         """
         if not self._alive():
-            return self._end_one_that_starts()
+            return self._end_unready()
         leaders = self._pids()
         before = self.running()
         pid = int(self.rpc().getPID())
         self.rpc().shutdown()
-        if grace_s is not None and not _happens(lambda: is_gone(pid), grace_s):
+        if grace_s is not None and not _becomes_true(lambda: is_gone(pid), grace_s):
             for leader in leaders.values():
-                with contextlib.suppress(ProcessLookupError):  # supervisord makes each the leader of its group
+                with contextlib.suppress(ProcessLookupError):  # the pid of a program is also the id of its group
                     os.killpg(leader, signal.SIGKILL)
         _wait(lambda: is_gone(pid), _STOP_S, "supervisord to end", self.home)
         return before or ["supervisord"]
 
-    def _end_one_that_starts(self) -> list[str]:
-        """End a supervisord that does not answer yet: whoever started it was interrupted."""
-        found = [pid for pid, words in commands() if words[-2:] == ["-c", str(self.file)]]
-        for pid in found:
+    def _end_unready(self) -> list[str]:
+        """End a supervisord that does not answer yet: a run that had just started it was interrupted."""
+        pids = [pid for pid, words in commands() if words[-2:] == ["-c", str(self.file)]]
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-        _wait(lambda: all(map(is_gone, found)), _STOP_S, "supervisord to end", self.home)
-        return ["supervisord"] if found else []
+        _wait(lambda: all(map(is_gone, pids)), _STOP_S, "supervisord to end", self.home)
+        return ["supervisord"] if pids else []
 
     def _alive(self) -> bool:
         try:
@@ -340,10 +340,10 @@ class Supervisor:
             return False
 
     def _environment(self) -> dict[str, str]:
-        """What the programs start from: caches of engines lie below the home, and go with it."""
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE")}
-        own = {"XDG_CACHE_HOME": str(self.home / "cache"), "XDG_CONFIG_HOME": str(self.home / "config")}
-        return {**own, **kept}
+        """The variables of supervisord and its programs; caches of engines are below the home and removed with it."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE")}
+        folders = {"XDG_CACHE_HOME": str(self.home / "cache"), "XDG_CONFIG_HOME": str(self.home / "config")}
+        return {**folders, **inherited}
 
     def _launch(self) -> None:
         (self.home / "supervisor.sock").unlink(missing_ok=True)
@@ -376,38 +376,38 @@ class Supervisor:
                 rpc.stopProcess(name)
                 up = False
             if not up:
-                # Not waiting: an engine is ready when it answers, not when it has lived for a while.
+                # False: do not wait for startsecs. `readiness.py` waits until the engine answers.
                 rpc.startProcess(name, False)
 
 
-def _in_words(ending: str) -> str:
-    """Supervisord's "terminated by SIGKILL", or a shell's 128 and the signal, as a person says it."""
+def _ending_text(ending: str) -> str:
+    """An ending for a message: "terminated by SIGKILL" and "exit status 137" become "killed by signal 9 (SIGKILL)"."""
     name = ending.removeprefix("terminated by ")
     status = ending.removeprefix("exit status ")
     try:
         if name != ending:
-            sent = signal.Signals[name]
+            number = signal.Signals[name]
         elif status.isdigit():
-            sent = signal.Signals(int(status) - 128)
+            number = signal.Signals(int(status) - 128)
         else:
             return ending
     except (KeyError, ValueError):
         return ending
-    return f"killed by signal {sent.value} ({sent.name})"
+    return f"killed by signal {number.value} ({number.name})"
 
 
-def _happens(true: Callable[[], bool], seconds: float) -> bool:
-    """Wait until something is true, for so long at most; tell whether it is."""
+def _becomes_true(condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait at most ``seconds`` until the condition is true; return False if it did not become true."""
     end = time.monotonic() + seconds
-    while not true():
+    while not condition():
         if time.monotonic() > end:
             return False
         time.sleep(0.05)
     return True
 
 
-def _wait(true: Callable[[], bool], seconds: float, what: str, home: Path) -> None:
-    if not _happens(true, seconds):
+def _wait(condition: Callable[[], bool], seconds: float, what: str, home: Path) -> None:
+    if not _becomes_true(condition, seconds):
         raise one_problem(
             "supervisor-failed",
             f"waited {seconds:.0f} s for {what}",

@@ -1,15 +1,15 @@
-"""Keeps the engines of one model's hosts together: what the head serves its followers serve, and nobody stays alone.
+"""Start and end the engines of several hosts together, which serve one model: those of the head and of its followers.
 
     together.py lead --address A --port P --members A,B PROFILE/ARM/serve.sh -- COMMAND...
     together.py follow --head A --port P --address B --scripts FOLDER
 
-An engine that spans hosts may go on for ever when the host that it works for has gone (vLLM issue 32136), and hold its
-GPUs. So each host has this program as its engine's parent. The head's says over one connection a follower which arm it
-serves, and both give a sign of life every second. A connection that ends, or is silent, ends the engines on both sides.
-The follower then waits for the next head, and whoever holds the head running starts it again.
+A follower's engine may run on for ever, and hold its GPUs, when the head has gone (vLLM issue 32136). So on each host
+this program is the engine's parent. The head tells each follower over a connection which arm (baseline or speculative)
+it serves; then both send a heartbeat every second. When a connection ends or is silent, both sides end their engines.
+The followers then wait for the next head, which the supervisor of its host starts.
 
-One file on its own, standard library only, Python 3.10: it lies on the box under the hash of its text, so that a
-command that names it changes only with it.
+One file without imports from Drafthouse, standard library only, Python 3.10. On a host its name has the version of the
+messages that heads and followers exchange (`profiles/several_hosts.py`).
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-SILENT_S = 6.0
-BEAT_S = 1.0
-# What an engine may take to end before it is killed: together with the silence less than a quarter of a minute.
+SILENT_S = 6.0  # without a heartbeat, until a peer counts as lost
+BEAT_S = 1.0  # between two heartbeats
+# Seconds from SIGTERM to SIGKILL after a peer was lost. With SILENT_S it is less than 15 s.
 END_S = 6.0
-# Asked to end in peace it may finish what it does; supervisord kills after 30 s.
+# Seconds from SIGTERM to SIGKILL after a normal stop: requests may finish. supervisord kills after 30 s.
 STOP_S = 25.0
-_AGAIN_S = 0.5
+_RETRY_S = 0.5
 _AFTER_A_CRASH_S = 3.0
-_HELLO_BYTES = 4096
-_MARK = "# together: "
-_PR_SET_PDEATHSIG = 1
+_HELLO_BYTES = 4096  # at most in the head's first message
+_MARK = "# together: "  # begins the line of a start script with the hash of the settings that all hosts share
+_PR_SET_PDEATHSIG = 1  # from Linux's sys/prctl.h
 
 
 class Ended(Exception):
-    """Somebody asks this program to end."""
+    """A signal asks this program to end."""
 
 
-def told(text: str) -> None:
-    """Write a line for the log."""
+def log(text: str) -> None:
+    """Write a line to the log, which is stderr."""
     print(f"together: {text}", file=sys.stderr, flush=True)
 
 
 class Engine:
-    """The engine's processes: one group, which goes as a whole."""
+    """The engine's processes, which are one process group."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self._process = subprocess.Popen(command, start_new_session=True, preexec_fn=_end_with_us)  # noqa: PLW1509 (no threads)
+        self._process = subprocess.Popen(command, start_new_session=True, preexec_fn=_end_with_parent)  # noqa: PLW1509 (no threads)
 
     @property
     def status(self) -> int | None:
-        """Its exit status, None while it runs."""
+        """The exit status of the engine, None while it runs."""
         return self._process.poll()
 
     def end(self, grace_s: float) -> None:
-        """Ask it to end, and kill what is left of it after so long."""
+        """Send SIGTERM to the group and, after at most ``grace_s`` seconds, SIGKILL."""
         self._signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(grace_s)
@@ -74,20 +74,20 @@ class Engine:
             os.killpg(self._process.pid, number)
 
 
-def _end_with_us() -> None:
-    """Have the kernel end the engine should this program be killed."""
+def _end_with_parent() -> None:
+    """Have the kernel send SIGTERM to the engine if this program is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
 class Peer:
-    """The other end of a connection. ``joined``: it has given a sign of life."""
+    """The other host of a connection. ``joined``: it has sent a heartbeat."""
 
     def __init__(self, connection: socket.socket, name: str) -> None:
         connection.setblocking(False)
         self.connection, self.name, self.joined, self._heard = connection, name, False, time.monotonic()
 
     def lost(self) -> str:
-        """Give and take a sign of life; return why the peer is lost, '' while it is there."""
+        """Send a heartbeat and read the peer's; return why the peer is lost, '' if it is not."""
         try:
             with contextlib.suppress(BlockingIOError):
                 self.connection.send(b".")
@@ -102,7 +102,7 @@ class Peer:
 
 
 def lead(given: argparse.Namespace) -> int:
-    """Run the head's engine until it ends, or a follower is lost; return the exit status."""
+    """Run the head's engine until it ends, or a follower is lost; return its exit status, or 1."""
     members = set(given.members.split(","))
     with socket.create_server((given.address, given.port)) as server:
         server.setblocking(False)
@@ -120,14 +120,14 @@ def lead(given: argparse.Namespace) -> int:
                         peers.remove(peer)
                         peer.connection.close()
                         if peer.joined:
-                            told(f"follower {peer.name} {why}: ending this engine")
+                            log(f"follower {peer.name} {why}: ending this engine")
                             engine.end(END_S)
                             return 1
         except Ended:
             engine.end(STOP_S)
             return 0
         finally:
-            # Its workers, should only its first process have ended. Then the followers are told.
+            # Kill workers that outlived the engine's first process; the closed connections then end the followers.
             engine.end(0)
             for peer in peers:
                 peer.connection.close()
@@ -135,7 +135,7 @@ def lead(given: argparse.Namespace) -> int:
 
 
 def _new_peers(server: socket.socket, members: set[str], hello: bytes) -> Iterator[Peer]:
-    """Yield those who have come, and tell them what is served; who is no member is shown the door."""
+    """Yield the peers that have just connected, after sending ``hello``; close connections of other addresses."""
     while True:
         try:
             connection, address = server.accept()
@@ -150,7 +150,7 @@ def _new_peers(server: socket.socket, members: set[str], hello: bytes) -> Iterat
 
 
 def follow(given: argparse.Namespace) -> int:
-    """Serve what the head serves, for as long as it does, until somebody ends this program; return the exit status."""
+    """Run the follower's engine whenever the head serves, until a signal ends this program; return 0."""
     waited = False
     try:
         while True:
@@ -158,40 +158,40 @@ def follow(given: argparse.Namespace) -> int:
                 connection = socket.create_connection((given.head, given.port), 2.0, (given.address, 0))
             except OSError:
                 if not waited:
-                    told(f"waiting for the head at {given.head}:{given.port}")
+                    log(f"waiting for the head at {given.head}:{given.port}")
                 waited = True
-                time.sleep(_AGAIN_S)
+                time.sleep(_RETRY_S)
                 continue
             waited = False
             with connection:
-                _follow_one(connection, Path(given.scripts), given.head)
+                _follow_once(connection, Path(given.scripts), given.head)
     except Ended:
         return 0
 
 
-def _follow_one(connection: socket.socket, scripts: Path, head: str) -> None:
-    """Serve with one life of the head's engine."""
+def _follow_once(connection: socket.socket, scripts: Path, head: str) -> None:
+    """Run the follower's engine until it ends or the connection to the head is lost."""
     connection.settimeout(SILENT_S)
     try:
         hello = json.loads(connection.makefile("rb").readline(_HELLO_BYTES))
         arm, digest = str(hello["arm"]), str(hello["digest"])
     except (OSError, ValueError, KeyError, TypeError):
-        time.sleep(_AGAIN_S)
+        time.sleep(_RETRY_S)
         return
     script = scripts / arm / "serve.sh"
     if not _is_same(script, arm, digest):
-        told(f"the head serves {arm} ({digest}), but {script} differs: run site.yml on all hosts")
+        log(f"the head serves {arm} ({digest}), but {script} differs: run site.yml on all hosts")
         time.sleep(_AFTER_A_CRASH_S)
         return
-    told(f"the head serves {arm}: starting")
+    log(f"the head serves {arm}: starting")
     peer, engine = Peer(connection, head), Engine([str(script)])
     try:
         for _ in _beats():
             if engine.status is not None:
-                told(f"the engine ended with status {engine.status}")
+                log(f"the engine ended with status {engine.status}")
                 break
             if why := peer.lost():
-                told(f"the head {why}: ending the engine")
+                log(f"the head {why}: ending the engine")
                 engine.end(END_S)
                 return
     except Ended:
@@ -199,19 +199,19 @@ def _follow_one(connection: socket.socket, scripts: Path, head: str) -> None:
         raise
     finally:
         engine.end(0)
-    # The head learns of it first: it may be what crashes at every start.
+    # Close before the pause, so that the head learns at once that this engine ended.
     connection.close()
     time.sleep(_AFTER_A_CRASH_S)
 
 
 def _served(script: Path) -> tuple[str, str]:
-    """Which arm a script is, by its two folders, and the hash that stands in it."""
-    marked = [line for line in script.read_text("utf-8").splitlines() if line.startswith(_MARK)]
-    return "/".join(script.resolve().parts[-3:-1]), marked[0].removeprefix(_MARK) if marked else ""
+    """The arm of a start script (PROFILE/ARM, its two folders), and the hash in it ('' without one)."""
+    marks = [line for line in script.read_text("utf-8").splitlines() if line.startswith(_MARK)]
+    return "/".join(script.resolve().parts[-3:-1]), marks[0].removeprefix(_MARK) if marks else ""
 
 
 def _is_same(script: Path, arm: str, digest: str) -> bool:
-    """Tell whether the head's arm is there with the very same settings."""
+    """True if this host has the head's arm with the same hash. ``arm`` comes from the network: no path may escape."""
     if ".." in arm or arm.startswith("/") or not digest.isalnum():
         return False
     try:
@@ -227,33 +227,33 @@ def _beats() -> Iterator[None]:
 
 
 def _asked_to_end(number: int, frame: FrameType | None) -> None:
-    # Once is enough: what follows is the end.
-    for one in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(one, signal.SIG_IGN)
+    # Ignore a second signal: the cleanup after the first must not be interrupted.
+    for ignored in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ignored, signal.SIG_IGN)
     raise Ended
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run as a program."""
+    """Run as a program; return the exit status."""
     parser = argparse.ArgumentParser(description="Keep the engines of one model's hosts together.")
     parts = parser.add_subparsers(dest="part", required=True)
-    one = parts.add_parser("lead", help="run the head's engine")
-    two = parts.add_parser("follow", help="serve what the head serves")
-    for part in (one, two):
+    lead_parser = parts.add_parser("lead", help="run the head's engine")
+    follow_parser = parts.add_parser("follow", help="serve what the head serves")
+    for part in (lead_parser, follow_parser):
         part.add_argument("--address", required=True, help="this host's address in the private subnet")
         part.add_argument("--port", type=int, required=True, help="the head's port")
-    one.add_argument("--members", required=True, help="addresses of all hosts, separated by commas")
-    one.add_argument("script", help="the script that runs this; it has the hash of what all hosts share")
-    one.add_argument("command", nargs="+")
-    two.add_argument("--head", required=True)
-    two.add_argument("--scripts", required=True)
+    lead_parser.add_argument("--members", required=True, help="addresses of all hosts, separated by commas")
+    lead_parser.add_argument("script", help="the script that runs this; it has the hash of what all hosts share")
+    lead_parser.add_argument("command", nargs="+")
+    follow_parser.add_argument("--head", required=True)
+    follow_parser.add_argument("--scripts", required=True)
     given = parser.parse_args(words)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _asked_to_end)
     try:
         return lead(given) if given.part == "lead" else follow(given)
     except OSError as error:
-        told(f"cannot listen at {given.address}:{given.port}: {error.strerror or error}")
+        log(f"cannot listen at {given.address}:{given.port}: {error.strerror or error}")
         return 1
     except Ended:
         return 0

@@ -1,4 +1,4 @@
-"""Commands in files: services of docker compose, containers of Kubernetes, models of llama-swap, Quadlets, presets."""
+"""Find commands in pasted files (compose, Kubernetes, Quadlets, ...); a "holder" is a part that starts a command."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from .shell import words_of
 from .values import setting_words
 
 _FENCE = re.compile(r"^([ \t]*)```[ \t]*(?:ya?ml)\b[^\n]*\n(?P<body>.*?)^\1```", re.MULTILINE | re.DOTALL)
-#: A file that begins in the middle of a paste: its first line, and what a line of it looks like.
-_BEGINS = re.compile(r"^(?:services|apiVersion|macros|models|version|x-[\w-]+):", re.MULTILINE)
+#: The first line of a YAML file inside a paste, and the lines that continue it.
+_FIRST_YAML_LINE = re.compile(r"^(?:services|apiVersion|macros|models|version|x-[\w-]+):", re.MULTILINE)
 _YAML_LINES = re.compile(r"(?:(?:[ \t]+[^\n]*|[\w.-]+:(?:[ \t][^\n]*)?|-[ \t-][^\n]*|#[^\n]*|---[^\n]*|)(?:\n|\Z))*")
 _SECTION = re.compile(r"^[ \t]*\[(?P<name>[^\]\n\"',]+)\][ \t]*$", re.MULTILINE)
 _ENTRY_LINE = re.compile(r"^[ \t]*(?P<key>[A-Za-z][\w-]*)[ \t]*=[ \t]*(?P<value>(?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)
 _DOCUMENT = re.compile(r"^---[^\n]*\n|^\.\.\.[ \t]*\n", re.MULTILINE)
-#: What a holder of a command says of itself under these keys: the program, its arguments, and both.
+#: Keys of a holder: the program, its arguments, and program with arguments.
 _ENTRY, _ARGUMENTS, _WHOLE = "entrypoint", "args", "cmd"
-#: Keys that are read; the others of a service or a container are named, and are not for a profile.
-_READ = {"command", _ENTRY, _ARGUMENTS, _WHOLE, "image", "environment", "env", "name"}
-_HOLDS = re.compile(
+#: Keys of a service or container that are translated; the others are only listed for the user.
+_TRANSLATED_KEYS = {"command", _ENTRY, _ARGUMENTS, _WHOLE, "image", "environment", "env", "name"}
+_MAY_HOLD = re.compile(
     rf"(?:^[ \t-]*|[{{,][ \t]*)(?:command|image|run|modelURL|engine_kwargs|{_ENTRY}|{_ARGUMENTS}|{_WHOLE}):",
     re.MULTILINE,
 )
 _MODEL_KEYS = {"model", "m", "hf", "hf-repo", "hfr", "model-url", "LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO"}
-_CHARTED = next(engine for engine in ENGINES if engine.chart_command)
-_PRESETS_OF = next(engine.presets_of for engine in ENGINES if engine.presets_of)
+_CHART_ENGINE = next(engine for engine in ENGINES if engine.chart_command)  # of Helm charts, Ray Serve, KServe
+_PRESETS_PROGRAM = next(engine.presets_of for engine in ENGINES if engine.presets_of)
 _FLAG_VARIABLES = tuple(engine.flag_variables for engine in DIALECTS.values() if engine.flag_variables)
 _NAME_IN_BRACKETS = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 
 
 @dataclass
 class Holder:
-    """What starts a command in a file; its texts as they stand there, with their variables.
+    """A service, container or section that starts a command; texts (or lists of words) before variables are expanded.
 
-    ``settings`` are its other keys, as flags of a container; ``kubernetes``: variables are `$(NAME)`, of its own.
+    ``settings``: its other keys as flags of `docker run`. ``kubernetes``: variables are `$(NAME)` from ``environment``.
     """
 
     line: int
@@ -56,77 +56,76 @@ class Holder:
     kubernetes: bool = False
 
     def filled(self, value_of: Callable[[str], Value | None]) -> tuple[list[str], list[str]]:
-        """Fill in the variables; return the words of the entrypoint and those behind it."""
+        """Expand the variables; return the words of the entrypoint, and the words after it."""
 
         def text_of(text: str) -> str:
             if self.kubernetes:
-                known = self.environment
-                return _NAME_IN_BRACKETS.sub(lambda name: known.get(name[1], name[0]), text)
+                environment = self.environment
+                return _NAME_IN_BRACKETS.sub(lambda match: environment.get(match[1], match[0]), text)
             return filled(text.replace("$$", "\0"), value_of).replace("\0", "$")
 
         def words(value: Any) -> list[str]:
             if isinstance(value, str):
                 return list(map(shown, words_of(mended(text_of(value)))))
-            found: list[str] = []
+            texts: list[str] = []
             for item in value:
                 if not isinstance(item, (dict, list)):
-                    found.append(text_of(str(item)))
-            return found
+                    texts.append(text_of(str(item)))
+            return texts
 
         self.image = text_of(self.image)
-        passes = 2 if self.kubernetes else 1  # there a variable may name another one
+        passes = 2 if self.kubernetes else 1  # in Kubernetes a variable may contain another one
         for _ in range(passes):
             self.environment = {name: text_of(value) for name, value in self.environment.items()}
         return words(self.entrypoint), [*words(self.command), *words(self.arguments)]
 
 
 def holders_of(text: str) -> tuple[list[Holder], str]:
-    """What starts a command in the files of a text, and the text without those files, lines kept.
+    """The holders in the files of a pasted text, and the text with these files blanked (line numbers stay).
 
-    The text is such a file as a whole, or has it between fences of Markdown, or below other lines. What cannot be read
-    is left as it is.
+    A file is the whole text, a fenced block of Markdown, or begins with a known key. Other text is not changed.
     """
-    places = [(part.start("body"), part.end("body")) for part in _FENCE.finditer(text)]
-    if not places:
-        place = 0
-        while begin := _BEGINS.search(text, place):
-            lines = _YAML_LINES.match(text, begin.start())
-            place = begin.end()
+    spans = [(part.start("body"), part.end("body")) for part in _FENCE.finditer(text)]
+    if not spans:
+        start = 0
+        while first_line := _FIRST_YAML_LINE.search(text, start):
+            lines = _YAML_LINES.match(text, first_line.start())
+            start = first_line.end()
             if lines:
-                place = max(place, lines.end())
-            places.append((begin.start(), place))
-    found: list[Holder] = []
+                start = max(start, lines.end())
+            spans.append((first_line.start(), start))
+    all_holders: list[Holder] = []
     rest = text
-    for begin_at, end in [*places, (0, len(text))]:
-        body, above = rest[begin_at:end], text.count("\n", 0, begin_at)
-        holders = list(_holders(body, above)) or list(_in_sections(body, above))
+    for begin, end in [*spans, (0, len(text))]:
+        body, lines_above = rest[begin:end], text.count("\n", 0, begin)
+        holders = list(_holders_in_yaml(body, lines_above)) or list(_holders_in_sections(body, lines_above))
         if holders:
-            found += holders
-            rest = rest[:begin_at] + re.sub(r"[^\n]", " ", body) + rest[end:]
-    return found, rest
+            all_holders += holders
+            rest = rest[:begin] + re.sub(r"[^\n]", " ", body) + rest[end:]
+    return all_holders, rest
 
 
-def _in_sections(text: str, above: int) -> Iterator[Holder]:
-    """Yield the commands of a Quadlet, and those of llama.cpp's presets: a section is one, a key a flag."""
+def _holders_in_sections(text: str, lines_above: int) -> Iterator[Holder]:
+    """Yield the holders of a Quadlet and of llama.cpp's presets; a preset's `[*]` section is for all presets."""
     marks = list(_SECTION.finditer(text))
-    common: dict[str, str] = {}
-    for place, mark in enumerate(marks, 1):
-        end = marks[place].start() if place < len(marks) else len(text)
+    common_keys: dict[str, str] = {}
+    for number, mark in enumerate(marks, 1):
+        end = marks[number].start() if number < len(marks) else len(text)
         pairs: list[tuple[str, str]] = []
         for entry in _ENTRY_LINE.finditer(text, mark.end(), end):
             pairs.append((entry["key"], re.sub(r"\\\n[ \t]*", " ", entry["value"]).strip()))
         keys = dict(pairs)
-        line = above + text.count("\n", 0, mark.start()) + 1
+        line = lines_above + text.count("\n", 0, mark.start()) + 1
         if mark["name"] == "Container" and "Image" in keys:
             yield _quadlet(pairs, line)
         elif mark["name"] == "*":
-            common = keys
-        elif _MODEL_KEYS & {*keys, *common} and not {"ExecStart", "Image", "command", "cmd"} & keys.keys():
-            yield _preset({**common, **keys}, line)
+            common_keys = keys
+        elif _MODEL_KEYS & {*keys, *common_keys} and not {"ExecStart", "Image", "command", "cmd"} & keys.keys():
+            yield _preset({**common_keys, **keys}, line)
 
 
 def _quadlet(pairs: list[tuple[str, str]], line: int) -> Holder:
-    """The container of a podman Quadlet's section, by its keys in order: `Environment` may be there several times."""
+    """The holder of a podman Quadlet's `[Container]` section; `Environment` may occur several times."""
     keys = dict(pairs)
     holder = Holder(line, keys.get("Exec", ""), keys.get("Entrypoint", ""), image=keys["Image"])
     for key, value in pairs:
@@ -140,20 +139,20 @@ def _quadlet(pairs: list[tuple[str, str]], line: int) -> Holder:
 
 
 def _preset(keys: Mapping[str, str], line: int) -> Holder:
-    """The command of a preset's section: a key is a flag, one in capitals a variable."""
-    words = [_PRESETS_OF]
+    """The holder of a preset's section: a key is a flag, or a variable if it is in upper case."""
+    words = [_PRESETS_PROGRAM]
     holder = Holder(line, words)
     for key, value in keys.items():
-        bare = value.strip("\"'") if value[:1] == value[-1:] else value
+        unquoted = value.strip("\"'") if value[:1] == value[-1:] else value
         if key.isupper():
-            holder.environment[key] = bare
+            holder.environment[key] = unquoted
         elif key not in ("load-on-startup", "stop-timeout"):
-            words += _as_flag(key, bare)
+            words += _as_flag(key, unquoted)
     return holder
 
 
 def _as_flag(key: str, value: str) -> list[str]:
-    """A key of a preset and its value as words of a command."""
+    """A preset's key and value as words of a command."""
     flag = f"-{key}" if len(key) <= 3 else f"--{key}"
     if value.lower() in ("true", "") or (value.lower() == "on" and key == "jinja"):
         return [flag]
@@ -162,26 +161,27 @@ def _as_flag(key: str, value: str) -> list[str]:
     return [flag, value]
 
 
-def _holders(text: str, above: int) -> Iterator[Holder]:
-    if not _HOLDS.search(text):
+def _holders_in_yaml(text: str, lines_above: int) -> Iterator[Holder]:
+    """Yield the holders of the YAML documents in ``text``; ``lines_above`` it are other lines of the paste."""
+    if not _MAY_HOLD.search(text):
         return
     starts = [0, *(match.end() for match in _DOCUMENT.finditer(text))]
     for begin, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        body = _DOCUMENT.sub("", text[begin:end])
+        document = _DOCUMENT.sub("", text[begin:end])
         try:
-            data = yaml_of(_dedented(body))
+            data = yaml_of(_dedented(document))
         except BadDocument:
             continue
         macros = _mapping(_mapping(data).get("macros"))
         for holder in _walk(data, {str(name): str(text) for name, text in macros.items()}):
             word = str(_last(holder.entrypoint) or _last(holder.command) or _last(holder.arguments) or holder.image)
             place = text.find(word.strip().split("\n")[0][:20], begin)
-            holder.line = above + text.count("\n", 0, max(place, begin)) + 1
+            holder.line = lines_above + text.count("\n", 0, max(place, begin)) + 1
             yield holder
 
 
 def _mapping(value: Any) -> dict[Any, Any]:
-    """A mapping of a document; an empty one for any other value."""
+    """``value`` if it is a mapping, else an empty mapping."""
     return value if isinstance(value, dict) else {}
 
 
@@ -190,7 +190,7 @@ def _last(value: Any) -> Any:
 
 
 def _dedented(text: str) -> str:
-    """A piece of YAML that was cut out of a deeper one at the left margin."""
+    """The text moved to the left margin: it may be cut out of a deeper level of a file."""
     lines = text.split("\n")
     depths: list[int] = []
     for line in lines:
@@ -207,7 +207,7 @@ def _walk(data: Any, macros: Mapping[str, str]) -> Iterator[Holder]:
             yield from _walk(item, macros)
     if not isinstance(data, dict):
         return
-    holder = _of_a_chart(data) or _holder(data, macros)
+    holder = _chart_holder(data) or _holder(data, macros)
     if holder is not None:
         yield holder
         return
@@ -216,7 +216,7 @@ def _walk(data: Any, macros: Mapping[str, str]) -> Iterator[Holder]:
 
 
 def _holder(data: Any, macros: Mapping[str, str]) -> Holder | None:
-    """The holder that a mapping is; None where it starts nothing. Raises DrafthouseError for `extends`."""
+    """The holder that a mapping describes; None if it starts no command. Raises DrafthouseError for `extends`."""
     image = ""
     if isinstance(data.get("image"), str):
         image = str(data["image"])
@@ -235,32 +235,32 @@ def _holder(data: Any, macros: Mapping[str, str]) -> Holder | None:
             "paste what this prints: docker compose config",
         )
     kubernetes = _ARGUMENTS in data or (isinstance(data.get("env"), list) and "name" in data)
-    command = _in_macros(commands.get("command", commands.get(_WHOLE, "")), macros)
+    command = _with_macros(commands.get("command", commands.get(_WHOLE, "")), macros)
     holder = Holder(0, command, commands.get(_ENTRY, ""), "", image, environment, kubernetes=kubernetes)
     if kubernetes:  # its `command` is the entrypoint
         holder.entrypoint, holder.command, holder.arguments = command, "", commands.get(_ARGUMENTS, "")
     for key, value in data.items():
-        if key not in _READ:
+        if key not in _TRANSLATED_KEYS:
             holder.settings.append((f"--{key}", _short(value)))
     return holder
 
 
-def _of_a_chart(data: Mapping[str, Any]) -> Holder | None:
-    """The holder that a mapping of a tool is which writes the command itself; None where it is none of those."""
+def _chart_holder(data: Mapping[str, Any]) -> Holder | None:
+    """The holder of a tool's mapping with settings instead of a command; None for any other mapping."""
     if isinstance(data.get("run"), str):  # SkyPilot
         return Holder(0, ["bash", "-c", data["run"]], environment=dict(_variables(data.get("envs"))))
     if "modelURL" in data:  # vLLM's production stack
-        named = {_snake(key): value for key, value in _mapping(data.get("vllmConfig")).items()}
-        more = named.pop("extra_args", None)
-        words = [*_CHARTED.chart_command, str(data["modelURL"]), *setting_words(named)]
-        if isinstance(more, list):
-            words += more
+        vllm_settings = {_snake(key): value for key, value in _mapping(data.get("vllmConfig")).items()}
+        extra_args = vllm_settings.pop("extra_args", None)
+        words = [*_CHART_ENGINE.chart_command, str(data["modelURL"]), *setting_words(vllm_settings)]
+        if isinstance(extra_args, list):
+            words += extra_args
         return Holder(0, words)
     if {"engine_kwargs", "model_loading_config"} <= data.keys():  # Ray Serve
-        settings = dict(_CHARTED.settings_of_call(dict(data)))
-        return Holder(0, [*_CHARTED.chart_command, str(settings.pop("model", "")), *setting_words(settings)])
+        settings = dict(_CHART_ENGINE.settings_of_call(dict(data)))
+        return Holder(0, [*_CHART_ENGINE.chart_command, str(settings.pop("model", "")), *setting_words(settings)])
     if "modelFormat" in data and isinstance(data.get(_ARGUMENTS), list):  # KServe
-        words = list(_CHARTED.chart_command)
+        words = list(_CHART_ENGINE.chart_command)
         for argument in data[_ARGUMENTS]:
             word = str(argument).replace("--model_id", "--model")
             if not word.startswith("--model_name"):
@@ -270,23 +270,23 @@ def _of_a_chart(data: Mapping[str, Any]) -> Holder | None:
 
 
 def _snake(key: str) -> str:
-    """A chart's key as an engine's setting: ``maxModelLen`` is ``max_model_len``."""
+    """A Helm chart's key as an engine's setting: max_model_len for ``maxModelLen``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()
 
 
-def _in_macros(value: Any, macros: Mapping[str, str]) -> Any:
-    """Put llama-swap's macros into a text."""
+def _with_macros(value: Any, macros: Mapping[str, str]) -> Any:
+    """A text with llama-swap's macros expanded; any other value unchanged."""
     if not isinstance(value, str) or not macros:
         return value
-    for _ in range(3):  # one may name another
+    for _ in range(3):  # a macro may contain other macros
         value = re.sub(r"\$\{([\w-]+)\}", lambda match: macros.get(match[1], match[0]), value)
     return value
 
 
 def _variables(value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the variables of a mapping, of a list of NAME=value, or of one of Kubernetes' name and value.
+    """Yield the variables of a mapping, a list of NAME=value, or Kubernetes' list of names and values.
 
-    One without a value is handed on from where the container is started: nothing is known of it here.
+    A variable without a value comes from the environment of whoever starts the container, and is left out.
     """
     for name, content in _mapping(value).items():
         if content is not None:
@@ -303,7 +303,7 @@ def _variables(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _short(value: Any) -> str:
-    """A value in a few words, without a secret: of what is cut off nobody could tell that it is one."""
+    """A value cut to 60 characters, without secrets: they are removed first, since half a secret is not recognised."""
     if isinstance(value, list):
         value = ", ".join(map(str, value))
     text = without_shapes(str(value))

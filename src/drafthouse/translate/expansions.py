@@ -1,4 +1,4 @@
-"""What a shell puts in the place of a variable or of a command, where the text alone says it."""
+"""Expand variables and commands of a shell, as far as the result follows from the pasted text alone."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import re
 from collections.abc import Callable
 
 Value = str | list[str]
-_LONGEST = 100_000  # letters, or words, of one variable
+_LONGEST = 100_000  # characters or array items of a variable's value, against pastes that grow without end
 _NESTED = r"(?:[^{}]|\{[^{}]*\})*"
 _VARIABLE = re.compile(rf"\$(?:\{{{_NESTED}\}}|[A-Za-z_]\w*|[0-9@*#?])")
 _PARTS = re.compile(r"\$\{?(?P<name>[A-Za-z_]\w*|[0-9@*#?])(?:\[(?P<index>[^\]]*)\])?(?P<rest>.*?)\}?", re.DOTALL)
 
 
 def as_text(value: Value) -> str:
-    """A value as one text."""
+    """A value as one text; array items are joined by spaces."""
     return " ".join(value) if isinstance(value, list) else value
 
 
 def appended(old: Value, new: Value) -> Value:
-    """What ``+=`` makes of a variable: a longer array, or a longer text."""
+    """The value of a variable after ``+=``: a longer array, or a longer text."""
     if isinstance(old, str):
         return old + as_text(new)
     if isinstance(new, str):
@@ -29,17 +29,17 @@ def appended(old: Value, new: Value) -> Value:
 
 
 def bounded(name: str, value: Value) -> Value:
-    """A variable's value; where it is longer than any command's, the variable as it is typed."""
+    """A variable's value, or ``${NAME}`` if the value is too long."""
     return value if len(value) <= _LONGEST else f"${{{name}}}"
 
 
 def filled(text: str, value_of: Callable[[str], Value | None]) -> str:
-    """The text with the values of its variables, and with the defaults of those that have none."""
+    """The text with its variables expanded; ``value_of`` returns a variable's value, None if it has none."""
     return _VARIABLE.sub(lambda match: as_text(parameter(match.group(), value_of)), text)
 
 
 def parameter(text: str, value_of: Callable[[str], Value | None]) -> Value:
-    """What ``$NAME`` or ``${NAME…}`` stands for; itself where nobody says."""
+    """The value of ``$NAME`` or ``${NAME…}``; ``text`` itself if the value is not known."""
     match = _PARTS.fullmatch(text)
     if match is None:
         return text
@@ -57,18 +57,18 @@ def parameter(text: str, value_of: Callable[[str], Value | None]) -> Value:
         return word.strip("\"'") if value else ""
     if operator.group() in (":?", "?"):
         return f"${{{match['name']}}}" if value is None else value
-    return text if value is None else _cut(as_text(value), operator.group(), word)
+    return text if value is None else _edited(as_text(value), operator.group(), word)
 
 
 def _item(value: Value | None, index: str | None) -> Value | None:
-    """One item of a list, by what stands between its brackets; all of it without them, and with ``@``."""
+    """The item of an array for the index in brackets; the whole value for no index, ``@`` or ``*``."""
     if index in (None, "@", "*") or not isinstance(value, list):
         return value
     return value[int(index)] if index.isdigit() and int(index) < len(value) else None
 
 
-def _cut(value: str, operator: str, word: str) -> str:
-    """What ``#``, ``%`` and ``/`` of a shell make of a value."""
+def _edited(value: str, operator: str, word: str) -> str:
+    """The value after the shell's operator ``,,``, ``^^``, ``/``, ``#`` or ``%`` with its ``word``."""
     if operator == ",,":
         return value.lower()
     if operator == "^^":
@@ -79,7 +79,7 @@ def _cut(value: str, operator: str, word: str) -> str:
     if operator == "//":
         return value.replace(old, new)
     places = range(len(value) + 1)
-    if operator in ("##", "%"):  # the last place where the pattern fits: the longest head, the shortest tail
+    if operator in ("##", "%"):  # from the end: the longest head, the shortest tail
         places = places[::-1]
     for place in places:
         head, tail = value[:place], value[place:]
@@ -91,7 +91,7 @@ def _cut(value: str, operator: str, word: str) -> str:
 
 
 def printed(words: list[str]) -> str | None:
-    """What a command prints by its words alone; None where it takes a run to know."""
+    """The output of a command by its words alone; None if only running it would tell."""
     name, arguments = words[0], [word for word in words[1:] if not word.startswith("-")]
     if name == "echo":
         return " ".join(words[1:])
@@ -108,7 +108,7 @@ def printed(words: list[str]) -> str | None:
 
 
 def _formatted(template: str, arguments: list[str]) -> str | None:
-    """What `printf` makes of a template: it is used again as long as there are arguments."""
+    """The output of `printf`, which repeats its template until the arguments are used up; None for other formats."""
     *pieces, last = re.split(r"%(?:\.\d+)?[sdifg]", template.replace("\\n", "\n"))
     if "%" in "".join([*pieces, last]).replace("%%", ""):
         return None

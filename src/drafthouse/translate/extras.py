@@ -1,4 +1,4 @@
-"""What of a command no key of a profile is for: into `serve.extra` and `environment`, or named with the reason."""
+"""Put flags without a profile key into `serve.extra`, and variables into `environment`, or note why not."""
 
 from __future__ import annotations
 
@@ -17,57 +17,57 @@ _PASSED = "unchanged, in both arms"
 
 
 def sort_extras(
-    read: Reading, house: House, engine: CatalogEngine, version: str, method: str
+    reading: Reading, house: House, engine: CatalogEngine, version: str, method: str
 ) -> tuple[list[str], dict[str, str]]:
-    """The words for `serve.extra` and the variables for `environment`; note each, and what is left out."""
-    words: list[str] = []
-    lists = house.flags.get(engine["id"], {})
-    for given, was, flag in read.kept:
+    """The words for `serve.extra` and the variables for `environment`; ``reading`` gets a note on each."""
+    extra_words: list[str] = []
+    flag_lists = house.flags.get(engine["id"], {})
+    for typed_flag, typed_text, flag in reading.kept:
         findings = Findings("")
-        _, warnings = check_extra(findings, list(flag), engine, version, lists)
+        _, warnings = check_extra(findings, list(flag), engine, version, flag_lists)
         text = " ".join(flag)
         why = _why_left_out(findings, text)
         if not why and "\n" in text:
             why = "its value has a line break"
         if why:
-            read.left_out.append(text)
-            read.note(was, given.flag, f"in the command but not in the profile: {why}", "kept")
+            reading.left_out.append(text)
+            reading.note(typed_text, typed_flag.flag, f"in the command but not in the profile: {why}", "kept")
         else:
-            words += flag
-            remark = _PASSED
+            extra_words += flag
+            note = _PASSED
             for warning in warnings:
                 _, colon, content = warning.partition(": ")
                 if colon:
-                    remark += f"; {content}"
-            read.note(was, f"serve.extra: {flag[0]}", remark, "kept")
-    return words, _variables(read, engine, method)
+                    note += f"; {content}"
+            reading.note(typed_text, f"serve.extra: {flag[0]}", note, "kept")
+    return extra_words, _variables(reading, engine, method)
 
 
-def _variables(read: Reading, engine: CatalogEngine, method: str) -> dict[str, str]:
+def _variables(reading: Reading, engine: CatalogEngine, method: str) -> dict[str, str]:
     entry = engine["methods"].get(method)
     requires = entry and entry.get("requires")
     required = (requires and requires.get("environment")) or {}
-    found: dict[str, str] = {}
-    for name, value in read.variables.items():
+    environment: dict[str, str] = {}
+    for name, value in reading.variables.items():
         findings = Findings("")
         check_environment(findings, {name: value}, engine, required)
         if "$" in value:
             findings.add("unknown-value", "", "a value that a shell fills in", "the value itself", "write it out")
         why = _why_left_out(findings, value)
         if why:
-            read.left_out.append(f"{name}={value}")
-            read.note(name, name, f"in the command but not in the profile: {why}", "kept")
+            reading.left_out.append(f"{name}={value}")
+            reading.note(name, name, f"in the command but not in the profile: {why}", "kept")
         else:
-            found[name] = value
-            read.note(name, f"environment: {name}", _PASSED, "kept")
-    return found
+            environment[name] = value
+            reading.note(name, f"environment: {name}", _PASSED, "kept")
+    return environment
 
 
 def _why_left_out(findings: Findings, text: str) -> str:
-    """Why a profile does not take a flag or a variable: its first problem, a secret; '' for none."""
+    """The reason why a profile cannot have a flag or a variable; "" if it can."""
     if findings.problems:
-        first = findings.problems[0]
-        return f"{first.found}; {first.do}"
+        problem = findings.problems[0]
+        return f"{problem.found}; {problem.do}"
     if GONE in text:
         return "it has a secret, which is not printed again"
     return ""

@@ -1,7 +1,7 @@
-"""What became of the flags of a command that are not today's.
+"""Translate old flags and values of a pasted command into those of the engine's current version.
 
-What changed in which version is data (`profiles/catalog/old_flags.yml`, and the folder of that name); it is applied
-here.
+The tables of what changed in which version are `profiles/catalog/old_flags.yml` (all engines) and
+`profiles/catalog/old_flags/ENGINE.yml`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FILE = "profiles/catalog/old_flags.yml"
 FOLDER = "profiles/catalog/old_flags"
+#: Kinds of a `Change`, in the order of the text for the user.
 KINDS = ("removed", "renamed", "moved", "ignored", "chosen", "kept")
 
 OLD_FLAGS = shape_of(FlagTable)
@@ -34,7 +35,7 @@ OLD_FLAGS_OF_ALL = Map(
         "environment": Table(shape_of(OldRule), required=True),
     }
 )
-#: What is known of an engine without a file of its own.
+#: The table of an engine without a file in `FOLDER`.
 _NO_OLD_FLAGS: FlagTable = {
     "style": "-",
     "short": {},
@@ -51,7 +52,7 @@ _NO_OLD_FLAGS: FlagTable = {
 
 @dataclass(frozen=True)
 class OldFlags:
-    """What became of old flags: each engine's own, of containers' and of variables, and of repositories."""
+    """The tables by engine; for all engines reasons by `docker run` flag, moved repositories, rules by variable."""
 
     engines: Mapping[str, FlagTable]
     docker: Mapping[str, str]
@@ -59,38 +60,36 @@ class OldFlags:
     environment: Mapping[str, OldRule]
 
     def of(self, engine: str, flags: FlagList | None) -> FlagsToday:
-        """The table of an engine, with ``flags``, all that the version of today has."""
-        own = self.engines.get(engine, _NO_OLD_FLAGS)
-        switches = [name for name, rule in own["old"].items() if rule.get("takes") == "switch"]
-        more: FlagsToday = {
-            **own,
-            "switches": [*own["switches"], *switches],
+        """The table of an engine, completed by ``flags``, the list of all flags of its current version."""
+        engine_table = self.engines.get(engine, _NO_OLD_FLAGS)
+        switches = [name for name, rule in engine_table["old"].items() if rule.get("takes") == "switch"]
+        completed: FlagsToday = {
+            **engine_table,
+            "switches": [*engine_table["switches"], *switches],
             "known": [],
-            "gone": list(own["old"]),
-            "environment": {**self.environment, **own["environment"]},
+            "gone": list(engine_table["old"]),
+            "environment": {**self.environment, **engine_table["environment"]},
         }
-        read = with_list(more, flags)
+        with_known = with_list(completed, flags)
         for key in ("short", "switches", "several", "known"):
-            if key in read:
-                more[key] = read[key]
-        return more
+            if key in with_known:
+                completed[key] = with_known[key]
+        return completed
 
 
 def load_flags(root: Path) -> OldFlags:
-    """Read and check the tables of old flags of the clone at ``root``; raises DrafthouseError with every problem."""
-    problems: list[Problem] = []
-    common, found = _read(root, FILE, OLD_FLAGS_OF_ALL)
-    problems += found
+    """Read and check the tables in the clone at ``root``. Raises DrafthouseError with every problem."""
+    common, problems = _read_table(root, FILE, OLD_FLAGS_OF_ALL)
     engines: dict[str, FlagTable] = {}
     for path in sorted((root / FOLDER).glob("*.yml")):
-        engines[path.stem], found = _read(root, f"{FOLDER}/{path.name}", OLD_FLAGS)
-        problems += found or _rule_problems(engines[path.stem], f"{FOLDER}/{path.name}")
+        engines[path.stem], file_problems = _read_table(root, f"{FOLDER}/{path.name}", OLD_FLAGS)
+        problems += file_problems or _rule_problems(engines[path.stem], f"{FOLDER}/{path.name}")
     if problems:
         raise DrafthouseError(problems)
     return OldFlags(engines, **common)
 
 
-def _read(root: Path, file: str, shape: Map) -> tuple[Any, list[Problem]]:
+def _read_table(root: Path, file: str, shape: Map) -> tuple[Any, list[Problem]]:
     findings = Findings(file)
     data = read_yaml(root / file, "the table of old flags, as YAML", f"restore it: git checkout -- {file}", where=file)
     check(data, shape, findings)
@@ -98,7 +97,7 @@ def _read(root: Path, file: str, shape: Map) -> tuple[Any, list[Problem]]:
 
 
 def _rule_problems(table: FlagTable, file: str) -> list[Problem]:
-    """What a shape cannot say: a renamed flag names its successor, and no other kind does."""
+    """Problems that the shape does not find: a renamed flag needs `became`, and no other kind may have it."""
     findings = Findings(file)
     for part in ("old", "keys", "environment"):
         for name, rule in table[part].items():
@@ -113,59 +112,60 @@ def _rule_problems(table: FlagTable, file: str) -> list[Problem]:
     return findings.problems
 
 
-def switched(found: list[Given], switches: Sequence[str]) -> list[Given]:
-    """Make a switch that is on or off of one with a word, as old parsers took it: ``--x False``, ``--x=false``."""
-    made: list[Given] = []
-    for given in found:
+def switched(flags: list[Given], switches: Sequence[str]) -> list[Given]:
+    """The flags, with the word after a switch as its value: ``--x False`` and ``--x=false``, as old parsers took it."""
+    result: list[Given] = []
+    for given in flags:
         word = str(given.value).lower()
         if word in ("true", "false") and given.name in switches:
-            made.append(replace(given, value=word == "true"))
-        elif word in ("true", "false") and not given.name and made and made[-1].value is True:
-            made[-1] = replace(made[-1], value=word == "true")
+            result.append(replace(given, value=word == "true"))
+        elif word in ("true", "false") and not given.name and result and result[-1].value is True:
+            result[-1] = replace(result[-1], value=word == "true")
         else:
-            made.append(given)
-    return made
+            result.append(given)
+    return result
 
 
-def last_of_each(found: list[Given], changes: list[Change], appends: Sequence[str] = ()) -> list[Given]:
-    """Drop all but the last of a flag that was given more than once, as the engines' parsers do, and say so.
+def last_of_each(flags: list[Given], changes: list[Change], appends: Sequence[str] = ()) -> list[Given]:
+    """The last of each repeated flag, as the engines' parsers take it; ``changes`` gets the flags that are dropped.
 
-    Those that add to what stands before (``appends``) become one, with all their values.
+    Flags in ``appends`` are merged into one flag with all their values.
     """
-    found = _added(found, changes, appends)
-    last = {given.name: place for place, given in enumerate(found) if given.name}
+    flags = _merged(flags, changes, appends)
+    last_index = {given.name: index for index, given in enumerate(flags) if given.name}
     kept = []
-    for place, given in enumerate(found):
-        if given.name and last[given.name] != place:
+    for index, given in enumerate(flags):
+        if given.name and last_index[given.name] != index:
             changes.append(Change(given.spelled, "", "-", "given again later: the last one counts", "ignored"))
         else:
             kept.append(given)
     return kept
 
 
-def _added(found: list[Given], changes: list[Change], appends: Sequence[str]) -> list[Given]:
-    """Make one of the flags that add to what stands before."""
+def _merged(flags: list[Given], changes: list[Change], appends: Sequence[str]) -> list[Given]:
+    """The flags, with repeated ones of ``appends`` merged into the first, their values joined by commas."""
     kept: list[Given] = []
-    for given in found:
-        before = next((place for place, other in enumerate(kept) if other.name == given.name), None)
-        if given.name not in appends or before is None or not isinstance(given.value, str):
+    for given in flags:
+        first = next((index for index, earlier in enumerate(kept) if earlier.name == given.name), None)
+        if given.name not in appends or first is None or not isinstance(given.value, str):
             kept.append(given)
             continue
-        both = f"{kept[before].value},{given.value}"
-        kept[before] = replace(kept[before], value=both)
-        changes.append(Change(f"{given.spelled} {given.value}", f"{given.flag} {both}", "-", "each adds", "renamed"))
+        joined = f"{kept[first].value},{given.value}"
+        kept[first] = replace(kept[first], value=joined)
+        changes.append(Change(f"{given.spelled} {given.value}", f"{given.flag} {joined}", "-", "each adds", "renamed"))
     return kept
 
 
 def flags_of_variables(
     variables: Mapping[str, str], prefix: str, table: FlagsToday
 ) -> tuple[list[str], dict[str, str], list[str]]:
-    """The words of a command that variables of an engine are, the names that were read, and those that were not.
+    """The flags that environment variables stand for (`LLAMA_ARG_CTX_SIZE`); ``prefix`` is that of the variables.
 
-    An engine reads them before its command, whose own flags win.
+    Returns the words for the start of the command (whose own flags win), the flag by variable, and the variables with
+    the prefix that are no known flag.
     """
     words: list[str] = []
-    read: dict[str, str] = {}
+    flag_by_variable: dict[str, str] = {}
     unknown: list[str] = []
     known = {*table.get("known", ()), *table["old"]}
     for short, long in table["short"].items():
@@ -173,36 +173,36 @@ def flags_of_variables(
     for variable, value in variables.items():
         if not prefix or not variable.startswith(prefix):
             continue
-        own = variable.removeprefix(prefix)
-        name = table.get("variables", {}).get(own, own.lower().replace("_", "-"))
+        suffix = variable.removeprefix(prefix)
+        name = table.get("variables", {}).get(suffix, suffix.lower().replace("_", "-"))
         flag = long_name(f"--{name}", table)
         positive = flag.removeprefix("no-")
         if name not in known and flag not in known and positive not in known:
             unknown.append(variable)
             continue
-        switch = positive in table["switches"] or flag in table["switches"]
-        on = value.lower() in ("1", "true", "on", "enabled", "yes")
+        is_switch = positive in table["switches"] or flag in table["switches"]
+        is_on = value.lower() in ("1", "true", "on", "enabled", "yes")
         if flag != positive and flag not in table["old"]:
-            new = [f"--{flag}"] if on else []  # LLAMA_ARG_NO_X
-        elif switch and (on or value.lower() in ("0", "false", "off", "disabled", "no")):
-            new = [f"--{flag}" if on else f"--no-{flag}"]
+            flag_words = [f"--{flag}"] if is_on else []  # LLAMA_ARG_NO_X
+        elif is_switch and (is_on or value.lower() in ("0", "false", "off", "disabled", "no")):
+            flag_words = [f"--{flag}" if is_on else f"--no-{flag}"]
         else:
-            new = [f"--{flag}", value]
-        words += new
-        read[variable] = " ".join(new)
-    return words, read, unknown
+            flag_words = [f"--{flag}", value]
+        words += flag_words
+        flag_by_variable[variable] = " ".join(flag_words)
+    return words, flag_by_variable, unknown
 
 
-def apply_old(found: list[Given], table: FlagTable, changes: list[Change]) -> list[Given]:
-    """The flags of today; what was renamed, removed, moved or ignored is added to ``changes``."""
+def apply_old(flags: list[Given], table: FlagTable, changes: list[Change]) -> list[Given]:
+    """The flags under their current names; ``changes`` gets what was renamed, removed, moved or ignored."""
     result = []
-    for given in found:
+    for given in flags:
         rule = table["old"].get(given.name)
         optional = table.get("optional", {}).get(given.name)
         if rule is not None:
             was, became = given.spelled, ""
             if rule["kind"] == "renamed":
-                became = _became(rule)
+                became = _new_flag_text(rule)
                 result.append(replace(given, name=rule["became"], value=rule.get("value", given.value)))
             elif isinstance(given.value, str):
                 was += f" {given.value}"
@@ -218,16 +218,16 @@ def apply_old(found: list[Given], table: FlagTable, changes: list[Change]) -> li
     return result
 
 
-def _became(rule: OldRule) -> str:
+def _new_flag_text(rule: OldRule) -> str:
     return f"--{rule['became']} {rule.get('value', '')}".rstrip()
 
 
 def _new_value(given: Given, table: FlagTable, changes: list[Change]) -> Given:
-    """The flag with the value that today's version has for it."""
-    words = table["values"].get(given.name, {})
-    if not isinstance(given.value, str) or given.value not in words:
+    """The flag with the current version's name for its value."""
+    new_values = table["values"].get(given.name, {})
+    if not isinstance(given.value, str) or given.value not in new_values:
         return given
-    new = words[given.value]
+    new = new_values[given.value]
     was, became = f"{given.spelled} {given.value}", f"{given.flag} {new['became']}"
     changes.append(Change(was, became, new["version"], "the same under another name", "renamed"))
     return replace(given, value=new["became"])

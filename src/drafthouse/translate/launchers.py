@@ -1,16 +1,16 @@
-"""What may stand before a program that serves: settings of variables, and programs that start another one."""
+"""Remove what precedes the serving program in a command: variables (`A=b`) and launchers (`sudo`, `mpirun -n 2`)."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
 
-#: Programs that start what stands behind them and have no flags with a value.
+#: Launchers, programs that start the program after them, without flags that take a value.
 _WITHOUT_VALUES = (
     "exec", "nohup", "time", "setsid", "taskset", "chrt", "trtllm-llmapi-launch", "poetry", "pipenv",
     "pdm", "hatch", "docker-entrypoint.sh", "opentelemetry-instrument", "ddtrace-run", "ncu", "strace", "unbuffer",
 )  # fmt: skip
-#: Programs that start what stands behind them, each with the flags of its own that take a value.
+#: All launchers, each with its flags that take a value.
 _LAUNCHERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_WITHOUT_VALUES, ()),
     "sudo": ("-u", "-g"),
@@ -31,38 +31,38 @@ _LAUNCHERS: dict[str, tuple[str, ...]] = {
     "conda": ("-n", "--name", "-p"),
     "nsys": ("-o", "-t", "--trace", "--output"),
 }  # fmt: skip
-#: Words between such a program and what it starts: `uv run`, `nsys profile`; what a duration or a mask looks like.
-_WORDS = {"uv": ("run", "tool"), "poetry": ("run",), "pipenv": ("run",), "pdm": ("run",), "hatch": ("run",)}
-_WORDS |= {"pixi": ("run",), "conda": ("run",), "nsys": ("profile",)}
-_RANKS = ("mpirun", "mpiexec")
-_ARGUMENT = {"timeout": r"\d+(?:\.\d+)?[smhd]?", "taskset": r"[\da-fx,-]+", "chrt": r"\d+"}
-#: Words of a shell, of systemd, of a Dockerfile and of a list behind which a command begins.
+#: Subcommands of launchers (`uv run`, `nsys profile`), and the patterns of their positional arguments.
+_SUBCOMMANDS = {"uv": ("run", "tool"), "poetry": ("run",), "pipenv": ("run",), "pdm": ("run",), "hatch": ("run",)}
+_SUBCOMMANDS |= {"pixi": ("run",), "conda": ("run",), "nsys": ("profile",)}
+_MPI = ("mpirun", "mpiexec")
+_ARGUMENTS = {"timeout": r"\d+(?:\.\d+)?[smhd]?", "taskset": r"[\da-fx,-]+", "chrt": r"\d+"}
+#: Words of a shell, systemd, a Dockerfile and a list after which a command begins.
 _BEGINS = re.compile(r"do|then|else|RUN|CMD|ENTRYPOINT|-|ExecStart=[-@:+!]*")
 
 
 @dataclass
-class Before:
-    """What stood before a program: variables that were set, and who was to start it, as typed."""
+class Prefix:
+    """What preceded a program: variables by name, and its launchers with their flags, as typed."""
 
     assignments: dict[str, str] = field(default_factory=dict)
     launchers: list[str] = field(default_factory=list)
 
 
-def before_program(words: list[str]) -> tuple[Before, bool]:
-    """What stands in words before a program, and whether that is all of them.
+def before_program(words: list[str]) -> tuple[Prefix, bool]:
+    """Variables and launchers at the end of ``words``, and True if ``words`` contains nothing else.
 
-    Of words that a sentence begins, what stands behind the sentence is read.
+    The words before them may be a sentence that ends at the command.
     """
     for start in range(len(words) + 1):
-        before, rest = taken_off(words[start:])
+        before, rest = split_prefix(words[start:])
         if not rest:
             return before, start == 0
-    return Before(), False
+    return Prefix(), False
 
 
-def taken_off(words: list[str]) -> tuple[Before, list[str]]:
-    """What stands before a program, by words, and the words from the program on."""
-    before = Before()
+def split_prefix(words: list[str]) -> tuple[Prefix, list[str]]:
+    """Variables and launchers at the start of ``words``, and the words from the program on."""
+    before = Prefix()
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -74,33 +74,33 @@ def taken_off(words: list[str]) -> tuple[Before, list[str]]:
         elif equals and re.fullmatch(r"[A-Za-z_]\w*", name):
             before.assignments[name] = value
         elif (program := word.rsplit("/", 1)[-1]) in _LAUNCHERS:
-            before.launchers.append(" ".join([word, *_own(program, rest, before)]))
+            before.launchers.append(" ".join([word, *_launcher_arguments(program, rest, before)]))
         else:
             return before, [word, *rest]
     return before, rest
 
 
-def _own(program: str, rest: list[str], before: Before) -> list[str]:
-    """Take the words of a launcher's own off ``rest``."""
-    own: list[str] = []
+def _launcher_arguments(program: str, rest: list[str], before: Prefix) -> list[str]:
+    """Remove a launcher's arguments from ``rest``, and return them; variables that it sets go to ``before``."""
+    arguments: list[str] = []
     while rest:
         word = rest[0]
         if word == "--":
             rest.pop(0)
             break
-        if program in _RANKS and word == "-x" and len(rest) > 1:  # a variable for every rank
+        if program in _MPI and word == "-x" and len(rest) > 1:  # a variable for every rank
             name, equals, value = rest[1].partition("=")
             if equals:
                 before.assignments[name] = value
-            own += [rest.pop(0), rest.pop(0)]
+            arguments += [rest.pop(0), rest.pop(0)]
         elif word.startswith("-"):
-            own.append(rest.pop(0))
+            arguments.append(rest.pop(0))
             if "=" not in word and word in _LAUNCHERS[program] and rest:
-                own.append(rest.pop(0))
-        elif word in _WORDS.get(program, ()) or re.fullmatch(_ARGUMENT.get(program, r"(?!)"), word):
-            own.append(rest.pop(0))
-        elif own and own[-1].startswith("-") and word not in _LAUNCHERS and "=" not in word + own[-1]:
-            own.append(rest.pop(0))  # the value of a flag that is not known here
+                arguments.append(rest.pop(0))
+        elif word in _SUBCOMMANDS.get(program, ()) or re.fullmatch(_ARGUMENTS.get(program, r"(?!)"), word):
+            arguments.append(rest.pop(0))
+        elif arguments and arguments[-1].startswith("-") and word not in _LAUNCHERS and "=" not in word + arguments[-1]:
+            arguments.append(rest.pop(0))  # the value of an unknown flag
         else:
             break
-    return own
+    return arguments

@@ -1,4 +1,4 @@
-"""What a command means in the words of the catalogue: which model, which hardware, which profile is nearest."""
+"""Find models, hardware and profiles for a pasted command in ``house``, the catalogue with all profiles."""
 
 from __future__ import annotations
 
@@ -23,48 +23,48 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import Fit, Hardware
 
 
-def called(house: House, name: str) -> str | None:
-    """The catalogue's id that a command writes: the model's own, its repository or its path."""
-    plain = name.rstrip("/")
-    return find_model(plain, house.models) or find_model(plain.lower(), house.models)
+def catalogue_id(house: House, name: str) -> str | None:
+    """The catalogue id for a model's id, repository or path in a command; None if it is not in the catalogue."""
+    stripped = name.rstrip("/")
+    return find_model(stripped, house.models) or find_model(stripped.lower(), house.models)
 
 
-def called_like(house: House, name: str) -> str | None:
-    """The catalogue's id of the model whose folder or file is called so; it may be another one."""
-    plain = name.rstrip("/").lower()
-    last = plain.rsplit("/", 1)[-1]
+def guessed_catalogue_id(house: House, name: str) -> str | None:
+    """The catalogue id of the model with this folder or file name (a guess: another model may have it too)."""
+    stripped = name.rstrip("/").lower()
+    last_part = stripped.rsplit("/", 1)[-1]
     for key, model in house.models.items():
         repo = repository(model).lower()
         if "file" in model:
-            if last == model["file"].lower():
+            if last_part == model["file"].lower():
                 return key
             continue
-        is_path = plain.startswith(("/", "~", "./", "../"))
+        is_path = stripped.startswith(("/", "~", "./", "../"))
         folders = {model["folder"].lower(), repo.replace("/", "-"), repo.rsplit("/", 1)[-1] if is_path else ""}
-        if (is_path or "/" not in plain) and last in folders - {""}:
+        if (is_path or "/" not in stripped) and last_part in folders - {""}:
             return key
     return None
 
 
 def repository(model: ModelEntry) -> str:
-    """A model's repository on the hub, '' where it has another source."""
+    """A model's repository on the Hub; "" for a model from another source."""
     hub = model["source"].get("hub")
     return hub["repo"] if hub else ""
 
 
 def nearest_models(house: House, name: str, kind: str, formats: Sequence[str]) -> list[str]:
-    """The ids of up to three models that are named most like ``name``, of the same kind and format."""
-    last = name.rstrip("/").rsplit("/", 1)[-1].lower()
-    names: dict[str, str] = {}
+    """The ids of up to three models of this kind and these formats with the names most similar to ``name``."""
+    last_part = name.rstrip("/").rsplit("/", 1)[-1].lower()
+    id_by_name: dict[str, str] = {}
     for key, model in house.models.items():
         if model["kind"] == kind and model["format"] in formats:
-            names[(model.get("file", repository(model).rsplit("/", 1)[-1]) or key).lower()] = key
-    return [names[close] for close in difflib.get_close_matches(last, list(names), n=3, cutoff=0.5)]
+            id_by_name[(model.get("file", repository(model).rsplit("/", 1)[-1]) or key).lower()] = key
+    return [id_by_name[similar] for similar in difflib.get_close_matches(last_part, list(id_by_name), n=3, cutoff=0.5)]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a profile must serve: the engine's entry, both models (None: not in the catalogue) and its options."""
+    """The contents of the wanted profile; a model is None if it is not in the catalogue (or there is no draft)."""
 
     engine_id: str
     engine: EngineEntry
@@ -75,10 +75,10 @@ class Wanted:
 
 
 def profiles_like(house: House, wanted: Wanted, target_name: str) -> tuple[list[str], list[str]]:
-    """The profiles with the same engine, target, method and draft, and those near it.
+    """The profiles with the same engine, target, method and draft; and the near ones.
 
-    Near are those with another draft or method, and for a target that the catalogue does not have (by the name
-    ``target_name``) those of the model that is named most like it.
+    Near profiles have another draft or method. If the catalogue does not have the target, they are those of the model
+    with the most similar name to ``target_name``.
     """
     nearest = nearest_models(house, target_name, "model", wanted.engine["formats"])
     target = wanted.target or (nearest[0] if nearest else None)
@@ -92,8 +92,8 @@ def profiles_like(house: House, wanted: Wanted, target_name: str) -> tuple[list[
             continue
         if not target and spec["method"] != wanted.method:
             continue
-        draft = find_model(spec["draft"], house.models) if "draft" in spec else None
-        if wanted.target is not None and (spec["method"], draft) == (wanted.method, wanted.draft):
+        profile_draft = find_model(spec["draft"], house.models) if "draft" in spec else None
+        if wanted.target is not None and (spec["method"], profile_draft) == (wanted.method, wanted.draft):
             same.append(name)
         else:
             near.append(name)
@@ -102,24 +102,23 @@ def profiles_like(house: House, wanted: Wanted, target_name: str) -> tuple[list[
 
 
 def differences(profile: Profile, other: Profile) -> list[str]:
-    """Return in what a translated profile differs from one of the house: ``serve.x: 1 (there 2)``."""
-    found = []
-    for part, here, there in (
+    """The differences of a translated profile from another profile, as lines ``serve.x: 1 (there 2)``."""
+    lines = []
+    for part, settings, others in (
         ("speculation", dict(profile["speculation"]), dict(other["speculation"])),
         ("serve", dict(profile.get("serve") or {}), dict(other.get("serve") or {})),
     ):
-        for key in {**here, **there}:
-            if here.get(key) != there.get(key):
-                found.append(f"{part}.{key}: {here.get(key, 'not set')} (there {there.get(key, 'not set')})")
-    return found
+        for key in {**settings, **others}:
+            if settings.get(key) != others.get(key):
+                lines.append(f"{part}.{key}: {settings.get(key, 'not set')} (there {others.get(key, 'not set')})")
+    return lines
 
 
 def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tuple[str, str]:
-    """The hardware for a profile, and why it was chosen.
+    """The hardware for a profile, and the reason.
 
-    That of a profile with the same models, where they have room for any context with the command's own settings; else
-    the smallest of the catalogue that holds both models with the command's context; where the models are not known,
-    the smallest with enough devices.
+    It is that of the first of ``profiles`` whose hardware has room for the command's settings at some context; else the
+    smallest that fits both models at the command's context, or has enough devices if the target is unknown.
     """
     devices = int(wanted.serve.get(wanted.engine.get("devices_option", ""), 1))
     devices *= int(wanted.serve.get("pipeline_parallel_size", 1))
@@ -143,7 +142,7 @@ def choose_hardware(house: House, wanted: Wanted, profiles: Sequence[str]) -> tu
 
 
 def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequence[str]) -> tuple[int, str] | None:
-    """A context that fits, and why, where the command's (or the model's own) does not; else None."""
+    """A context in tokens that fits, and the reason; None if the command's (or the model's) context fits."""
     target = house.models.get(wanted.target or "")
     if target is None or house.hardware[hardware]["kind"] != "gpu":
         return None
@@ -161,7 +160,7 @@ def choose_context(house: House, wanted: Wanted, hardware: str, profiles: Sequen
 
 
 def _fit(house: House, wanted: Wanted, key: str) -> Fit:
-    """How both models and the cache fit on one device of hardware ``key``."""
+    """The memory plan of both models and the KV cache on one device of the hardware ``key``."""
     target, draft = house.models[wanted.target or ""], house.models.get(wanted.draft or "")
     hardware: Hardware = {"id": key, **house.hardware[key]}
     builtin = None if draft else builtin_head(target, wanted.method, wanted.engine["methods"].get(wanted.method))
@@ -170,6 +169,7 @@ def _fit(house: House, wanted: Wanted, key: str) -> Fit:
 
 
 def _has_room(house: House, wanted: Wanted, key: str) -> bool:
+    """True if the target is unknown, or the hardware ``key`` has memory for it at some context."""
     if wanted.target is None:
         return True
     fit = _fit(house, wanted, key)
@@ -177,7 +177,7 @@ def _has_room(house: House, wanted: Wanted, key: str) -> bool:
 
 
 def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Sequence[str]) -> tuple[int, str]:
-    """How many tokens to draft where the command does not say, and why so many."""
+    """The number of draft tokens for a command that sets none, and the reason."""
     for name in profiles:
         spec = house.profiles[name]["speculation"]
         if spec["method"] == method:
@@ -188,8 +188,8 @@ def usual_tokens(house: House, engine: EngineEntry, method: str, profiles: Seque
 
 
 def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
-    """The method for a draft: the catalogue's for a head it knows, else what its name says."""
-    model = house.models.get(called(house, draft) or called_like(house, draft) or "")
+    """The method for a draft: by the catalogue if it has the draft, else by a word in the draft's name."""
+    model = house.models.get(catalogue_id(house, draft) or guessed_catalogue_id(house, draft) or "")
     if model:
         kind = model.get("head_method", "draft_model")
         return method_for_head(engine, kind, "head") or kind
@@ -209,7 +209,7 @@ def guess_method(house: House, engine: EngineEntry, draft: str) -> str:
 
 
 def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tuple[Speculation, str]:
-    """A speculation for a command that has none, since a profile always compares two arms; and why this."""
+    """A speculation for a command without one, since a profile always has a speculative arm; and the reason."""
     if profiles:
         spec: Speculation = {**house.profiles[profiles[0]]["speculation"]}
         return spec, f"the command has none; as in the profile {profiles[0]}"
@@ -235,6 +235,6 @@ def a_speculation(house: House, wanted: Wanted, profiles: Sequence[str]) -> tupl
 
 
 def slug(text: str) -> str:
-    """``text`` as a part of a profile's name: lower-case letters, digits and dashes."""
-    last = text.rstrip("/").rsplit("/", 1)[-1].removesuffix(".gguf")
-    return re.sub(r"[^a-z0-9]+", "-", last.lower()).strip("-") or "model"
+    """The last part of ``text`` for a profile's name: lower-case letters, digits and dashes."""
+    last_part = text.rstrip("/").rsplit("/", 1)[-1].removesuffix(".gguf")
+    return re.sub(r"[^a-z0-9]+", "-", last_part.lower()).strip("-") or "model"

@@ -1,7 +1,6 @@
-"""Python, as far as it can be read without being run: what its names hold, and what it starts.
+"""Interpret Python without running it: the values of its names, and its calls.
 
-Statement by statement, whatever stands around it: a program, a notebook, a page or a piece of one. What only a run
-could tell stands as a variable of that name, ``${model}``.
+The text may be a web page: each statement that parses is read. An unknown value becomes ``${expression}``.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from typing import Any
 _STRINGS = re.compile(r"\"\"\".*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
 _STRINGS_AND_COMMENTS = re.compile(rf"{_STRINGS.pattern}|#[^\n]*", re.DOTALL)
 _STRINGS_AND_BRACKETS = re.compile(rf"{_STRINGS.pattern}|[(\[{{)\]}}]", re.DOTALL)
-#: A comment whose newline a page lost: it ends before the next keyword argument.
+#: A comment whose newline was lost; it ends before the next keyword argument.
 _LOST_NEWLINE = re.compile(r"#\s[^\n\"']*?(?=\s\w+\s*=|\s*\)\s*$|\n|$)")
-_MOST_LINES, _MOST_PIECES = 150, 20  # lines of one statement; what is looked for in a line that is none
-_MOST_VALUES, _LONGEST = 5_000, 100_000  # in a value; letters of a text, and items of a list
-#: A line that may go on below: a setting, a call, a definition, a piece of JSON.
-_GOES_ON = re.compile(
+_MOST_LINES, _MOST_PIECES = 150, 20  # lines of a statement; calls or lists in a line that is no statement
+_MOST_VALUES, _LONGEST = 5_000, 100_000  # values in a nested value; characters of a text, or items of a list
+#: The first line of a statement of several lines: an assignment, a call, a definition, a piece of JSON.
+_MAY_CONTINUE = re.compile(
     r"[ \t]*(?:[A-Za-z_][\w.]*(?:\[[^\]]*\])?[ \t]*(?:[:+]?=|:|\()"
     r"|(?:async[ \t]+)?def\b|(?:return|await|yield)\b|[\"'\[{@])"
 )
-_UNKNOWN = "\ue100"  # before what is not known: the text of a value that a run would give
+_UNKNOWN = "\ue100"  # before and after the name of an unknown value inside a text
 
 
 @dataclass
 class Program:
-    """What a text says: the values of names, the calls in it, and what it sets in the environment.
+    """The contents of a Python text: values by name, calls, and the environment variables that it sets.
 
-    ``calls`` are (line, name, positional values, keyword values), the name without what it is imported from;
-    ``texts`` and ``lists`` are the strings and lists of words that it holds, each with its line.
+    ``calls`` are (line, function's name without its module, positional values, keyword values). ``texts`` and
+    ``lists`` are the strings and lists in the text, each with its line.
     """
 
     names: dict[str, Any] = field(default_factory=dict)
@@ -47,7 +46,7 @@ class Program:
 
 
 def read_python(text: str, calls: re.Pattern[str]) -> Program:
-    """Read every statement of a text; ``calls``, up to their bracket, also where a page lost its lines."""
+    """Read every statement of a text; ``calls`` matches the start of calls to find in lines that do not parse."""
     program = Program()
     for line, statement in _statements(text, calls):
         _Reader(program, line).visit(statement)
@@ -55,50 +54,51 @@ def read_python(text: str, calls: re.Pattern[str]) -> Program:
 
 
 def plain_value(value: Any) -> Any:
-    """A value as it is written: what is not known as ``${name}``; so is what is too large."""
-    return _plain(value, [_MOST_VALUES])
+    """A value with unknown parts as ``${name}``, and parts beyond the size limit as ``${value}`` or left out."""
+    return _plain_part(value, [_MOST_VALUES])
 
 
-def _plain(value: Any, left: list[int]) -> Any:
-    left[0] -= 1
-    if left[0] < 0:
+def _plain_part(value: Any, room: list[int]) -> Any:
+    """`plain_value` of a part; ``room[0]`` is the number of values that may still follow."""
+    room[0] -= 1
+    if room[0] < 0:
         return "${value}"
     if isinstance(value, str):
         return re.sub(rf"{_UNKNOWN}([^{_UNKNOWN}]*){_UNKNOWN}", r"${\1}", value)
     if isinstance(value, dict):
-        return {str(_plain(key, left)): _plain(item, left) for key, item in value.items() if left[0] > 0}
+        return {str(_plain_part(key, room)): _plain_part(item, room) for key, item in value.items() if room[0] > 0}
     if isinstance(value, list):
-        return [_plain(item, left) for item in value if left[0] > 0]
+        return [_plain_part(item, room) for item in value if room[0] > 0]
     return value
 
 
 def _statements(text: str, calls: re.Pattern[str]) -> Iterator[tuple[int, ast.stmt]]:
-    """Yield the simple statements of a text with their lines, and the heads of compound ones."""
+    """Yield the statements of a text with their lines; a compound statement (`if`, `def`) without its body."""
     lines = re.sub(r"^[ \t]*(?:>>>|\.\.\.) ", "", text, flags=re.MULTILINE).split("\n")
-    place = never_closed = 0
-    while place < len(lines):
-        end = _end(lines, place, max(2, _MOST_LINES - 3 * never_closed))  # what never closes is soon no program
+    start = never_closed = 0
+    while start < len(lines):
+        end = _statement_end(lines, start, max(2, _MOST_LINES - 3 * never_closed))  # each failure lowers the limit
         if not end:
-            never_closed, end = never_closed + 1, place + 1
-        found = _parsed(lines[place:end])
-        hidden = calls.search(lines[place].lstrip(), 1) and not any(map(_has_call, found))  # behind a lost newline
-        if not found or hidden:
-            found = _pieces("\n".join(lines[place:end]), len(lines[place]), calls) or found
-        for statement in found:
-            yield place + 1, statement
-        if not found:
-            end = place + 1
-        place = end
+            never_closed, end = never_closed + 1, start + 1
+        statements = _parsed(lines[start:end])
+        has_hidden_call = calls.search(lines[start].lstrip(), 1) and not any(map(_has_call, statements))
+        if not statements or has_hidden_call:
+            statements = _pieces("\n".join(lines[start:end]), len(lines[start]), calls) or statements
+        for statement in statements:
+            yield start + 1, statement
+        if not statements:
+            end = start + 1
+        start = end
 
 
-def _end(lines: list[str], start: int, most: int) -> int:
-    """The line behind the statement at ``start``: where its brackets and strings are closed; 0 if never in so many."""
-    if not _GOES_ON.match(lines[start]):
+def _statement_end(lines: list[str], start: int, most_lines: int) -> int:
+    """The line after the statement at ``start``, whose brackets and strings are closed; 0 if they are still open."""
+    if not _MAY_CONTINUE.match(lines[start]):
         return start + 1
-    for end in range(start + 1, min(len(lines), start + most) + 1):
-        bare = _STRINGS_AND_COMMENTS.sub("", "\n".join(lines[start:end]))
-        is_open = '"""' in bare or "'''" in bare or bare.rstrip().endswith("\\")
-        if not is_open and sum(map(bare.count, "([{")) <= sum(map(bare.count, ")]}")):
+    for end in range(start + 1, min(len(lines), start + most_lines) + 1):
+        code = _STRINGS_AND_COMMENTS.sub("", "\n".join(lines[start:end]))
+        is_open = '"""' in code or "'''" in code or code.rstrip().endswith("\\")
+        if not is_open and sum(map(code.count, "([{")) <= sum(map(code.count, ")]}")):
             return end
     return 0
 
@@ -108,16 +108,16 @@ def _has_call(statement: ast.stmt) -> bool:
 
 
 def _pieces(text: str, first_line: int, calls: re.Pattern[str]) -> list[ast.stmt]:
-    """What can be read in a line that is no statement: calls, and else a list (``{"command": ["vllm", "serve"]}``)."""
+    """The calls in a line that is no statement; else its lists (``{"command": ["vllm", "serve"]}``)."""
     matches = [*calls.finditer(text, 0, first_line)] or [*re.finditer(r"\[(?=\s*[\"'])", text[:first_line])]
-    found: list[ast.stmt] = []
+    statements: list[ast.stmt] = []
     for match in matches[:_MOST_PIECES]:
-        found += _parsed([_bracketed(text, match.start())])
-    return found
+        statements += _parsed([_bracketed(text, match.start())])
+    return statements
 
 
 def _bracketed(text: str, start: int) -> str:
-    """The text from ``start`` to where the first bracket behind it is closed."""
+    """The text from ``start`` to the end of the first bracket after it."""
     depth = 0
     for match in _STRINGS_AND_BRACKETS.finditer(text, start):
         depth += (match[0] in "([{") - (match[0] in ")]}")
@@ -127,7 +127,7 @@ def _bracketed(text: str, start: int) -> str:
 
 
 def _parsed(lines: list[str]) -> list[ast.stmt]:
-    """The statements in some lines; none where they are no Python."""
+    """The statements in the lines; none if they do not parse."""
     source = textwrap.dedent("\n".join(lines)).strip()
     for attempt in (source, f"{source} pass", _LOST_NEWLINE.sub(" ", source)):
         try:
@@ -138,7 +138,7 @@ def _parsed(lines: list[str]) -> list[ast.stmt]:
 
 
 class _Reader(ast.NodeVisitor):
-    """Takes one statement into a program."""
+    """Adds one statement to a program."""
 
     def __init__(self, program: Program, line: int) -> None:
         self.program, self.line, self.names = program, line, program.names
@@ -160,9 +160,9 @@ class _Reader(ast.NodeVisitor):
         self.visit(node.value)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        given = [*node.args.posonlyargs, *node.args.args]
+        positional = [*node.args.posonlyargs, *node.args.args]
         pairs: list[tuple[ast.arg, ast.expr | None]] = []
-        pairs += zip(reversed(given), reversed(node.args.defaults), strict=False)
+        pairs += zip(reversed(positional), reversed(node.args.defaults), strict=False)
         pairs += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
         for argument, default in pairs:
             if default is not None:
@@ -200,7 +200,7 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _inside(self, node: ast.expr) -> None:
-        """Visit a value that a name holds; a list is known by that name, with what is added to it later."""
+        """Visit an assigned value; `_set` has recorded a list already, which may still grow."""
         if isinstance(node, ast.List):
             self.generic_visit(node)
         else:
@@ -219,7 +219,7 @@ class _Reader(ast.NodeVisitor):
                 self.names[holder][key] = plain_value(value)
 
     def _add(self, name: str, more: Any) -> None:
-        """Make a list, a text or a table longer, in place where that can be: other names hold it too."""
+        """Extend the value of a name; a list or dict in place, since other names may have it too."""
         old = self.names.get(name)
         if isinstance(old, (list, str)) and len(old) > _LONGEST:
             return
@@ -234,23 +234,23 @@ class _Reader(ast.NodeVisitor):
     # --- values -------------------------------------------------------------------------------------------
 
     def value(self, node: ast.expr) -> Any:
-        """The value of an expression; a mark with its text where only a run could tell."""
-        read = getattr(self, f"_of_{type(node).__name__}", None)
-        found = _NOT_READ if read is None else read(node)
-        if isinstance(found, (str, list)) and len(found) > _LONGEST:
-            found = _NOT_READ
-        if found is _NOT_READ:
+        """The value of an expression; if it is unknown, a mark with the expression's name."""
+        reader = getattr(self, f"_of_{type(node).__name__}", None)
+        value = _NOT_KNOWN if reader is None else reader(node)
+        if isinstance(value, (str, list)) and len(value) > _LONGEST:
+            value = _NOT_KNOWN
+        if value is _NOT_KNOWN:
             return f"{_UNKNOWN}{_name_of(node)}{_UNKNOWN}"
-        return found
+        return value
 
     def _of_Constant(self, node: ast.Constant) -> Any:
         return node.value
 
     def _of_Name(self, node: ast.Name) -> Any:
-        return self.names.get(node.id, _NOT_READ)
+        return self.names.get(node.id, _NOT_KNOWN)
 
     def _of_JoinedStr(self, node: ast.JoinedStr) -> Any:
-        return "".join(map(_short, map(self.value, node.values)))
+        return "".join(map(_text_part, map(self.value, node.values)))
 
     def _of_FormattedValue(self, node: ast.FormattedValue) -> Any:
         return self.value(node.value)
@@ -265,68 +265,68 @@ class _Reader(ast.NodeVisitor):
         number = self.value(node.operand)
         if isinstance(node.op, ast.USub) and isinstance(number, (int, float)):
             return -number
-        return _NOT_READ
+        return _NOT_KNOWN
 
     def _of_BinOp(self, node: ast.BinOp) -> Any:
         left, right = self.value(node.left), self.value(node.right)
         if isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, (str, list)):
             return left + right
-        return _NOT_READ
+        return _NOT_KNOWN
 
     def _of_List(self, node: ast.List | ast.Tuple) -> list[Any]:
-        found: list[Any] = []
+        items: list[Any] = []
         for item in node.elts:
             if not isinstance(item, ast.Starred):
-                found.append(self.value(item))
+                items.append(self.value(item))
                 continue
             inner = self.value(item.value)
-            found += inner if isinstance(inner, list) else [inner]
-        return found
+            items += inner if isinstance(inner, list) else [inner]
+        return items
 
     _of_Tuple = _of_List
 
     def _of_Dict(self, node: ast.Dict) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
+        table: dict[Any, Any] = {}
         for key, item in zip(node.keys, node.values, strict=True):
             value = self.value(item)
             if key is not None:
-                found[str(plain_value(self.value(key)))] = value
+                table[str(plain_value(self.value(key)))] = value
             elif isinstance(value, dict):
-                found.update(value)
-        return found
+                table.update(value)
+        return table
 
     def _keywords(self, node: ast.Call) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
         for keyword in node.keywords:
             value = self.value(keyword.value)
             if keyword.arg:
-                found[keyword.arg] = value
+                keywords[keyword.arg] = value
             elif isinstance(value, dict):
-                found.update(value)
-            else:  # **options, of which nothing is known
-                found[_name_of(keyword.value)] = value
-        return found
+                keywords.update(value)
+            else:  # **options with an unknown value
+                keywords[_name_of(keyword.value)] = value
+        return keywords
 
     def _of_Call(self, node: ast.Call) -> Any:
-        """The value of a call of Python's own whose arguments say it."""
+        """The value of a call of a known function."""
         name, arguments = ast.unparse(node.func), list(map(self.value, node.args))
         if name == "dict":
             return self._keywords(node)
         if not arguments:
-            return _NOT_READ
+            return _NOT_KNOWN
         if name in ("os.environ.get", "os.getenv"):
             if len(arguments) > 1:
                 return arguments[-1]
             return f"{_UNKNOWN}{arguments[0]}{_UNKNOWN}"
         if name == "os.path.join":
-            return posixpath.join(*map(_short, arguments))
+            return posixpath.join(*map(_text_part, arguments))
         if len(arguments) > 1:
-            return _NOT_READ
-        return self._of_one(name, node.func, arguments[0])
+            return _NOT_KNOWN
+        return self._of_call_with_one(name, node.func, arguments[0])
 
     @staticmethod
-    def _of_one(name: str, function: ast.expr, argument: Any) -> Any:
-        """The value of a call with one argument."""
+    def _of_call_with_one(name: str, function: ast.expr, argument: Any) -> Any:
+        """The value of a call of a known function with one argument."""
         if name == "json.dumps":
             return json.dumps(plain_value(argument)) if isinstance(argument, (dict, list)) else argument
         if name in ("str", "int", "float", "Path", "list", "shlex.quote", "os.path.expanduser"):
@@ -335,18 +335,18 @@ class _Reader(ast.NodeVisitor):
             return shlex.split(str(argument))
         joined = isinstance(function, ast.Attribute) and function.attr == "join" and isinstance(argument, list)
         if joined:
-            return " ".join(map(_short, argument))
-        return _NOT_READ
+            return " ".join(map(_text_part, argument))
+        return _NOT_KNOWN
 
 
-_NOT_READ = object()
+_NOT_KNOWN = object()
 
 
-def _short(value: Any) -> str:
-    """A value inside a text; a table or a list is not written out."""
+def _text_part(value: Any) -> str:
+    """A value as a part of a text; a dict or list counts as unknown."""
     return f"{_UNKNOWN}value{_UNKNOWN}" if isinstance(value, (dict, list)) else str(value)
 
 
 def _name_of(node: ast.expr) -> str:
-    """An expression as the name of a variable."""
+    """A shell variable's name for an expression."""
     return re.sub(r"[^A-Za-z0-9_]+", "_", ast.unparse(node)).strip("_")[:40] or "value"

@@ -1,7 +1,6 @@
-"""Read one serve command: its surroundings, its model, its flags, and what became of each of them.
+"""Read a pasted serve command: its program, container, model, flags and speculation, in the engine's current names.
 
-Everything that was pasted either stands in the command of today (`rest`, `config`, `speculation`,
-`environment`) or in `changes`; what the catalogue does not know is in both.
+Every part of it ends in the current command (`rest`, `config`, `speculation`, `environment`), in `changes`, or in both.
 """
 
 from __future__ import annotations
@@ -20,28 +19,28 @@ from ..engines.registry import ENGINES
 from ..profiles.catalog import House
 from .flags import OldFlags, apply_old, flags_of_variables, last_of_each, switched
 from .nearest_profile import guess_method
-from .paste import Words
+from .paste import PastedCommand
 from .sources import engine_of_words, image_version
 from .values import file_words, flat, printed, quoted, read_yaml, typed
 
 if TYPE_CHECKING:
     from drafthouse.engines.entry_types import EngineEntry, Options, Settings
     from drafthouse.engines.pasted import FlagsToday
-#: The site's address and the file of its key, as every inventory has them unless it says otherwise.
+#: The server's address and the file of its API key, as inventories set them by default.
 HOST = "127.0.0.1"
 KEY_FILE = "secrets/api_key"
-#: What stands for something that was left out.
-_LEFT_TO_FILL = re.compile(
+#: A placeholder for left-out arguments: ``...``, ``[OPTIONS]``.
+_ARGUMENTS_LEFT_OUT = re.compile(
     r"\[?(?:\.{3}|\u2026)\]?|[<\[](?:args?|options?|flags?)(?:\.{3}|\u2026)?[>\]]", re.IGNORECASE
 )
-#: What a shell, or a reader, puts a value for.
+#: A variable, placeholder or removed secret inside a value.
 _TO_FILL = re.compile(rf"\$[\w({{]|<[A-Za-z]|{re.escape(GONE)}")
-#: A word behind a program's name that is no model: ``llama-server it)``.
-_A_SENTENCE = re.compile(r"(?:it|not|an|the|to|and|with|for|in|is|as|or|from|on|that)\W*|[^<].*[)`,;]")
-_SCRIPTS_OWN = ("$@", "${@}", "$*", "${*}")
+#: A word of a sentence after a program's name, which is no model: ``llama-server it)``.
+_SENTENCE_WORD = re.compile(r"(?:it|not|an|the|to|and|with|for|in|is|as|or|from|on|that)\W*|[^<].*[)`,;]")
+_SCRIPT_ARGUMENTS = ("$@", "${@}", "$*", "${*}")
 _VARIABLE_ALONE = re.compile(r"\$(?:\w+|\{[^}]*\}|\([^)]*\))")
 _HUB_CACHE = re.compile(r"(?:^|/)models--([\w.-]+?)--([\w.-]+)(?:/|$)")
-#: Names, and keys in JSON, of what may speculate.
+#: Names of variables and flags, and keys in JSON, that may turn on speculation.
 _MAY_SPECULATE = re.compile(
     r"(?:^|[_\W])(?:spec|speculat\w*|draft\w*|ngrams?|eagle\d?|medusa|mtp|nextn|lookahead|dflash)(?=$|[_\W])"
     r"|lookup[_-]cache|models[_-]preset",
@@ -55,124 +54,122 @@ _OPEN_KEY = (
 
 
 class Reading:
-    """One command, read. The parts that came of it are its attributes."""
+    """A pasted command in the engine's current names, part by part. ``house`` is the catalogue with all profiles."""
 
-    def __init__(self, words: Words, house: House, flags: OldFlags, file_of: Callable[[str], str | None]) -> None:
-        self.words, self.house, self.flags, self.file_of = words, house, flags, file_of
-        self.plug = engine_of_words(words)
+    def __init__(
+        self, pasted: PastedCommand, house: House, flags: OldFlags, file_of: Callable[[str], str | None]
+    ) -> None:
+        self.pasted, self.house, self.flags, self.file_of = pasted, house, flags, file_of
+        self.plug = engine_of_words(pasted)  # the engine's code; `self.engine` is its catalogue entry
         self.engine_id = self.plug.name
         self.engine: EngineEntry = house.engines[self.engine_id]
         self.version = str(self.engine["default_version"])
         self.table: FlagsToday = flags.of(self.engine_id, house.flags.get(self.engine_id, {}).get(self.version))
         self.changes: list[Change] = []
-        self.environment: list[str] = []  # NAME=value, as a shell takes it
-        self.rest: list[Flag] = []  # flags of both arms, in today's spelling and in the order given
-        self.serve: Options = {}  # of these flags those that a profile has a key for, by that key
-        # Those that it has none for: as typed, what to say of them, in today's spelling.
+        self.environment: list[str] = []  # NAME=value, quoted for a shell
+        self.rest: list[Flag] = []  # flags of both arms (all but speculation), in the order given
+        self.serve: Options = {}  # values of the flags in `rest` that have a key in a profile, by that key
+        # Flags in `rest` without such a key: as parsed, as typed, and in the current spelling.
         self.kept: list[tuple[Given, str, Flag]] = []
-        self.variables: dict[str, str] = {}  # environment variables that are passed on as they are
-        self.left_out: list[str] = []  # what a profile cannot hold
-        self.unread_file = ""
-        self.asked: list[str] = []  # what may speculate and could not be read
+        self.variables: dict[str, str] = {}  # environment variables that are passed on unchanged
+        self.left_out: list[str] = []  # parts that a profile cannot contain
+        self.unread_file = ""  # the flag and name of a configuration file that was not pasted
+        self.asked: list[str] = []  # parts that may speculate and could not be read
         self.target, self.target_flag = "", ""
         self.config_name = ""
-        self.config: Settings = {}  # an engine's YAML file, flat
-        self.temperature = words.assignments.get("sampling.temperature")
+        self.config: Settings = {}  # settings of the engine's YAML file, by dotted keys
+        self.temperature = pasted.assignments.get("sampling.temperature")
         self.speculation: Speculation | None = None
         self._read()
 
     def note(self, what: str, became: str, why: str, kind: str, version: str = "-") -> None:
-        """Record what became of one thing."""
+        """Record a change: the part of the paste, its current form ("" for none), the reason and the kind."""
         self.changes.append(Change(what, became, version, why, kind))
 
     def moved_repository(self, name: str) -> str:
-        """Where a repository is today; a path of the hub's cache is the repository that it holds."""
-        if cached := _HUB_CACHE.search(name):
-            self.note(name, f"{cached[1]}/{cached[2]}", "a path of the hub's cache", "moved")
-            name = f"{cached[1]}/{cached[2]}"
-        new = self.flags.moved_repositories.get(name)
-        if new:
-            self.note(name, str(new), "the repository moved on the hub", "renamed")
-        return str(new or name)
+        """The current name of a repository on the Hub; ``name`` may be a path in the Hub's local cache."""
+        if cache_path := _HUB_CACHE.search(name):
+            self.note(name, f"{cache_path[1]}/{cache_path[2]}", "a path of the hub's cache", "moved")
+            name = f"{cache_path[1]}/{cache_path[2]}"
+        moved = self.flags.moved_repositories.get(name)
+        if moved:
+            self.note(name, str(moved), "the repository moved on the hub", "renamed")
+        return str(moved or name)
 
     def _read(self) -> None:
-        """Fill the attributes, from what was typed to what a profile holds.
+        """Fill the attributes.
 
-        Old names become today's before speculation is taken out, as an engine's file knows today's alone. What then
-        stands for speculation may show that the command is another engine's. The target is taken next, and the method
-        is read last, since its draft may depend on the target.
+        The order matters: an engine's reader of speculation knows only current names, the speculation may show that the
+        command is another engine's, and the draft of a method may depend on the target.
         """
         self._refuse_other_verbs()
-        typed_words = self._variables_as_flags() + self._without_rest(self.words.words)
-        self._program()
+        typed_words = self._variables_as_flags() + self._without_script_arguments(self.pasted.words)
+        self._note_program()
         given = switched(read_given(typed_words, self.table), self.table["switches"])
         self._check_speculation(given)
         appends = self.table.get("appends", ())
         given = last_of_each(given, self.changes, appends)
-        given = self._config_file(given)
-        before = frozenset(entry.name for entry in given)
+        given = self._read_config_file(given)
+        names_before = frozenset(entry.name for entry in given)
         given = apply_old(given, self.table, self.changes)
-        command = Command(given, before, self.engine, self.table, self.changes, self._guessed)
+        command = Command(given, names_before, self.engine, self.table, self.changes, self._guessed_method)
         self.plug.take_speculation(command)
-        self._be_the_engine_that_claims(command)
-        self._container()
-        command.given = self._target(last_of_each(command.given, self.changes))
+        self._switch_engine(command)
+        self._note_container()
+        command.given = self._take_target(last_of_each(command.given, self.changes))
         command.engine, command.config, command.target = self.engine, self.config, self.target
         self.speculation = self.plug.read_speculation(command)
         given, self.config = command.given, command.config
         for entry in given:
-            self._flag(entry)
-        self._ask()
-        self._settings()
+            self._sort_flag(entry)
+        self._note_suspects()
+        self._sort_settings()
 
     def _refuse_other_verbs(self) -> None:
-        """Raise DrafthouseError for a program's other verbs: half a server, or none."""
-        verb = self.plug.other_verbs.get(self.words.words[0]) if self.words.words else None
+        """Raise DrafthouseError for a verb of the program that starts no complete server."""
+        verb = self.plug.other_verbs.get(self.pasted.words[0]) if self.pasted.words else None
         if verb:
             raise one_problem(
                 "unsupported-command",
-                f"{self.words.program} {self.words.words[0]}: {verb}",
+                f"{self.pasted.program} {self.pasted.words[0]}: {verb}",
                 "the command of one server",
                 "paste the command of a server that does both",
             )
 
-    def _be_the_engine_that_claims(self, command: Command) -> None:
-        """Read on as an engine that is started by the same command, where speculation shows that it is that one.
-
-        Arctic Inference is a plugin of vLLM, and its flags are vLLM's: the table of flags stays.
-        """
+    def _switch_engine(self, command: Command) -> None:
+        """Switch to an engine with the same command and flags (vLLM's Arctic plugin) if the speculation is its own."""
         for other in ENGINES:
-            known = other.like == self.plug.name and other.name in self.house.engines
-            if known and other.claims(command.taken, self.words.assignments):
+            is_variant = other.like == self.plug.name and other.name in self.house.engines
+            if is_variant and other.claims(command.taken, self.pasted.assignments):
                 self.plug, self.engine_id, self.engine = other, other.name, self.house.engines[other.name]
                 self.version = str(self.engine["default_version"])
 
-    def _guessed(self, draft: str) -> str:
+    def _guessed_method(self, draft: str) -> str:
         return guess_method(self.house, self.engine, draft)
 
-    # --- what may speculate without being seen --------------------------------------------------------
+    # --- speculation in other places than flags -------------------------------------------------------
 
     def _variables_as_flags(self) -> list[str]:
-        """Take the variables that are flags of the engine out of what stands before; return them as words."""
-        words, read, unknown = flags_of_variables(self.words.assignments, self.plug.flag_variables, self.table)
-        for name, became in read.items():
-            del self.words.assignments[name]
-            self.note(name, became or "(off)", "a flag by another way", "renamed")
+        """Remove the variables that stand for flags of the engine; return those flags as words."""
+        words, flag_texts, unknown = flags_of_variables(self.pasted.assignments, self.plug.flag_variables, self.table)
+        for name, flag_text in flag_texts.items():
+            del self.pasted.assignments[name]
+            self.note(name, flag_text or "(off)", "a flag by another way", "renamed")
         self.asked += filter(_MAY_SPECULATE.search, unknown)
         return words
 
-    def _without_rest(self, words: list[str]) -> list[str]:
-        """Take out what a script is given when it is called: nobody knows it here."""
+    def _without_script_arguments(self, words: list[str]) -> list[str]:
+        """The words without a script's own arguments (``$@``), which are unknown."""
         kept: list[str] = []
         for word in words:
-            if word in _SCRIPTS_OWN:
+            if word in _SCRIPT_ARGUMENTS:
                 self.note(word, "", "what the script is called with; paste it too where it has flags", "ignored")
             else:
                 kept.append(word)
         return kept
 
     def _check_speculation(self, given: list[Given]) -> None:
-        """Raise DrafthouseError where speculation is all in a variable that nobody sets."""
+        """Raise DrafthouseError if the value of a speculation flag is a variable that the paste does not set."""
         for entry in given:
             is_model = entry.name.endswith(("model", "model-path", "hf", "draft", "hf-repo", "tokenizer", "revision"))
             if not entry.name.replace("_", "-").startswith("spec") or is_model or not isinstance(entry.value, str):
@@ -187,21 +184,21 @@ class Reading:
                     entry.spelled,
                 )
 
-    def _ask(self) -> None:
-        """Note what is kept without being understood and may speculate, in the baseline too."""
+    def _note_suspects(self) -> None:
+        """Note the unknown parts that may speculate: passed on, they would make the baseline speculate too."""
         suspects = [] if self.speculation else [*self._suspects()]
         for what in [*self.asked, *suspects]:
             self.note(what, "", "it may speculate, in both arms: paste what it holds, or leave it out", "kept")
         self.asked += suspects
 
     def _suspects(self) -> Iterator[str]:
-        """Yield what of a command without speculation may speculate all the same."""
-        for name, value in self.words.container:
+        """Yield the unknown parts that may speculate: variables, flags, settings, files that were not pasted."""
+        for name, value in self.pasted.container:
             if self.plug.flag_variables and name in ("--env-file", "--env_file", "--envFrom"):
                 yield f"the variables in {value}"
-        for name, value in self.words.assignments.items():
-            known = is_secret_name(name) or name in self.table["environment"]
-            if value and _MAY_SPECULATE.search(name) and not known:
+        for name, value in self.pasted.assignments.items():
+            is_harmless = is_secret_name(name) or name in self.table["environment"]
+            if value and _MAY_SPECULATE.search(name) and not is_harmless:
                 yield f"{name}={value}"
         for given, _, words in self.kept:
             structured = str(given.value).startswith("{")
@@ -215,20 +212,21 @@ class Reading:
 
     # --- around the flags -----------------------------------------------------------------------------
 
-    def _program(self) -> None:
-        """Note what became of the program, of prose behind it, and of what stands before it."""
-        words = self.words
-        program = self.table["programs"].get(words.program)
+    def _note_program(self) -> None:
+        """Note the changes of the program, its launchers, its variables, and text glued to it."""
+        pasted = self.pasted
+        program = self.table["programs"].get(pasted.program)
         if program:
-            self.note(words.program, program["became"], program.get("note", ""), "renamed", program["version"])
-        for launcher in words.launchers:
+            self.note(pasted.program, program["became"], program.get("note", ""), "renamed", program["version"])
+        for launcher in pasted.launchers:
             self.note(launcher, "", "not needed: the role serve starts the server", "moved")
-        if words.prose:
-            self.note(f"“{words.prose}”", "", "text of the page that is stuck to the last number", "ignored")
-        for name, value in words.assignments.items():
-            self._variable(name, value)
+        if pasted.prose:
+            self.note(f"“{pasted.prose}”", "", "text of the page that is stuck to the last number", "ignored")
+        for name, value in pasted.assignments.items():
+            self._read_variable(name, value)
 
-    def _variable(self, name: str, value: str) -> None:
+    def _read_variable(self, name: str, value: str) -> None:
+        """Translate a variable: a sampling parameter, an obsolete variable, a secret, or passed on unchanged."""
         if name.startswith("sampling."):
             what = name.removeprefix("sampling.")
             became, why = "", "asked with each request; the benchmark sets its own"
@@ -249,20 +247,21 @@ class Reading:
             self.environment.append(f"{name}={quoted(value)}")
             self.variables[name] = value
 
-    def _container(self) -> None:
-        for name, value in self.words.container:
+    def _note_container(self) -> None:
+        """Note the flags of `docker run` and the image."""
+        for name, value in self.pasted.container:
             if name == "--env":
-                continue  # see the variable itself
-            known = self.flags.docker.get(name.removeprefix("--"))
-            why = known or "Drafthouse's containers have no such setting"
-            self.note(f"docker {name} {value}".strip(), "", why, "moved" if known else "removed")
-        theirs, ours = image_version(self.words.image), str(self.engine["default_version"])
-        if self.words.image and theirs != ours:
+                continue  # `_read_variable` translates it
+            reason = self.flags.docker.get(name.removeprefix("--"))
+            why = reason or "Drafthouse's containers have no such setting"
+            self.note(f"docker {name} {value}".strip(), "", why, "moved" if reason else "removed")
+        pasted_version, version = image_version(self.pasted.image), str(self.engine["default_version"])
+        if self.pasted.image and pasted_version != version:
             why = "the catalogue's version; engine_version asks for another"
-            self.note(self.words.image, f"{self.engine['name']} {ours}", why, "moved")
+            self.note(self.pasted.image, f"{self.engine['name']} {version}", why, "moved")
 
-    def _config_file(self, given: list[Given]) -> list[Given]:
-        """Read the YAML that a command names: TensorRT-LLM's settings, or vLLM's flags in a file."""
+    def _read_config_file(self, given: list[Given]) -> list[Given]:
+        """Read the YAML file that a flag names: TensorRT-LLM's settings, or vLLM's flags; return the other flags."""
         name = self.table.get("config")
         entry = next((entry for entry in given if entry.name == name and isinstance(entry.value, str)), None)
         if entry is None:
@@ -282,16 +281,16 @@ class Reading:
             self.note(typed_as, "", "its flags are in the command now", "moved")
             return others + self._flags_of_file(data, given)
         self.config_name = entry.value.rsplit("/", 1)[-1]
-        # Twice: a level that is gone may have hidden old keys.
+        # Twice: removing an old level may uncover old keys below it.
         for _ in range(2):
             data = apply_keys(flat(data), self.table, self.changes, self.config_name)
-        self.config = {key: self._open(key, value) for key, value in data.items()}
+        self.config = {key: self._without_secret(key, value) for key, value in data.items()}
         if entry.name != entry.spelled.lstrip("-").replace("-", "_"):
             self.note(entry.spelled, entry.flag, "two names of one option; every version reads this one", "renamed")
         return others
 
     def _note_unread(self, entry: Given, typed_as: str) -> None:
-        """Keep a configuration file that nobody has, and say that its settings are lacking."""
+        """Pass on the name of a configuration file that was not pasted, and note that its settings are missing."""
         why = "the file is neither here nor in the paste, so the profile lacks its settings; paste it first"
         self.note(typed_as, f"{entry.flag} {entry.value}", f"{why}: cat <<EOF > {entry.value} …", "kept")
         self.rest.append([entry.flag, entry.value])
@@ -299,89 +298,89 @@ class Reading:
         self.unread_file = f"{entry.flag} {entry.value}"
 
     def _flags_of_file(self, data: Settings, given: Sequence[Given]) -> list[Given]:
-        """The flags in a file but for those that the command has too: the command line wins."""
+        """The flags in a file, without those that the command has too, since the command line wins."""
         words: list[str] = []
         for key, value in data.items():
             words += map(without_shapes, file_words(str(key), value))
-        typed = {entry.name for entry in given}
-        return [flag for flag in read_given(words, self.table) if flag.name not in typed]
+        names_in_command = {entry.name for entry in given}
+        return [flag for flag in read_given(words, self.table) if flag.name not in names_in_command]
 
     @staticmethod
-    def _open(key: str, value: Any) -> Any:
-        """A setting without what looks like a secret, by its name or by itself."""
+    def _without_secret(key: str, value: Any) -> Any:
+        """The value of a setting without parts that look like a secret, or none of it if the key names a secret."""
         if isinstance(value, str):
             value = without_shapes(value)
             if is_secret_name(key):
                 return GONE
         return value
 
-    def _target(self, given: list[Given]) -> list[Given]:
-        """Take the model out of the flags. Raises DrafthouseError where the command names none."""
-        named, bare = self._possible_models(given)
-        chosen = (named[-1:] or bare[:1] or [Given("", "", "")])[0]
-        in_prose = len(given) == len(bare) and _A_SENTENCE.fullmatch(str(chosen.value))
+    def _take_target(self, given: list[Given]) -> list[Given]:
+        """Set the target from the flags; return the other flags. Raises DrafthouseError if there is no model."""
+        named, bare_words = self._possible_models(given)
+        chosen = (named[-1:] or bare_words[:1] or [Given("", "", "")])[0]
+        in_prose = len(given) == len(bare_words) and _SENTENCE_WORD.fullmatch(str(chosen.value))
         if in_prose or not str(chosen.value).strip("/ "):
             raise one_problem("no-model", "no model", "the model that is served", "write it after the program's name")
         if chosen.name == "hf-repo":
             self.target_flag = "--hf-repo"
         self.target = self.moved_repository(str(chosen.value).rstrip("/"))
-        behind = self.table.get("model_behind")
-        if behind and self.words.program == behind["program"] and chosen.name == "model":
-            self.note(chosen.spelled, self.target, behind["note"], "renamed", behind["version"])
-        for entry in [*named, *bare]:
+        rule = self.table.get("model_behind")
+        if rule and self.pasted.program == rule["program"] and chosen.name == "model":
+            self.note(chosen.spelled, self.target, rule["note"], "renamed", rule["version"])
+        for entry in [*named, *bare_words]:
             if entry is not chosen:
                 self.rest.append([entry.flag, entry.value] if entry.name else [str(entry.value)])
                 self.note(entry.spelled, entry.spelled, f"{_NOT_KNOWN}; the model is {self.target}", "kept")
         return [entry for entry in given if entry not in named and entry.name]
 
     def _possible_models(self, given: list[Given]) -> tuple[list[Given], list[Given]]:
-        """The flags that name a model, and the words without a flag that are no placeholder."""
+        """The flags that name a model, and the words without a flag that may name one."""
         named: list[Given] = []
-        bare: list[Given] = []
+        bare_words: list[Given] = []
         for entry in given:
             if entry.name in ("model", "hf-repo") and isinstance(entry.value, str):
                 named.append(entry)
-            elif entry.name == "" and not _LEFT_TO_FILL.fullmatch(entry.value):
-                bare.append(entry)
+            elif entry.name == "" and not _ARGUMENTS_LEFT_OUT.fullmatch(entry.value):
+                bare_words.append(entry)
             elif entry.name == "":
                 self.note(entry.value, "", "a placeholder: fill it in", "ignored")
-        return named, bare
+        return named, bare_words
 
     # --- flags of the server --------------------------------------------------------------------------
 
-    def _flag(self, entry: Given) -> None:
-        """Sort one flag: address, name and key are the site's, an option goes to `serve`, the rest is kept."""
+    def _sort_flag(self, entry: Given) -> None:
+        """Sort one flag: address, name and key are the inventory's, an option goes to `serve`, others to `kept`."""
         launch = self.engine["launch"]
         options = self._options_by("flag")
         if entry.name in self.table["secret"] or (is_secret_name(entry.name) and entry.name != launch.get("key_file")):
-            self._secret(entry)
+            self._note_secret(entry)
             return
         words = printed(entry)
-        was = " ".join([entry.spelled, *words[1:]])
+        typed_text = " ".join([entry.spelled, *words[1:]])
         if entry.flag == launch["host"]:
             words = [entry.flag, HOST]
             why = "the inventory's drafthouse_host; the network only behind a key and a firewall"
-            self.note(was, " ".join(words), why, "moved")
+            self.note(typed_text, " ".join(words), why, "moved")
         elif entry.flag == launch["port"]:
-            self.note(was, "drafthouse_port", "set in the inventory, 8000 by default", "moved")
+            self.note(typed_text, "drafthouse_port", "set in the inventory, 8000 by default", "moved")
         elif entry.flag == launch.get("name"):
-            self.note(was, "served_name", "set by the model's entry in the catalogue", "moved")
+            self.note(typed_text, "served_name", "set by the model's entry in the catalogue", "moved")
         elif entry.flag == launch.get("key_file"):
-            self.note(was, KEY_FILE, "a file in the box's home", "moved")
+            self.note(typed_text, KEY_FILE, "a file in the box's home", "moved")
         elif entry.flag in options and _TO_FILL.search(str(entry.value)):
             self.left_out.append(" ".join(words))
-            self.note(was, entry.flag, "fill in its value; the profile leaves it out until then", "kept")
+            self.note(typed_text, entry.flag, "fill in its value; the profile leaves it out until then", "kept")
         elif entry.flag in options:
             key = options[entry.flag]
             self.serve[key] = typed(entry, self.engine["options"][key]["type"])
         elif [entry.flag] in launch.get("always", []):
-            self.note(was, entry.flag, "always on", "moved")
+            self.note(typed_text, entry.flag, "always on", "moved")
         else:
-            self.kept.append((entry, was, words))
+            self.kept.append((entry, typed_text, words))
         self.rest.append(words)
 
     def _options_by(self, kind: str) -> dict[str, str]:
-        """A profile's keys of the engine's options by their ``kind`` of name: ``flag`` or ``yaml``."""
+        """The profile's keys by the engine's names of these options: its flags, or its settings (``kind`` "yaml")."""
         names: dict[str, str] = {}
         for key, option in self.engine["options"].items():
             name = option.get(kind)
@@ -389,7 +388,8 @@ class Reading:
                 names[name] = key
         return names
 
-    def _secret(self, entry: Given) -> None:
+    def _note_secret(self, entry: Given) -> None:
+        """Note a flag with a secret, and pass an API key by a file or a variable instead."""
         launch = self.engine["launch"]
         if entry.name == "hf-token":
             why = "a secret is not printed again: the token comes from the environment or the vault"
@@ -408,8 +408,8 @@ class Reading:
             self.environment.append(f'{variable}="$(cat {KEY_FILE})"')
             self.note(entry.spelled, variable, _OPEN_KEY, "moved")
 
-    def _settings(self) -> None:
-        """Sort the settings of an engine's YAML: options go to `serve`, the rest is kept."""
+    def _sort_settings(self) -> None:
+        """Sort the settings of the engine's YAML file: options go to `serve`, others to `left_out`."""
         options = self._options_by("yaml")
         for name, value in self.config.items():
             if name in options and GONE not in str(value):

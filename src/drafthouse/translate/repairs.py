@@ -1,7 +1,7 @@
-"""What pages, terminals and writers do to a command, undone before a shell's parser reads it.
+"""Undo what web pages, terminals and authors did to a pasted command, so that a shell's parser can read it.
 
-Each repair is a row of one table and leaves every line where it is. A character that the parser would take for
-something of a shell's own is hidden behind one that no text has; `shown` gives it back.
+Each repair is a row of `_REPAIRS`; none moves text to another line. Characters that the parser must not interpret are
+hidden: replaced by characters of Unicode's private use area, which `shown` replaces back.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ import re
 from collections.abc import Callable, Iterator
 
 _QUOTES = str.maketrans({"\u201c": '"', "\u201d": '"', "\u201e": '"', "\u2018": "'", "\u2019": "'"})
-#: ``<model>``, ``<your-model>``, ``<logits processor 1>``: to be filled in, and no redirection.
+#: ``<model>``, ``<your-model>``, ``<logits processor 1>``: to be filled in; a shell would take it for a redirection.
 PLACEHOLDER = re.compile(r"(?<!<)<[A-Za-z][\w .:/|-]*(?:\.\.\.)?>")
 _HIDES = " \t\"'\\`$(){}<>|&;#!*?~"
 _MARKS = "".join(map(chr, range(0xE000, 0xE000 + len(_HIDES))))
 _HIDDEN, _SHOWN = str.maketrans(_HIDES, _MARKS), str.maketrans(_MARKS, _HIDES)
-#: Stands where a line ended before a page lost its newlines: ``\ --model x \ --port 8000``.
+#: Replaces a backslash that ended a line before a page lost its newlines: ``\ --model x \ --port 8000``.
 BROKEN_LINE = "\ue080"
 
 
 def hidden(text: str) -> str:
-    """The text with every character that means something to a shell hidden."""
+    """The text with all characters hidden that a shell interprets."""
     return text.translate(_HIDDEN)
 
 
 def shown(text: str) -> str:
-    """The text with its hidden characters given back."""
+    """The text with its hidden characters restored: the inverse of `hidden`."""
     return text.translate(_SHOWN).replace(BROKEN_LINE, "\\")
 
 
 def plain_text(text: str) -> str:
-    """A paste as it was before a terminal coloured it, or a web page made it pretty."""
+    """The paste without a terminal's colours and a web page's typography (quotes, dashes, HTML entities)."""
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.replace("\r\n", "\n")).translate(_QUOTES)
-    # Spaces that do not break or have no width, and control characters.
+    # Non-breaking spaces, then characters without width and control characters.
     text = re.sub(r"[\u00a0\u2007\u202f]", " ", text)
     text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ue000-\ue0ff]", "", text)
     if re.search(r"&(?:lt|gt|amp|quot|#39);", text):
@@ -42,12 +42,12 @@ def plain_text(text: str) -> str:
 
 
 def hide_match(match: re.Match[str]) -> str:
-    """What a pattern found, hidden."""
+    """The matched text, hidden."""
     return hidden(match.group())
 
 
 def _hide_json(match: re.Match[str]) -> str:
-    """Hide JSON that nobody quoted, up to its last brace; variables in it stay."""
+    """Hide unquoted JSON up to its last brace, except the variables in it."""
     text, depth, end = match["rest"], 0, 0
     for place, char in enumerate(text):
         depth += (char == "{") - (char == "}")
@@ -57,25 +57,25 @@ def _hide_json(match: re.Match[str]) -> str:
     if not end or text[end : end + 1].strip():
         return match.group()
     parts = re.split(r"(\$\{[^}]*\}|\$\w+)", text[:end])
-    parts[::2] = map(hidden, parts[::2])  # between the variables
+    parts[::2] = map(hidden, parts[::2])  # the odd parts are variables
     return match["flag"] + "".join(parts) + text[end:]
 
 
-def _exec_form(match: re.Match[str]) -> str:
-    """A Dockerfile's list of words as a shell would be given them."""
+def _shell_form(match: re.Match[str]) -> str:
+    """A Dockerfile's JSON list of words as a shell command."""
     words = re.findall(r"\"((?:[^\"\\]|\\.)*)\"", match["words"])
     return " ".join(hidden(re.sub(r"\\(.)", r"\1", word)) for word in words)
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    """A string of Nix as the command in it."""
+    """The content of a string of Nix, without its escapes."""
     return re.sub(r"\\(.)", r"\1", match[1])
 
 
-def _made(text: str) -> str:
-    """A Makefile with the values of its variables, as `make` hands its recipes to a shell."""
+def _expanded_makefile(text: str) -> str:
+    """A Makefile with its variables filled in, as `make` passes its recipes to a shell."""
     values = {match[1]: match[2].strip() for match in _MAKE_VARIABLE.finditer(text)}
-    for _ in range(4):  # one may name another
+    for _ in range(4):  # a variable may contain other variables
         text = re.sub(r"\$[({](\w+)[)}]", lambda match: values.get(match[1], match[0]), text)
     return re.sub(r"^\t[@-]+", "\t", text.replace("$$", "$"), flags=re.MULTILINE)
 
@@ -83,66 +83,66 @@ def _made(text: str) -> str:
 _RECIPE = re.compile(r"^[\w%./$()-]+[ \t]*:(?!=)[^\n]*\n\t", re.MULTILINE)
 _MAKE_VARIABLE = re.compile(r"^(?:export[ \t]+)?(\w+)[ \t]*[?:]?:?=[ \t]*((?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)
 _WINDOWS = re.compile(r"\.exe\b|^PS [A-Z]:|\$env:|^@?echo off\b", re.IGNORECASE | re.MULTILINE)
-_Text = str | Callable[[re.Match[str]], str]
-#: What is repaired, and whether in Windows' shells alone. In this order.
-_REPAIRS: tuple[tuple[str, _Text, bool], ...] = (
-    # Windows: a quoted program, folders, and line ends of both its shells.
+_Replacement = str | Callable[[re.Match[str]], str]
+#: Repairs in their order: pattern, replacement, and whether only in a paste from a Windows shell.
+_REPAIRS: tuple[tuple[str, _Replacement, bool], ...] = (
+    # Windows: quoted programs, backslashes in paths, variables of cmd, line continuations of both shells.
     (r"(?i)[\"'](?:[^\"'\n]*[\\/])?([\w.-]+\.exe)[\"']", r"\1", True),
     (r"(?<=[\w.:\"'])\\(?=[\w.])", "/", True),
     (r"(?<=\s)\.\\(?=[\w.])|^\.\\(?=[\w.])", "./", True),
     (r"%([A-Za-z_]\w*)%", r"${\1}", True),
     (r"[ \t][\^`][ \t]*(?=\n)", r" \\", True),
-    # PowerShell's variables and lists, and a list as arguments.
+    # PowerShell: variables, lists, and lists as arguments.
     (r"^([ \t]*)\$(\w+)[ \t]*=[ \t]*@?(?=[(\"'\d])", r"\1\2=", True),
     (r"(?<=[\"'\w)]),[ \t]*(?=\n|[\"'$])", " ", True),
     (r"(?<=\s)@(\w+)\b(?!\()", r'"${\1[@]}"', True),
     (r"[ \t][\^`][ \t]*(?=\n[ \t]*-)", r" \\", False),
     (r"\\[ \t]+(?=\n)", r"\\", False),
-    # Prompts of shells, and the numbers of a list.
+    # Shell prompts, and the numbers of a list.
     (
         r"^[ \t]*(?:\([\w.-]+\)[ \t]*)?(?:[$>%&\u276f\u279c]|PS[^>\n]*>|\[?[\w.-]+@[\w.:~/ -]+\]?[$#]|\d+[.)])[ \t]+",
         "",
         False,
     ),
-    # What other files say around a command: units of systemd, Dockerfiles, PowerShell, Windows' cmd.
+    # Keywords before a command: systemd units, Nix, Dockerfiles, PowerShell, cmd.
     (r"^[ \t]*Exec(?:Start)?=[-@:+!]*[ \t]*", "", False),
     (r"^[ \t]*(?:serviceConfig\.)?ExecStart[ \t]+=[ \t]*\"((?:[^\"\\\n]|\\.)*)\"[ \t]*;?[ \t]*$", _unescaped, False),
     (r"\$\{(?:pkgs|lib|config)\.[\w.\"-]+\}", "/nix", False),
     (r"^[ \t]*Environment=(?=[\"']?[A-Za-z_]\w*=)", "export ", False),
-    (r"^[ \t]*(?:ENTRYPOINT|CMD|RUN)[ \t]+\[(?P<words>[ \t]*\"[^\n]*)\][ \t]*$", _exec_form, False),
+    (r"^[ \t]*(?:ENTRYPOINT|CMD|RUN)[ \t]+\[(?P<words>[ \t]*\"[^\n]*)\][ \t]*$", _shell_form, False),
     (r"^[ \t]*ENV[ \t]+([A-Za-z_]\w*)[ \t]+(?=[^\s=])", r"export \1=", False),
     (r"^[ \t]*(?:ENV[ \t]+|set[ \t]+|\$env:)(?=[A-Za-z_]\w*[ \t]*=)", "export ", False),
     (r"^([ \t]*(?:export[ \t]+)?[A-Za-z_]\w*)[ \t]+=[ \t]*(?=[\"'\w./])", r"\1=", False),
-    # What is to be filled in: `<model>`, and the braces of templates.
+    # Placeholders: `<model>`, and the braces of templates.
     (PLACEHOLDER.pattern, hide_match, False),
     (r"\{\{[^}\n]*\}\}|\$\{[^}\s:]*\s[^}\n]*\}", hide_match, False),
     # Apostrophes of prose, and JSON without quotes.
     (r"(?<=[A-Za-z])'(?=(?:t|s|re|ve|ll|d|m)\b(?!'))", hide_match, False),
     (r"(?P<flag>(?<!\S)--?[\w.-]+(?:=|[ \t]+))(?P<rest>\{\s*\"[^\n]*)", _hide_json, False),
-    # A page lost its newlines: a comment is glued to the command below it.
+    # A page without its newlines: a comment before the command, then the ends of lines.
     (r"^[ \t]*#[^\n]*?(?=[ \t](?:[\w.:/~-]*/)?[\w.-]+[ \t]+\\[ \t]+-)", "", False),
     (r"(?<=\s)\\[ \t]+(?=\S)", f"{BROKEN_LINE} ", False),
 )
 
 
 def mended(text: str) -> str:
-    """The text with all repairs of the table."""
+    """The text after all repairs, for a shell's parser."""
     windows = _WINDOWS.search(text) is not None
     if _RECIPE.search(text):
-        text = _made(text)
-    for pattern, instead, only_windows in _REPAIRS:
+        text = _expanded_makefile(text)
+    for pattern, replacement, only_windows in _REPAIRS:
         if windows or not only_windows:
-            text = re.sub(pattern, instead, text, flags=re.MULTILINE)
-    return "\n".join(_over_comments(text.split("\n")))
+            text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+    return "\n".join(_lines_without_comments(text.split("\n")))
 
 
-def _over_comments(lines: list[str]) -> Iterator[str]:
-    """Yield lines; a comment behind a line that goes on does too, and one at the end of such a line is gone."""
-    goes_on = False
+def _lines_without_comments(lines: list[str]) -> Iterator[str]:
+    r"""Yield lines; after a line that ends with \ a comment line becomes \, and a comment before the \ is removed."""
+    continues = False
     for line in lines:
-        bare = re.sub(rf"(?:\\[ \t]+|{BROKEN_LINE} )#[^'\"]*$", r"\\", line)
-        if goes_on:
-            bare = re.sub(r"[ \t]#[^'\"]*\\[ \t]*$", r" \\", bare)
-        comment = bare.lstrip().startswith("#")
-        yield "\\" if comment and goes_on else bare
-        goes_on = bare.rstrip().endswith("\\") and (goes_on or not comment)
+        without_comment = re.sub(rf"(?:\\[ \t]+|{BROKEN_LINE} )#[^'\"]*$", r"\\", line)
+        if continues:
+            without_comment = re.sub(r"[ \t]#[^'\"]*\\[ \t]*$", r" \\", without_comment)
+        is_comment = without_comment.lstrip().startswith("#")
+        yield "\\" if is_comment and continues else without_comment
+        continues = without_comment.rstrip().endswith("\\") and (continues or not is_comment)

@@ -1,8 +1,4 @@
-"""Shell as a shell reads it: the commands of a script in order, each with what its variables hold by then.
-
-tree-sitter cuts the text; this walks its tree. Nothing is run: what only a run could tell (a command's output, an
-answer of `test`) stays as it was typed.
-"""
+"""Interpret a shell script without running it: its commands in order, with variables expanded as far as known."""
 
 from __future__ import annotations
 
@@ -21,8 +17,8 @@ from .expansions import Value, appended, as_text, bounded, filled, parameter, pr
 from .repairs import shown
 
 _PARSER = Parser(Language(tree_sitter_bash.language()))
-_MOST_LETTERS = 5_000_000  # of all that variables become
-_DEEPEST, _MOST_TURNS = 8, 200  # scripts in words of scripts; turns of a loop
+_MOST_CHARACTERS = 5_000_000  # of all expanded variables together
+_DEEPEST, _MOST_TURNS = 8, 200  # levels of scripts in words of scripts; iterations of a loop
 _TESTS: Mapping[str, Callable[[str, str], bool]] = {
     "=": fnmatch.fnmatchcase,
     "==": fnmatch.fnmatchcase,
@@ -34,7 +30,7 @@ _TESTS: Mapping[str, Callable[[str, str], bool]] = {
     "-lt": lambda left, right: _number(left) < _number(right),
     "-le": lambda left, right: _number(left) <= _number(right),
 }
-#: The method that reads a kind of node; of the others, what is in them is read.
+#: Methods of `Shell` by the type of node that they read; for other types the nodes inside are read.
 _READERS = {
     "command": "_command", "variable_assignment": "_assign", "declaration_command": "_declare",
     "redirected_statement": "_redirected", "list": "_list", "test_command": "_test", "negated_command": "_negated",
@@ -44,22 +40,22 @@ _READERS = {
 
 
 def _number(text: str) -> int:
-    """An integer as `test` reads it; what is none counts as 0."""
+    """An integer as `test` reads it; 0 for any other text."""
     return int(text) if re.fullmatch(r"-?\d{1,18}", text.strip()) else 0
 
 
 def parsed(text: str) -> Node:
-    """The root of a text's tree."""
+    """The root of a text's syntax tree."""
     return _PARSER.parse(text.encode("utf-8", "replace")).root_node
 
 
-class _NextTurn(Exception):
-    """The rest of a loop's body is not read in this turn."""
+class _Continue(Exception):
+    """Raised by `continue`: the rest of a loop's body is skipped in this iteration."""
 
 
 @dataclass
 class Run:
-    """One command as it is run: its words, what is set before it, and the variables that are exported by then."""
+    """A command of the script: its words, the variables set before it (`A=b program`), the exported variables."""
 
     line: int
     words: list[str]
@@ -70,11 +66,10 @@ class Run:
 
 @dataclass
 class Shell:
-    """A shell's state: variables, exported ones, functions, files that were written, and what was run.
+    """A shell's state while it walks the script's syntax tree; ``files`` are texts of files that were written.
 
-    ``fed`` are texts that a here-document gives to a program, or to a file: each with its line. ``notes`` are what was
-    taken without being known; ``left`` are the letters that variables may still become: a few lines can make them grow
-    without end.
+    ``heredocs`` have a line and a text; ``guessed`` are unknown conditions assumed to be true; ``used`` are variables
+    in words. ``budget``: characters that variables may still expand to, in a list that inner shells share.
     """
 
     values: dict[str, Value] = field(default_factory=dict)
@@ -82,42 +77,42 @@ class Shell:
     files: dict[str, str] = field(default_factory=dict)
     functions: dict[str, Node] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
-    fed: list[tuple[int, str]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    heredocs: list[tuple[int, str]] = field(default_factory=list)
+    guessed: list[str] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     depth: int = 0
-    left: list[int] = field(default_factory=lambda: [_MOST_LETTERS])
+    budget: list[int] = field(default_factory=lambda: [_MOST_CHARACTERS])
     _line: int = 1
-    _guesses: int = 0  # conditions above that were taken to hold
+    _guesses: int = 0  # unknown conditions around the current node
     _over: bool = False
     _called: set[str] = field(default_factory=set)
 
     def read(self, text: str, line: int = 1) -> None:
-        """Read a script whose first line is number ``line``."""
+        """Read a script; ``line`` is the number of its first line in the paste."""
         if self.depth >= _DEEPEST:
             return
-        before, self._line = self._line, line
+        outer_line, self._line = self._line, line
         self.depth += 1
-        with suppress(_NextTurn):
+        with suppress(_Continue):
             self._walk(parsed(text))
         self.depth -= 1
-        self._line = before
+        self._line = outer_line
 
     def finish(self) -> None:
-        """Read the functions that the script never calls: somebody may."""
+        """Read the bodies of functions that the script never calls."""
         for name, body in self.functions.items():
             if name not in self._called:
                 self._inside(body)
 
     def text_value(self, name: str) -> str | None:
-        """A variable's value as one text; None where the script does not set it, or where it may be a secret."""
+        """A variable's value as one text; None if the script does not set it, or it may be a secret."""
         value = self._value(name)
         return None if value is None else as_text(value)
 
     # --- statements -----------------------------------------------------------------------------------
 
     def _walk(self, node: Node) -> bool | None:
-        """Read a node; return what a condition holds, None where that is not known."""
+        """Read a node; return the result of a condition, None if it is unknown or no condition."""
         if self._over:
             return None
         reader = _READERS.get(node.type)
@@ -136,15 +131,16 @@ class Shell:
             self.functions[_text(name)] = body
 
     def _inside(self, node: Node) -> None:
-        """Read what may happen or not: its variables do not count afterwards."""
-        before = dict(self.values)
+        """Read nodes that may not be run; their assignments are dropped afterwards."""
+        values_before = dict(self.values)
         self._guesses += 1
         for child in node.named_children:
             self._walk(child)
         self._guesses -= 1
-        self.values = before
+        self.values = values_before
 
     def _list(self, node: Node) -> bool | None:
+        """Read ``A && B`` or ``A || B``; B is skipped if A decides, and is a guess if A is unknown (None)."""
         left, *rest = [child for child in node.children if child.type != "comment"]
         holds = self._walk(left)
         if not rest:
@@ -160,52 +156,52 @@ class Shell:
         return holds
 
     def _if(self, node: Node) -> None:
-        """Read the branch that is taken; where that is not known, the first, and of the others the commands alone."""
+        """Read the branch that is taken. If that is unknown, read all; only the first one's assignments count."""
         conditions = [child for child in node.children_by_field_name("condition") if child.is_named]
         holds: bool | None = None
         for condition in conditions:
             holds = self._walk(condition)
-        before = dict(self.values)
-        others = _children(node, "elif_clause", "else_clause")
+        values_before = dict(self.values)
+        other_branches = _children(node, "elif_clause", "else_clause")
         if holds is not False:
             self._guesses += holds is None
             for child in node.named_children:
-                if child not in conditions and child not in others:
+                if child not in conditions and child not in other_branches:
                     self._walk(child)
             self._guesses -= holds is None
-            if holds is None and self.values != before:
-                self.notes.append(shown(" ".join(map(_text, conditions))))
+            if holds is None and self.values != values_before:
+                self.guessed.append(shown(" ".join(map(_text, conditions))))
         if holds is True:
             return
-        for other in others:
+        for branch in other_branches:
             if holds is None:
-                self._inside(other)
+                self._inside(branch)
             else:
-                self._walk(other)
+                self._walk(branch)
 
     def _for(self, node: Node) -> None:
         variable, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
         if variable is None or body is None:
             return
-        name, before = _text(variable), self.values.get(_text(variable))
-        turns: list[Run] = []
+        name, value_before = _text(variable), self.values.get(_text(variable))
+        distinct_runs: list[Run] = []
         values = self._words(node.children_by_field_name("value"))
         start = len(self.runs)
         for value in values[:_MOST_TURNS]:
             self.values[name] = value
-            with suppress(_NextTurn):
+            with suppress(_Continue):
                 self._walk(body)
         for run in self.runs[start:]:
-            if run not in turns:
-                turns.append(run)
-        self.runs[start:] = turns
+            if run not in distinct_runs:
+                distinct_runs.append(run)
+        self.runs[start:] = distinct_runs
         self.values.pop(name, None)
-        if before is not None:
-            self.values[name] = before
+        if value_before is not None:
+            self.values[name] = value_before
 
     def _case(self, node: Node) -> None:
-        """Read the branch that is taken; where that is not known, the commands of all."""
-        value = self._known(node.child_by_field_name("value"))
+        """Read the branch that is taken. If that is unknown, read all, and drop their assignments."""
+        value = self._known_text(node.child_by_field_name("value"))
         if value is None:
             self._inside(node)
             return
@@ -224,22 +220,23 @@ class Shell:
         return None if holds is None else not holds
 
     def _test(self, node: Node) -> bool | None:
+        """The result of ``[ ... ]`` with texts that are all known; None if it is unknown."""
         if not node.named_children:
             return None
         inner = node.named_children[0]
         words = re.sub(r"^\[+|\]+$", "", _text(node).strip()).split(None, 1)
         parts = [child for child in inner.children if child.type not in ("(", ")")]
         if inner.type == "unary_expression" and words and words[0] in ("-n", "-z") and len(parts) == 2:
-            value = self._known(parts[1])
+            value = self._known_text(parts[1])
             return None if value is None else bool(value) == (words[0] == "-n")
         if inner.type == "binary_expression" and len(parts) == 3 and _text(parts[1]) in _TESTS:
-            left, right = self._known(parts[0]), self._known(parts[2])
+            left, right = self._known_text(parts[0]), self._known_text(parts[2])
             if left is not None and right is not None:
                 return _TESTS[_text(parts[1])](left, right)
         return None
 
-    def _known(self, node: Node | None) -> str | None:
-        """The text of a node; None without one, or where a variable in it is not set by the script."""
+    def _known_text(self, node: Node | None) -> str | None:
+        """The expanded text of a node; None without a node, or if it contains a variable that is not set."""
         if node is None:
             return None
         text = " ".join(self._fields(node))
@@ -248,7 +245,7 @@ class Shell:
     # --- variables ------------------------------------------------------------------------------------
 
     def _assign(self, node: Node) -> str:
-        """Set a variable; return its name."""
+        """Set a variable; return its name, "" for none."""
         target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if target is None:
             return ""
@@ -264,7 +261,7 @@ class Shell:
         return name
 
     def _assigned(self, value: Node | None) -> Value:
-        """What an assignment gives: the words of an array, or one text."""
+        """The value of an assignment: the words of an array, or one text."""
         if value is None:
             return ""
         if value.type != "array":
@@ -286,7 +283,7 @@ class Shell:
                 self.exported.append(name)
 
     def _assign_quoted(self, node: Node) -> str:
-        """Set a variable whose assignment is quoted as a whole (``export "A=b c"``); return its name, '' for none."""
+        """Set a variable by a quoted assignment (``export "A=b c"``); return its name, "" for none."""
         match = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", self._joined(node), re.DOTALL)
         if match is None:
             return ""
@@ -294,25 +291,26 @@ class Shell:
         return match[1]
 
     def _value(self, name: str) -> Value | None:
-        if name not in self.values or is_secret_name(name) or self.left[0] < 0:
+        if name not in self.values or is_secret_name(name) or self.budget[0] < 0:
             return None
         self.used.add(name)
         value = self.values[name]
-        self.left[0] -= len(value)
+        self.budget[0] -= len(value)
         if isinstance(value, list):
-            self.left[0] -= sum(map(len, value))
+            self.budget[0] -= sum(map(len, value))
         return value
 
     # --- commands -------------------------------------------------------------------------------------
 
     def _command(self, node: Node) -> None:
-        kept = set(self.used)
-        before = self._assigned_before(node)
+        """Record a command's run, or read the function that it calls; apply what it does to variables."""
+        used_before = set(self.used)
+        assignments = self._assigned_before(node)
         parts = [*node.children_by_field_name("name"), *node.children_by_field_name("argument")]
         words = self._words(parts)
         name = words[0] if words else ""
         if name == "continue" and not self._guesses:
-            raise _NextTurn
+            raise _Continue
         if name == "eval" and len(parts) > 1:
             self.read(" ".join(map(self._joined, parts[1:])), self._line_of(node))
             return
@@ -321,41 +319,41 @@ class Shell:
             return
         self._change_variables(name, words[1:], self._line_of(node))
         if name in ("echo", "printf"):
-            self.used = kept
+            self.used = used_before
         if words:
             environment = self._exported_values()
-            self.runs.append(Run(self._line_of(parts[0]), words, before, environment, self._in_backticks(node)))
+            self.runs.append(Run(self._line_of(parts[0]), words, assignments, environment, self._in_backticks(node)))
         for part in parts:
             self._substitutions(part)
-        # A page goes on behind it; a script that was called (it has a name, `$0`) does not.
+        # After `exit` or `exec` a page goes on, but a script (it has a name, `$0`) has ended.
         self._over = not self._guesses and "0" in self.values and (name == "exit" or words[:1] == ["exec"] != words)
 
     def _assigned_before(self, node: Node) -> dict[str, str]:
-        """The variables that stand before a command's name (``NAME=value program``), for that command alone."""
-        found: dict[str, str] = {}
+        """The variables set for one command only (``NAME=value program``)."""
+        assignments: dict[str, str] = {}
         for child in node.named_children:
             target = child.child_by_field_name("name")
             if child.type != "variable_assignment" or target is None:
                 continue
             value = child.child_by_field_name("value")
-            found[_text(target)] = "" if value is None else shown(self._joined(value))
-        return found
+            assignments[_text(target)] = "" if value is None else shown(self._joined(value))
+        return assignments
 
     def _call(self, name: str, arguments: list[str]) -> None:
-        """Read a function's body with its arguments as ``$1``, ``$2``, ... and ``$@``; the caller's come back after."""
+        """Read a function's body with its arguments as ``$1``, ``$2``, ..., ``$@``; then restore the caller's."""
         self._called.add(name)
         outer = {key: value for key, value in self.values.items() if key.isdigit() or key == "@"}
-        given: dict[str, Value] = {"@": arguments}
-        for place, argument in enumerate(arguments, 1):
-            given[str(place)] = argument
-        self.values |= given
+        parameters: dict[str, Value] = {"@": arguments}
+        for number, argument in enumerate(arguments, 1):
+            parameters[str(number)] = argument
+        self.values |= parameters
         self._walk(self.functions[name])
-        for key in given:
+        for key in parameters:
             self.values.pop(key, None)
         self.values |= outer
 
     def _change_variables(self, name: str, arguments: list[str], line: int) -> None:
-        """Do what `source`, `set -a` and `unset` do to the variables; other programs change none."""
+        """Apply `source`, `set -a` and `unset` to the variables."""
         if name in ("source", ".") and arguments:
             text = self.files.get(arguments[0].removeprefix("./"))
             start = len(self.runs)
@@ -369,15 +367,15 @@ class Shell:
                 self.values.pop(variable, None)
 
     def _exported_values(self) -> dict[str, str]:
-        """The exported variables that no word was made of: only the program that is started reads those."""
-        found: dict[str, str] = {}
-        for key in self.exported:
-            if key in self.values and key not in self.used:
-                found[key] = shown(as_text(self.values[key]))
-        return found
+        """The exported variables that no word contains: only the started program reads them."""
+        exported: dict[str, str] = {}
+        for name in self.exported:
+            if name in self.values and name not in self.used:
+                exported[name] = shown(as_text(self.values[name]))
+        return exported
 
     def _substitutions(self, node: Node) -> None:
-        """Read what stands in backticks: a sentence may quote a command so."""
+        """Read the commands in backticks, which may be the quotes of a sentence."""
         if node.type == "command_substitution" and _text(node).startswith("`"):
             for child in node.named_children:
                 self._walk(child)
@@ -404,7 +402,7 @@ class Shell:
         written = self.runs[start:]
         target, appends = _tee_target(written, target, appends=appends)
         for redirect in documents:
-            self._document(redirect, target, appends=appends)
+            self._heredoc(redirect, target, appends=appends)
             for pipeline in _children(redirect, "pipeline"):  # cat <<EOF | tee file
                 self._walk(pipeline)
         if not documents and written and target:
@@ -412,27 +410,28 @@ class Shell:
         return holds
 
     def _destination(self, redirects: list[Node]) -> tuple[str, bool]:
-        """The first file that redirections write to ('' for none), and whether one of them appends."""
+        """The first file that redirections write to ("" for none), and True if one of them appends."""
         target, appends = "", False
         for redirect in redirects:
-            parts = [redirect]
+            redirects_inside = [redirect]
             if redirect.type == "heredoc_redirect":
-                parts += redirect.children_by_field_name("redirect")
-            for part in parts:
-                place = part.child_by_field_name("destination")
-                if part.type == "file_redirect" and place is not None and _text(part)[:1] == ">":
-                    target = target or self._joined(place)
+                redirects_inside += redirect.children_by_field_name("redirect")
+            for part in redirects_inside:
+                destination = part.child_by_field_name("destination")
+                if part.type == "file_redirect" and destination is not None and _text(part)[:1] == ">":
+                    target = target or self._joined(destination)
                     appends = appends or _text(part).startswith(">>")
         return target, appends
 
     def _write_printed(self, words: list[str], file: str) -> None:
-        """Add to a file what `echo` or `printf` prints into it; other programs' output is not known."""
+        """Add the output of `echo` or `printf` to a file; other programs' output is unknown."""
         if words[0] not in ("echo", "printf"):
             return
         text = " ".join(word for word in words[1:] if not re.fullmatch(r"-[ne]+", word))
         self.files[file] = self.files.get(file, "") + shown(text) + "\n"
 
-    def _document(self, redirect: Node, target: str, *, appends: bool) -> None:
+    def _heredoc(self, redirect: Node, target: str, *, appends: bool) -> None:
+        """Keep a here-document, and write it to the file ``target`` if that is not ""."""
         bodies, starts = _children(redirect, "heredoc_body"), _children(redirect, "heredoc_start")
         if not bodies or not starts:
             return
@@ -446,7 +445,7 @@ class Shell:
             if appends:
                 content = self.files.get(file, "") + content
             self.files[file] = content
-        self.fed.append((self._line_of(bodies[0]), text))
+        self.heredocs.append((self._line_of(bodies[0]), text))
 
     # --- words ----------------------------------------------------------------------------------------
 
@@ -454,19 +453,19 @@ class Shell:
         return " ".join(self._fields(node, splits=False))
 
     def _words(self, nodes: Iterable[Node]) -> list[str]:
-        """The words that nodes become, in order."""
+        """The expanded words of nodes, in order."""
         words: list[str] = []
         for node in nodes:
             words += self._fields(node)
         return words
 
     def _fields(self, node: Node, *, splits: bool = True) -> list[str]:
-        """The words that a node becomes; an unquoted variable may become several."""
+        """The expanded words of a node; with ``splits`` an unquoted variable may become several words."""
         kind, text = node.type, _text(node)
         if kind == "raw_string":
             return [text[1:-1]]
         if kind == "ansi_c_string":
-            return [re.sub(r"\\(.)", lambda found: {"n": "\n", "t": "\t"}.get(found[1], found[1]), text[2:-1])]
+            return [re.sub(r"\\(.)", lambda match: {"n": "\n", "t": "\t"}.get(match[1], match[1]), text[2:-1])]
         if kind in ("string", "translated_string"):
             return self._quoted(node)
         if kind in ("simple_expansion", "expansion"):
@@ -479,15 +478,15 @@ class Shell:
         if kind == "command_name" and node.named_children:
             return self._fields(node.named_children[0], splits=splits)
         if kind == "concatenation":
-            found = [""]
+            words = [""]
             for piece in self._pieces(node, splits=splits):
                 if piece:
-                    found = [*found[:-1], found[-1] + piece[0], *piece[1:]]
-            return found
+                    words = [*words[:-1], words[-1] + piece[0], *piece[1:]]
+            return words
         return [re.sub(r"\\(.|\n)", lambda match: match[1].strip("\n"), text)]
 
     def _pieces(self, node: Node, *, splits: bool) -> Iterator[list[str]]:
-        """Yield the fields of each part of a node, with the text between them."""
+        """Yield the words of each part of a node, and the text between the parts."""
         for gap, child in _with_gaps(node):
             if gap:
                 yield [gap]
@@ -495,44 +494,45 @@ class Shell:
                 yield self._fields(child, splits=splits)
 
     def _quoted(self, node: Node) -> list[str]:
+        """The word of a string in double quotes; the items of an array for ``"${A[@]}"`` and ``"$@"``."""
         if node.type == "translated_string" and node.named_children:
             node = node.named_children[-1]
         if len(node.named_children) == 1 and re.fullmatch(r"\"\$(?:\{\w+\[@\]\}|@)\"", _text(node)):
             return self._fields(node.named_children[0], splits=False)
-        found = ""
+        text = ""
         for gap, child in _with_gaps(node):
-            found += gap
+            text += gap
             if child is None or child.type == '"':
                 continue
             if child.type == "string_content":
-                found += re.sub(r"\\([\"$`\\\n])", lambda match: match[1].strip("\n"), _text(child))
+                text += re.sub(r"\\([\"$`\\\n])", lambda match: match[1].strip("\n"), _text(child))
             else:
-                found += self._joined(child)
-        return [found]
+                text += self._joined(child)
+        return [text]
 
     def _with_outputs(self, node: Node) -> str:
-        """The text of a node with what the substitutions in it print: ``${SPEC:-$(printf ...)}``."""
+        """The text of a node with the output of its command substitutions: ``${SPEC:-$(printf ...)}``."""
         if node.type == "command_substitution":
             return self._output(node)
-        found = ""
+        text = ""
         for gap, child in _with_gaps(node):
-            found += gap
+            text += gap
             if child is not None:
-                found += self._with_outputs(child)
-        return found
+                text += self._with_outputs(child)
+        return text
 
     def _output(self, node: Node) -> str:
-        """What a substitution prints, where the text says it; else itself, without the quotes that stand in it."""
+        """The output of a command substitution if the script shows it; else its own text without quotes."""
         text = _text(node)
         if len(node.named_children) != 1 or text.startswith("`"):
             return text
-        aside = Shell(dict(self.values), files=dict(self.files), depth=self.depth + 1, left=self.left)
-        aside._walk(node.named_children[0])
-        if aside.fed:
-            return aside.fed[0][1].rstrip("\n")
+        inner = Shell(dict(self.values), files=dict(self.files), depth=self.depth + 1, budget=self.budget)
+        inner._walk(node.named_children[0])
+        if inner.heredocs:
+            return inner.heredocs[0][1].rstrip("\n")
         output = None
-        if len(aside.runs) == 1:
-            words = aside.runs[0].words
+        if len(inner.runs) == 1:
+            words = inner.runs[0].words
             if words[0] == "cat" and len(words) == 2 and _file_name(words[1]) in self.files:
                 return self.files[_file_name(words[1])].rstrip("\n")
             output = printed(words)
@@ -540,7 +540,7 @@ class Shell:
 
 
 def _tee_target(runs: list[Run], target: str, *, appends: bool) -> tuple[str, bool]:
-    """The file that the first `tee` writes to and whether it appends; without one, those given."""
+    """The file that the first `tee` writes to, and True if it appends; ``target`` and ``appends`` without a `tee`."""
     for run in runs:
         if run.words[0] not in ("tee", "sudo"):
             continue
@@ -554,17 +554,17 @@ def _tee_target(runs: list[Run], target: str, *, appends: bool) -> tuple[str, bo
 
 
 def _children(node: Node, *kinds: str) -> list[Node]:
-    """The named children of a node that are of these kinds, in order."""
+    """The named children of a node with one of the types ``kinds``, in order."""
     return [child for child in node.named_children if child.type in kinds]
 
 
 def _with_gaps(node: Node) -> Iterator[tuple[str, Node | None]]:
-    """Yield each child of a node with the text before it; last the text behind all, with None."""
-    raw, place = node.text or b"", node.start_byte
+    """Yield the text before each child of a node and the child; at last the text after them and None."""
+    raw, offset = node.text or b"", node.start_byte
     for child in node.children:
-        yield raw[place - node.start_byte : child.start_byte - node.start_byte].decode(), child
-        place = child.end_byte
-    yield raw[place - node.start_byte :].decode(), None
+        yield raw[offset - node.start_byte : child.start_byte - node.start_byte].decode(), child
+        offset = child.end_byte
+    yield raw[offset - node.start_byte :].decode(), None
 
 
 def _text(node: Node) -> str:
@@ -576,8 +576,8 @@ def _file_name(name: str) -> str:
 
 
 def split_value(value: str) -> list[str]:
-    """The words of a variable that stands without quotes; quotes in it were meant for a shell."""
-    if "$(" in value:  # what only a run could tell is one word
+    """The words of an unquoted variable's value; quotes in it group words, as its author meant."""
+    if "$(" in value:  # an unknown output stays one word
         return [value]
     pieces = value.split()
     if not re.search(r"['\"\\]", value) or any(map(_is_json, pieces)):
@@ -590,7 +590,7 @@ def _is_json(word: str) -> bool:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text as one command, whatever its line ends; one that is no shell is cut at its spaces."""
+    """The words of a text as one command, without its newlines; split at spaces if it is no valid shell."""
     flat = re.sub(r"\\?[ \t]*\n[ \t]*", " ", text).strip()
     shell = Shell()
     shell.read(f": {flat}")

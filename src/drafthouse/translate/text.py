@@ -1,4 +1,4 @@
-"""A translation for a terminal, and as plain data."""
+"""Write a translation as text for a terminal, and as plain data for `--json`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .flags import KINDS
 from .translator import Translation
 
 _VARIABLE = re.compile(r"[\w./:=@-]*(?:\$(?:\w+|\{\w+\})[\w./:=@-]*)+")
-_CHANGES = ["was", "is now", "since", "why"]
+_CHANGE_TITLES = ["was", "is now", "since", "why"]
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes lists in one line, as the profiles of the house do."""
+    """Writes lists in one line, as shipped profiles do."""
 
 
 _Dumper.add_representer(
@@ -29,29 +29,29 @@ _Dumper.add_representer(
 
 
 def profile_text(translation: Translation) -> str:
-    """The profile as YAML, ready for profiles/<name>.yml; what it cannot hold stands in comments."""
+    """The profile as YAML for profiles/NAME.yml; comments list what a profile cannot contain."""
     lines = ["# Translated from a pasted command by drafthouse translate; never run."]
-    for entry in translation.left_out:
-        lines.append(f"# In the command but not in this profile: {printable(entry)}")
+    for argument in translation.left_out:
+        lines.append(f"# In the command but not in this profile: {printable(argument)}")
     body = yaml.dump(translation.profile, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
     return "\n".join(lines) + "\n" + body
 
 
 def command_text(translation: Translation) -> str:
-    """The command to paste: the files it reads first, then one flag a line."""
+    """The current command to paste: it first writes the files that it reads, then has one flag per line."""
     parts = [f"cat > {shell_words(name)} <<'EOF'\n{text}EOF\n" for name, text in translation.files.items()]
     first, *rest = translation.command
-    head = " ".join([*translation.environment, _shell(first)])
-    return "\n".join(parts) + " \\\n  ".join([head, *map(_shell, rest)])
+    head = " ".join([*translation.environment, _shell_text(first)])
+    return "\n".join(parts) + " \\\n  ".join([head, *map(_shell_text, rest)])
 
 
-def _shell(words: Sequence[str]) -> str:
-    """Words quoted for a shell; one with a variable of the reader's shell is left for that to fill in."""
+def _shell_text(words: Sequence[str]) -> str:
+    """Words quoted for a shell; a word with a variable has double quotes, so that the shell expands it."""
     return " ".join(f'"{word}"' if _VARIABLE.fullmatch(word) else shell_words(word) for word in words)
 
 
 def as_data(translation: Translation) -> dict[str, Any]:
-    """The whole translation as plain data, for --json; where something is asked for, without its command."""
+    """The translation as plain data; without profile and command if the user must paste more (``asked``)."""
     models: list[str] = []
     variables: list[str] = []
     for name in translation.missing:
@@ -83,18 +83,18 @@ def as_data(translation: Translation) -> dict[str, Any]:
 
 
 def translation_text(translation: Translation, *, colour: bool = False) -> str:
-    """What a person reads: which profile it is, the profile, the command of today, the changes."""
-    parts = [_paint(_is(translation), "\033[1m", colour)]
+    """The text for a terminal: a summary, the profile, the current command, the changes."""
+    parts = [_coloured(_summary(translation), "\033[1m", colour)]
     if translation.asked:
-        return "\n\n".join([*parts, _rule("what became of the rest", colour) + _changes(translation)])
-    parts.append(_rule(f"profiles/{translation.name}.yml", colour) + profile_text(translation).rstrip())
+        return "\n\n".join([*parts, _heading("what became of the rest", colour) + _changes(translation)])
+    parts.append(_heading(f"profiles/{translation.name}.yml", colour) + profile_text(translation).rstrip())
     title = f"today's command ({translation.engine_name} {translation.version})"
-    parts.append(_rule(title, colour) + command_text(translation))
-    return "\n\n".join([*parts, _rule("what changed", colour) + _changes(translation)])
+    parts.append(_heading(title, colour) + command_text(translation))
+    return "\n\n".join([*parts, _heading("what changed", colour) + _changes(translation)])
 
 
-def _is(translation: Translation) -> str:
-    """Say first whether there is such a profile already, and in what the command differs from it."""
+def _summary(translation: Translation) -> str:
+    """Lines that name the existing profile and how the command differs from it, or the new profile."""
     if translation.asked:
         wanted = "".join(f"\npaste it too, or leave it out: {printable(what)}" for what in translation.asked)
         return f"not translated yet: this may speculate, and what it holds was not pasted{wanted}"
@@ -104,12 +104,12 @@ def _is(translation: Translation) -> str:
     what = "the profile"
     if translation.baseline:
         what = "the baseline of the profile"
-    differs = [f"it differs in {printable(one)}" for one in translation.differs]
+    differs = [f"it differs in {printable(difference)}" for difference in translation.differs]
     return "\n".join([f"this is {what} {name}: make {name}", *differs])
 
 
 def _missing_and_near(translation: Translation) -> str:
-    """Lines on the models that the catalogue lacks, and on the profiles near the new one."""
+    """Lines on the models that are not in the catalogue, and on the profiles most similar to the new one."""
     text = ""
     for name in map(printable, translation.missing):
         if "$" in name:
@@ -124,7 +124,7 @@ def _missing_and_near(translation: Translation) -> str:
 
 
 def _changes(translation: Translation) -> str:
-    """The changes, a table for each kind; versions stand beside what they changed."""
+    """The changes as a table for each kind: removed, renamed and so on."""
     blocks = []
     for kind in KINDS:
         rows = []
@@ -138,10 +138,10 @@ def _changes(translation: Translation) -> str:
 
 
 def _columns(rows: Sequence[Sequence[str]]) -> str:
-    """A table without the columns that are empty in every row."""
+    """The rows as a table, without columns in which all cells are empty."""
     titles: list[str] = []
     columns: list[list[str]] = []
-    for title, *cells in zip(_CHANGES, *rows, strict=True):
+    for title, *cells in zip(_CHANGE_TITLES, *rows, strict=True):
         if set(cells) - {"", "-"}:
             titles.append(title)
             columns.append(cells)
@@ -152,9 +152,9 @@ def _indented(text: str) -> str:
     return "  " + text.replace("\n", "\n  ")
 
 
-def _rule(title: str, colour: bool) -> str:
-    return _paint(f"── {title} ".ljust(100, "─"), "\033[2m", colour) + "\n"
+def _heading(title: str, colour: bool) -> str:
+    return _coloured(f"── {title} ".ljust(100, "─"), "\033[2m", colour) + "\n"
 
 
-def _paint(text: str, code: str, colour: bool) -> str:
+def _coloured(text: str, code: str, colour: bool) -> str:
     return f"{code}{text}\033[0m" if colour else text

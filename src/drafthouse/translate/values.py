@@ -1,4 +1,4 @@
-"""Values of flags and settings: read, made flat or nested, and written again as a person would type them."""
+"""Convert values of flags and settings: to the catalogue's types, to words of a command, flat or nested."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, 
 
 
 def typed(given: Given, kind: str) -> Any:
-    """A flag's value as the catalogue's type; raises DrafthouseError where it is none."""
+    """A flag's value as the catalogue's type ``kind``. Raises DrafthouseError if it has another type."""
     value = given.value
     text = str(value).strip()
     if kind == "bool":
@@ -30,11 +30,11 @@ def typed(given: Given, kind: str) -> Any:
             return value
         if text.lower() in _BOOLEANS:
             return _BOOLEANS[text.lower()]
-        raise _wrong(given, "true or false")
+        raise _wrong_type(given, "true or false")
     if isinstance(value, list):
-        raise _wrong(given, "one value")
+        raise _wrong_type(given, "one value")
     if value is True:
-        raise _wrong(given, "a value behind it")
+        raise _wrong_type(given, "a value behind it")
     if kind == "tokens" and text.isalpha() and counted(text) is None:
         return text
     if kind in ("int", "tokens"):
@@ -45,7 +45,7 @@ def typed(given: Given, kind: str) -> Any:
         except ValueError:
             number = math.inf
         if not math.isfinite(number):
-            raise _wrong(given, "a number")
+            raise _wrong_type(given, "a number")
         return number
     return text
 
@@ -56,28 +56,28 @@ def _integer(given: Given, text: str) -> int:
         return size
     if re.fullmatch(r"-[0-9]{1,18}", text):
         return int(text)
-    raise _wrong(given, "a whole number")
+    raise _wrong_type(given, "a whole number")
 
 
-def _wrong(given: Given, needed: str) -> DrafthouseError:
+def _wrong_type(given: Given, needed: str) -> DrafthouseError:
     found = "nothing" if given.value is True else repr(given.value)
     return one_problem("wrong-type", found, needed, "correct the value", given.spelled)
 
 
 def printed(given: Given) -> Flag:
-    """A flag as words, under its long name of today."""
+    """A flag and its values as words, under its current long name."""
     if isinstance(given.value, list):
         return [given.flag, *map(str, given.value)]
     return flag(given.flag, given.value)
 
 
 def quoted(value: str) -> str:
-    """The value of a variable as a shell takes it."""
+    """The value of a variable, quoted for a shell."""
     return shlex.quote(value)
 
 
 def file_words(key: str, value: Any) -> list[str]:
-    """An entry of vLLM's --config file as words: nested settings become JSON, as vLLM does it."""
+    """An entry of vLLM's `--config` file as words; nested settings become JSON, as in vLLM."""
     name = f"--{key.lstrip('-').replace('_', '-')}"
     if isinstance(value, bool):
         return [name] if value else [f"--no-{name[2:]}"]
@@ -89,7 +89,7 @@ def file_words(key: str, value: Any) -> list[str]:
 
 
 def setting_words(settings: Settings) -> list[str]:
-    """The settings of a call or a chart as words; None leaves one to the engine."""
+    """The settings of a Python call or a Helm chart as words; a setting with the value None is left out."""
     words: list[str] = []
     for key, value in settings.items():
         if value is not None:
@@ -98,8 +98,8 @@ def setting_words(settings: Settings) -> list[str]:
 
 
 def read_yaml(text: str, name: str) -> Settings:
-    """The settings of an engine's YAML file; raises DrafthouseError with line and column."""
-    # What a shell would have put in is a word to YAML, whatever it is made of: [${SIZES%, }], $(( N > 4 ? N : 4 )).
+    """The settings of an engine's YAML file ``name``. Raises DrafthouseError with line and column."""
+    # Shell expansions are not YAML, such as [${SIZES%, }] and $(( N > 4 ? N : 4 )): make plain words of them.
     text = re.sub(r"\$\{(\w+)[^{}]*\}", r"$\1", text)
     text = re.sub(r"(?<=: )(\$\([^'\n]*\))[ \t]*$", r"'\1'", text, flags=re.MULTILINE)
     try:
@@ -118,7 +118,7 @@ def read_yaml(text: str, name: str) -> Settings:
 
 
 def flat(data: Settings, prefix: str = "") -> Settings:
-    """Nested settings as one level with dotted keys; lists and empty tables stay as they are."""
+    """Nested settings as one level with dotted keys; lists and empty tables are not changed."""
     result: Settings = {}
     for key, value in data.items():
         if isinstance(value, dict) and value:
@@ -129,21 +129,21 @@ def flat(data: Settings, prefix: str = "") -> Settings:
 
 
 def nested(settings: Settings) -> Settings:
-    """The contrary of `flat`."""
+    """Settings with dotted keys as nested settings: the inverse of `flat`."""
     result: Settings = {}
     for key, value in settings.items():
         *parents, last = key.split(".")
-        place = result
+        table = result
         for parent in parents:
-            if not isinstance(place.get(parent), dict):
-                place[parent] = {}
-            place = place[parent]
-        place[last] = value
+            if not isinstance(table.get(parent), dict):
+                table[parent] = {}
+            table = table[parent]
+        table[last] = value
     return result
 
 
 def plain(value: Any) -> Any:
-    """Numbers that were typed as text as numbers, at any depth."""
+    """The value with texts that are numbers converted to numbers, in mappings at any depth."""
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, str) and re.fullmatch(r"-?\d+", value):

@@ -1,9 +1,8 @@
-"""The tuner's journal: one JSON object a line, written as things happen, so that a killed search goes on.
+"""The tuner's journal, a JSON Lines file from which a killed search continues.
 
-The first line says what is searched. Then come `begun` and `done` for each trial, and `resumed` where a later run
-went on, and `dropped` where it asks again what had ended the search. While a trial runs the file's time is touched:
-what a killed run had used of the budget is read from it.
-A last line that a kill cut in the middle is dropped.
+The first line identifies the search. Each trial adds the events `begun` and `done`. A later run adds `resumed`, and
+`dropped` for an outcome that it measures again. While a trial runs, the file's modification time is updated, which
+shows how much of the budget a killed run had used. Lines that cannot be read, such as a cut last one, are skipped.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ _OUTCOME = Map(
         "facts": Table(Anything()),
     }
 )
-# What the reader takes from a line of each event.
-_LINES = {
+# Required fields of a line, by event.
+_LINE_OF_EVENT = {
     "done": Map({**_OF_TASK, "outcome": replace(_OUTCOME, required=True)}, others=True),
     "dropped": Map(_OF_TASK, others=True),
     "resumed": Map({**_LINE.fields, "lost_s": Value(float, required=True, low=0)}, others=True),
@@ -45,79 +44,79 @@ _LINES = {
 
 
 class Line(TypedDict, total=False):
-    """A line: the head has ``schema`` and ``search``, all others an ``event`` and what it is about."""
+    """A line of the journal: the first one has ``schema`` and ``search``, all others have an ``event``."""
 
-    at: float
+    at: float  # epoch seconds of the write
     schema: str
     search: str
     event: str
-    task: str
+    task: str  # `Task.key`
     outcome: Outcome
-    lost_s: float
+    lost_s: float  # as in `Journal`
 
 
 class Journal:
-    """The journal of one search in a file. One process holds it at a time."""
+    """The journal of a search. A lock on the file keeps other processes out."""
 
     def __init__(self, path: Path, search: str, clock: Callable[[], float] = time.time, early_s: float = 0.0) -> None:
-        """Open the journal of the search that ``search`` names (a hash of all that it depends on).
+        """Open or create the journal of the search ``search``, a hash of all that the search depends on.
 
-        A journal of another search is put aside as `<name>.old`. ``clock`` gives epoch seconds, for tests; ``early_s``
-        is what this run has used of the budget already. Raises DrafthouseError when another process holds the journal.
+        A journal of another search is saved as `<name>.old`. ``clock`` returns epoch seconds. ``early_s`` is the part
+        of the budget that this run has already used. Raises DrafthouseError if another process holds the journal.
         """
         self.path, self._clock = path, clock
         self.outcomes: dict[str, Outcome] = {}
+        #: Seconds of the budget that no outcome accounts for: killed trials, dropped outcomes, preparation.
         self.lost_s = 0.0
-        """Seconds of the budget that no outcome holds: of killed runs, of dropped outcomes, before the first trial."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = _held(path)
+        self._file = _open_locked(path)
         touched_s = path.stat().st_mtime
-        lines = _lines(path)
-        ours = bool(lines) and (lines[0].get("schema"), lines[0].get("search")) == (SCHEMA, search)
-        if not ours and path.stat().st_size:
+        lines = _read_lines(path)
+        same_search = bool(lines) and (lines[0].get("schema"), lines[0].get("search")) == (SCHEMA, search)
+        if not same_search and path.stat().st_size:
             self._put_aside()
             lines = []
         if lines:
             self._read(lines, touched_s)
         else:
             self._write({"schema": SCHEMA, "search": search})
+        #: True if an earlier run left outcomes or used time.
         self.resumed = bool(self.outcomes) or self.lost_s > 0
-        """Whether an earlier run left something to go on with."""
         if lines or early_s:
             self.lost_s += early_s
             self._write({"event": "resumed", "lost_s": self.lost_s})
 
     @property
     def spent_s(self) -> float:
-        """What earlier runs took of the budget, in seconds."""
+        """Seconds of the budget used so far."""
         return sum(outcome.elapsed_s for outcome in self.outcomes.values()) + self.lost_s
 
     def begin(self, task: Task) -> None:
-        """Note that a trial begins."""
+        """Record that a trial begins."""
         self._write({"event": "begun", "task": task.key})
 
     def touch(self) -> None:
-        """Note that the trial still runs."""
+        """Record by the file's modification time that the trial still runs."""
         now = self._clock()
         os.utime(self.path, (now, now))
 
     def done(self, task: Task, outcome: Outcome) -> None:
-        """Keep a trial's outcome."""
+        """Record a trial's outcome."""
         self.outcomes[task.key] = outcome
-        self.lost_s = 0.0  # the outcome's elapsed time holds it now, see `Recorded`
+        self.lost_s = 0.0  # `JournaledTrial` has added it to the outcome's elapsed time
         self._write({"event": "done", "task": task.key, "outcome": outcome})
 
     def drop(self, task: Task) -> None:
-        """Forget a task's outcome, so that it is done anew; what it took stays spent."""
+        """Discard a task's outcome so that it is measured again; its time still counts as spent."""
         self.lost_s += self.outcomes.pop(task.key).elapsed_s
         self._write({"event": "dropped", "task": task.key})
 
     def close(self) -> None:
-        """Let another process have the journal."""
+        """Close the file, which releases the lock."""
         self._file.close()
 
     def _read(self, lines: list[Line], touched_s: float) -> None:
-        """Take over what earlier runs left, and note how much of the budget the last of them lost."""
+        """Restore the outcomes of earlier runs, and the seconds that the last run lost if it was killed."""
         last_s = touched_s
         for line in lines:
             last_s = float(line.get("at", last_s))
@@ -125,7 +124,7 @@ class Journal:
                 self.outcomes[line["task"]] = line["outcome"]
                 self.lost_s = 0.0
             elif line.get("event") == "dropped":
-                # A line that could not be read may have been its outcome's.
+                # The line with the outcome may have been unreadable.
                 if dropped := self.outcomes.pop(line["task"], None):
                     self.lost_s += dropped.elapsed_s
             elif line.get("event") == "resumed":
@@ -133,38 +132,39 @@ class Journal:
         running = lines[-1].get("event") in ("begun", "dropped", "resumed")
         if running:
             self.lost_s += max(0.0, touched_s - last_s)
-        # A journal that ends inside a line would swallow the next one.
+        # End a cut last line, or the next event would be appended to it.
         if not self.path.read_bytes().endswith(b"\n"):
             self._file.write("\n")
 
     def _put_aside(self) -> None:
+        """Save the file's content as `<name>.old` and empty the file."""
         self.path.with_suffix(".old").write_bytes(self.path.read_bytes())
         self._file.truncate(0)
 
     def _write(self, line: Line) -> None:
-        """Write a line that survives a kill, and a loss of power."""
+        """Append a line; fsync makes it survive a kill and a power failure."""
         self._file.write(json.dumps({**line, "at": self._clock()}, default=asdict) + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())
         self.touch()
 
 
-class Recorded:
-    """A `Trial` that asks the journal first, and another trial for what it does not hold."""
+class JournaledTrial:
+    """A `Trial` that returns outcomes from the journal and runs the given trial for all other tasks."""
 
     def __init__(self, trial: Trial, journal: Journal) -> None:
         self._trial, self._journal = trial, journal
         self.replayed = 0
-        self._asked = 0
+        self._calls = 0
 
     def __call__(self, task: Task) -> Outcome:
-        """The outcome of a task, from the journal or by doing it now.
+        """The outcome of a task, from the journal or from a new trial.
 
-        A failure that ended the search is no answer to keep: what was wrong then may be mended by now.
+        A failure that ended the search is measured again, since its cause may be fixed by now.
         """
-        first, self._asked = self._asked == 0, self._asked + 1
+        is_first, self._calls = self._calls == 0, self._calls + 1
         kept = self._journal.outcomes.get(task.key)
-        if kept is not None and not self._ended(task, kept, first):
+        if kept is not None and not self._ended_search(task, kept, is_first):
             self.replayed += 1
             return kept
         if kept is not None:
@@ -173,26 +173,25 @@ class Recorded:
         self._journal.begin(task)
         outcome = self._trial(task)
         if lost_s:
-            # What the killed run had used for this belongs to the budget too, and to nothing that is planned with.
+            # Count the lost time as preparation: it uses up the budget but does not raise planned costs.
             elapsed_s, prepared_s = outcome.elapsed_s + lost_s, outcome.prepared_s + lost_s
             outcome = replace(outcome, elapsed_s=elapsed_s, prepared_s=prepared_s)
         self._journal.done(task, outcome)
         return outcome
 
-    def _ended(self, task: Task, outcome: Outcome, first: bool) -> bool:
-        """Tell whether a kept outcome ended the search: the profile's own first one, or one of the last step, failed.
+    def _ended_search(self, task: Task, outcome: Outcome, is_first: bool) -> bool:
+        """True if this failure ended the search: the journal's last outcome, of the first trial or re-measurement.
 
-        One whose time was up had all that was left of the budget: there is none to ask it again in.
+        A trial that ran out of time does not count, since it used up the budget.
         """
-        last = next(reversed(self._journal.outcomes)) == task.key
-        ends = first or (task.part == FINAL and task.turn == 1)
-        bad = outcome.status != OK or len(outcome.tpot_ms) < task.count
-        return last and ends and bad and outcome.status != TOO_LATE
+        is_last = next(reversed(self._journal.outcomes)) == task.key
+        can_end = is_first or (task.part == FINAL and task.turn == 1)
+        is_bad = outcome.status != OK or len(outcome.tpot_ms) < task.count
+        return is_last and can_end and is_bad and outcome.status != TOO_LATE
 
 
-def _held(path: Path) -> IO[str]:
-    """Open the file and hold it alone."""
-    # It stays open as long as the journal is used: the lock is the file's.
+def _open_locked(path: Path) -> IO[str]:
+    """Open the file and lock it; the lock lasts until the file is closed."""
     file = path.open("a+", encoding="utf-8")
     if not take(file, 0):
         file.close()
@@ -206,21 +205,21 @@ def _held(path: Path) -> IO[str]:
     return file
 
 
-def _lines(path: Path) -> list[Line]:
-    """The journal's whole lines; what cannot be read is left out (a kill in the middle of a write, damage)."""
-    found: list[Line] = []
+def _read_lines(path: Path) -> list[Line]:
+    """The journal's valid lines; unreadable ones (damaged, or cut by a kill) are skipped."""
+    lines: list[Line] = []
     try:
-        whole = bytes_of(path).decode("utf-8", "replace")
+        content = bytes_of(path).decode("utf-8", "replace")
     except BadDocument as error:
         needed, do = "the journal of a search", "remove it, or start again: --again"
         raise DrafthouseError(error.problem(str(path), needed, do)) from error
-    for text in whole.splitlines():
+    for text in content.splitlines():
         try:
             line = json_of(text)
         except BadDocument:
             continue
-        if isinstance(line, dict) and check(line, _LINES.get(str(line.get("event")), _LINE), Findings("")):
+        if isinstance(line, dict) and check(line, _LINE_OF_EVENT.get(str(line.get("event")), _LINE), Findings("")):
             if line.get("event") == "done":
                 line["outcome"] = Outcome(**line["outcome"])
-            found.append(cast("Line", line))
-    return found
+            lines.append(cast("Line", line))
+    return lines

@@ -1,4 +1,4 @@
-"""How candidates of the tuner are set beside each other, prompt by prompt. Pure; numpy, for the box."""
+"""Compare the tuner's candidates by their time per output token (TPOT), prompt by prompt."""
 
 from __future__ import annotations
 
@@ -11,69 +11,69 @@ from ..analysis.speedup import mean_ratio
 from ..bench.stats import median
 from .types import Candidate, Facts
 
-#: Candidates this near to the fastest count as equally fast.
+#: Candidates within this factor of the fastest one's speed count as equally fast (docs/tune.md).
 SAME = 1.02
-#: A trial ends early when the upper end of its speed over the leader's is below this.
+#: A trial ends early if the upper bound of the interval of its speed over the leader's is below this.
 HOPELESS = 0.90
-#: How many answers it takes at least to end one early.
+#: Fewest answers after which a trial may end early.
 LEAST_ANSWERS = 3
 
 
 def pair_key(suite: str, prompt_id: str, temperature: float) -> str:
-    """The name under which answers of two candidates are set beside each other.
+    """The key by which answers of two candidates to the same prompt are paired.
 
-    With the suite, for two suites may each have a prompt of the same id.
+    It includes the suite, since prompts of two suites may have the same id.
     """
     name = f"{suite}/{prompt_id}"
     return name if temperature == 0 else f"{name}@{temperature:g}"
 
 
 def prompt_of(key: str) -> str:
-    """The prompt of a name that `pair_key` made: what stands before its temperature."""
+    """The part of a `pair_key` before the temperature."""
     prompt, at, temperature = key.rpartition("@")
     return prompt if at and re.fullmatch(r"[0-9]+(\.[0-9]+)?", temperature) else key
 
 
 def hopeless(ratios: Sequence[float]) -> bool:
-    """Tell whether speeds over the leader's, prompt by prompt, are so low that more of them cannot help.
+    """True if a candidate is surely slower than the leader, given its speed over the leader's by prompt.
 
-    They are when the upper end of the interval of their geometric mean is below 0.90. It takes three answers at least.
+    Requires `LEAST_ANSWERS` ratios, and an interval of their geometric mean that ends below `HOPELESS`.
     """
-    found = mean_ratio(list(map(math.log, ratios)))
-    return len(ratios) >= LEAST_ANSWERS and found is not None and found["high"] < HOPELESS
+    estimate = mean_ratio(list(map(math.log, ratios)))
+    return len(ratios) >= LEAST_ANSWERS and estimate is not None and estimate["high"] < HOPELESS
 
 
 def speeds_of(candidates: Sequence[Mapping[str, float]]) -> list[float]:
-    """The speed of each candidate over that of the field, from their TPOT in ms by prompt; no unit.
+    """The relative speed of each candidate (a ratio; higher is faster), from TPOT in ms by prompt.
 
-    On each prompt that all of them answered, the field is the geometric mean of their TPOT; a candidate's speed is
-    the median over these prompts of the field's TPOT over its own. Raises ValueError when there is no such prompt.
+    For each prompt that all candidates answered, take the geometric mean of their TPOT and divide it by the
+    candidate's TPOT; the speed is the median of these ratios. Raises ValueError if there is no such prompt.
     """
-    field_ms = {}
+    mean_ms = {}
     for prompt in candidates[0]:
         logs = [math.log(tpot_ms[prompt]) for tpot_ms in candidates if prompt in tpot_ms]
         if len(logs) == len(candidates):
-            field_ms[prompt] = math.exp(math.fsum(logs) / len(logs))
-    if not field_ms:
+            mean_ms[prompt] = math.exp(math.fsum(logs) / len(logs))
+    if not mean_ms:
         raise ValueError("no prompt that all candidates answered")
     speeds = []
     for tpot_ms in candidates:
-        speeds.append(median([of_field_ms / tpot_ms[prompt] for prompt, of_field_ms in field_ms.items()]))
+        speeds.append(median([prompt_mean_ms / tpot_ms[prompt] for prompt, prompt_mean_ms in mean_ms.items()]))
     return speeds
 
 
 @dataclass
-class Tried:
-    """What is known of one candidate. ``out`` says why it cannot win; it is empty while it can."""
+class CandidateRecord:
+    """What the trials of a candidate showed. ``out`` is the reason why it cannot win, or "" while it can."""
 
     candidate: Candidate
-    tpot_ms: dict[str, list[float]] = field(default_factory=dict)
+    tpot_ms: dict[str, list[float]] = field(default_factory=dict)  # by prompt, a value per trial
     out: str = ""
-    starts: int = 0
+    starts: int = 0  # number of trials, each with a fresh server start
+    #: True if a failure and not its speed put the candidate out.
     failed: bool = False
-    """Whether it is out because it did not run, and not for its speed."""
     facts: Facts = field(default_factory=Facts)
 
     def medians(self) -> dict[str, float]:
-        """The TPOT of each prompt, its runs reduced to their median, in ms."""
+        """The TPOT in ms of each prompt: the median over the trials."""
         return {prompt: median(values) for prompt, values in self.tpot_ms.items()}

@@ -1,8 +1,8 @@
-"""Which prompts the tuner searches with, and which it keeps unseen for the re-measurement. Pure.
+"""Choose the prompts of the tuner's search, and other prompts for the re-measurement of the winner.
 
-The re-measurement asks what the profile's experiment asks of its declared kinds of work, at the same temperatures.
-The search asks prompts of the suite `tune`, which no profile's experiment has, so that nothing is tuned to the
-prompts that judge it. A kind that this suite lacks (a user's own) is divided: a half for each.
+The re-measurement uses the prompts of the profile's experiment that have its declared kinds, at the same temperatures.
+The search uses the suite `tune`, which no experiment uses, so that the winner is not fitted to the prompts that judge
+it. If `tune` lacks a kind, half of the profile's prompts of that kind go to each.
 """
 
 from __future__ import annotations
@@ -21,100 +21,99 @@ if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedProfile
     from drafthouse.prompts.suite_types import Suite
 
-#: The suite of `benchmarks/` that belongs to the search.
-SUITE = "tune"
-#: How many prompts the first and shortest run asks at least.
-FIRST_PROMPTS = 4
+SUITE = "tune"  # the suite of `benchmarks/` for the search
+FIRST_PROMPTS = 4  # fewest prompts of a trial
 
 
 class TuneAsk(PromptFields):
-    """A prompt as plain data for the box: fields of `client.Ask`."""
+    """A request as plain data for the module that measures: fields of `bench.client.Ask`."""
 
     temperature: float
 
 
 @dataclass(frozen=True)
 class TunePrompts:
-    """Both sets of prompts, in the order they are asked."""
+    """The requests of the search and of the re-measurement (``final``), in the order they are sent."""
 
     search: tuple[TuneAsk, ...]
     final: tuple[TuneAsk, ...]
+    #: Number of requests in the first, shortest trials; at least one of each kind where there are enough.
     first: int
-    """How many the shortest run asks: of each kind one at least."""
+    #: Remarks for the report: kinds that were split, or too few prompts for the concurrency.
     notes: tuple[str, ...]
-    """What a reader of the result must know about them."""
 
     @property
     def weight(self) -> float:
-        """The output tokens of an answer of the re-measurement over those of the search."""
+        """Mean output token limit of a re-measurement request over that of a search request."""
         return _mean_tokens(self.final) / _mean_tokens(self.search)
 
 
-def prompts_for(resolved: ResolvedProfile, own_suite: Suite, whole: Mapping[str, Suite]) -> TunePrompts:
-    """The prompts for a resolved profile.
+def prompts_for(resolved: ResolvedProfile, tune_suite: Suite, full_suites: Mapping[str, Suite]) -> TunePrompts:
+    """The requests for a resolved profile.
 
-    ``own_suite`` is the suite `tune`, ``whole`` the profile's suites with all the prompts they have: ``resolved``
-    holds them with as many as the experiment wants. Raises DrafthouseError when the declared kinds have too few prompts
-    for a re-measurement that can be believed.
+    ``resolved`` holds the profile's suites cut to the experiment's prompts per kind, ``full_suites`` holds them uncut.
+    ``tune_suite`` is the suite `tune`. Raises DrafthouseError if there are too few prompts of the declared kinds to
+    search with, or too few for the interval of the re-measurement.
     """
     experiment = resolved["experiment"]
-    names = experiment["kinds"] or [kind for suite in resolved["suites"].values() for kind in suite["kinds"]]
-    wanted, everything, mine = _by_kind(resolved["suites"]), _by_kind(whole), expand(own_suite)
-    enough = sum(len(wanted[kind]) for kind in names) >= values_needed()
+    kinds = experiment["kinds"] or [kind for suite in resolved["suites"].values() for kind in suite["kinds"]]
+    selected, all_prompts, tune_prompts = _by_kind(resolved["suites"]), _by_kind(full_suites), expand(tune_suite)
+    enough = sum(len(selected[kind]) for kind in kinds) >= values_needed()
     search: list[list[Prompt]] = []
     final: list[list[Prompt]] = []
     notes: list[str] = []
-    for kind in names:
-        seen = set(map(_text, everything[kind]))
-        others = [prompt for prompt in mine.get(kind, ()) if _text(prompt) not in seen]
-        if others:
-            search.append(others)
-            final.append(wanted[kind] if enough else everything[kind])
+    for kind in kinds:
+        profile_texts = set(map(_text, all_prompts[kind]))
+        unseen = [prompt for prompt in tune_prompts.get(kind, ()) if _text(prompt) not in profile_texts]
+        if unseen:
+            search.append(unseen)
+            final.append(selected[kind] if enough else all_prompts[kind])
         else:
-            search.append(everything[kind][::2])
-            final.append(everything[kind][1::2])
+            search.append(all_prompts[kind][::2])
+            final.append(all_prompts[kind][1::2])
             notes.append(
                 f"the suite '{SUITE}' has no prompts of its own of the kind '{kind}': half of the profile's are "
                 "used for the search, the other half for the re-measurement"
             )
-    _check(resolved, names, search, final)
-    usual = tuple(map(float, experiment["temperatures"]))
+    _check(resolved, kinds, search, final)
+    temperatures = tuple(map(float, experiment["temperatures"]))
     limit = experiment.get("max_output_tokens")
-    asks, judged = [], []
-    for prompt, turn in _in_turns(search):
-        heat = prompt.temperatures or usual
-        asks.append(_ask(prompt, limit, heat[turn % len(heat)]))
-    for prompt, _ in _in_turns(final):
-        for temperature in prompt.temperatures or usual:
-            judged.append(_ask(prompt, limit, temperature))
-    streams = int(experiment["concurrency"])
-    if len(asks) < streams:
-        notes.append(f"the search has {len(asks)} prompts, fewer than the {streams} streams of the profile")
-    first = min(len(asks), max(FIRST_PROMPTS, len(names), min(streams, len(asks) // 2)))
-    return TunePrompts(tuple(asks), tuple(judged), first, tuple(notes))
+    search_asks, final_asks = [], []
+    for prompt, index in _interleaved(search):
+        choices = prompt.temperatures or temperatures
+        search_asks.append(_ask(prompt, limit, choices[index % len(choices)]))
+    for prompt, _ in _interleaved(final):
+        for temperature in prompt.temperatures or temperatures:
+            final_asks.append(_ask(prompt, limit, temperature))
+    concurrency = int(experiment["concurrency"])
+    if len(search_asks) < concurrency:
+        notes.append(f"the search has {len(search_asks)} prompts, fewer than the {concurrency} streams of the profile")
+    first = min(len(search_asks), max(FIRST_PROMPTS, len(kinds), min(concurrency, len(search_asks) // 2)))
+    return TunePrompts(tuple(search_asks), tuple(final_asks), first, tuple(notes))
 
 
 def _by_kind(suites: Mapping[str, Suite]) -> dict[str, list[Prompt]]:
-    """The prompts of every kind; one that a suite repeats counts once."""
-    found: dict[str, list[Prompt]] = {}
+    """The prompts of the suites by kind; a prompt that a suite repeats appears once."""
+    by_kind: dict[str, list[Prompt]] = {}
     for suite in suites.values():
-        once: Suite = {**suite, "kinds": {name: {**kind, "repeat": 1} for name, kind in suite["kinds"].items()}}
-        for kind, prompts in expand(once).items():
-            found.setdefault(kind, []).extend(prompts)
-    return found
+        unrepeated: Suite = {**suite, "kinds": {name: {**kind, "repeat": 1} for name, kind in suite["kinds"].items()}}
+        for kind, prompts in expand(unrepeated).items():
+            by_kind.setdefault(kind, []).extend(prompts)
+    return by_kind
 
 
-def _in_turns(kinds: Sequence[Sequence[Prompt]]) -> list[tuple[Prompt, int]]:
-    """The prompts of all kinds in turns, with a number by which their temperatures alternate."""
-    turns = []
-    for place in range(max(map(len, kinds))):
-        for number, kind in enumerate(kinds):
-            if place < len(kind):
-                turns.append((kind[place], place + number))
-    return turns
+def _interleaved(prompts_by_kind: Sequence[Sequence[Prompt]]) -> list[tuple[Prompt, int]]:
+    """The prompts of all kinds, interleaved, each with an index by which the temperatures alternate."""
+    interleaved = []
+    for prompt_index in range(max(map(len, prompts_by_kind))):
+        for kind_index, prompts in enumerate(prompts_by_kind):
+            if prompt_index < len(prompts):
+                interleaved.append((prompts[prompt_index], prompt_index + kind_index))
+    return interleaved
 
 
 def _ask(prompt: Prompt, limit: int | None, temperature: float) -> TuneAsk:
+    """The request for a prompt, with at most ``limit`` output tokens."""
     tokens = prompt.output_tokens
     if limit:
         tokens = min(tokens, limit)
@@ -126,22 +125,23 @@ def _mean_tokens(asks: Sequence[TuneAsk]) -> float:
 
 
 def _text(prompt: Prompt) -> str:
+    """The prompt's messages as text, to recognise the same prompt in another suite."""
     return json.dumps(prompt.messages, sort_keys=True, default=str)
 
 
 def _check(
     resolved: ResolvedProfile,
-    names: Sequence[str],
+    kinds: Sequence[str],
     search: Sequence[Sequence[Prompt]],
     final: Sequence[Sequence[Prompt]],
 ) -> None:
-    """Raise DrafthouseError when there are too few prompts to search with, or to judge with."""
+    """Raise DrafthouseError if there are too few prompts for the search or for the re-measurement."""
     judged, searched = sum(map(len, final)), sum(map(len, search))
     if judged >= values_needed() and searched >= FIRST_PROMPTS:
         return
     raise one_problem(
         "too-few-prompts",
-        f"{searched} prompts to search and {judged} to judge, of the kinds {', '.join(names)}",
+        f"{searched} prompts to search and {judged} to judge, of the kinds {', '.join(kinds)}",
         f"{FIRST_PROMPTS} and {values_needed()}: an interval of a median needs that many",
         f"write more prompts of these kinds ({2 * values_needed()} or more where the suite '{SUITE}' has none)",
         f"profiles/{resolved['profile']}.yml: experiment.kinds",

@@ -1,7 +1,7 @@
-"""What starts engines for the tuner: `playbooks/tune.yml`, once a trial, with a time limit that holds.
+"""Run the tuner's trials: on the controller, start `playbooks/tune.yml` once per trial, with a firm time limit.
 
-Runs on the controller. Everything that a box needs for a candidate is put there by the same playbooks as for any
-profile; the trial itself is the module `drafthouse.core.trial`.
+The host that serves is prepared for a candidate by the same playbooks as for a profile. On that host the Ansible
+module `drafthouse.core.trial` sends the prompts.
 """
 
 from __future__ import annotations
@@ -32,28 +32,23 @@ if TYPE_CHECKING:
 
     from drafthouse.profiles.profile_types import Unchecked
 
-#: What makes a box ready for a candidate, as site.yml does it.
+#: Playbooks that prepare the host for a candidate, as site.yml does.
 PREPARE = phases("preflight", "host", "weights")
 TRIAL = ("playbooks/tune.yml",)
-#: What served before comes back; where nothing did, what the trials started is stopped.
+#: Restores the server that ran before the trials, or else stops the trials' server.
 STOP = ("playbooks/tuned.yml",)
 
-# How long Ansible may take to end by itself after Ctrl-C, before it is killed.
-_GRACE_S = KILL_S / 2
-# What ansible-playbook ends with where a box could not be reached; the second where another task failed as well.
-_UNREACHABLE = (4, 6)
-# How an action that follows a long step says how far it is: the box, and what it does.
+_GRACE_S = KILL_S / 2  # seconds for Ansible to end after SIGINT, before SIGKILL
+_UNREACHABLE = (4, 6)  # exit statuses of ansible-playbook for an unreachable host; 6 if a task failed as well
+# A progress line of a long step: two spaces, the host, a colon and what it does.
 _IS_PROGRESS = re.compile(r"  \S[^:]*: ")
-# Between two signs of life to the journal.
-_BEAT_S = 0.5
-# A problem's own words in a result; the log has all of it.
-_WHY_CHARACTERS = 240
-# Seconds between a trial's own limit and the one that ends its playbook.
-_MARGIN_S = 2.0
+_BEAT_S = 0.5  # most seconds between two calls of `beat`
+_WHY_CHARACTERS = 240  # longest error text in a result; the log has the full text
+_MARGIN_S = 2.0  # seconds from a trial's own deadline to the end of its playbook
 
 
 class Variables(TypedDict):
-    """What the playbooks are told; ``tune_deadline`` in the controller's own epoch seconds."""
+    """Extra variables of the playbooks; ``tune_deadline`` is in epoch seconds of the controller's clock."""
 
     profile: str
     overrides: Unchecked
@@ -65,55 +60,55 @@ class Variables(TypedDict):
 
 @dataclass(frozen=True)
 class Played:
-    """A playbook that ended: its exit status (None when its time was up), and why it failed, in its own words."""
+    """A playbook run that ended: its exit status (None: out of time), and its error text or ""."""
 
     status: int | None
     why: str
 
     @property
     def unreachable(self) -> bool:
-        """Whether the box could not be reached, which says nothing of a candidate."""
+        """True if the host was unreachable, which is not the candidate's fault."""
         return self.status in _UNREACHABLE or (bool(self.status) and "UNREACHABLE!" in self.why)
 
 
 class Plays:
-    """Runs playbooks in the clone. ``show`` gets the lines in which a step says how far it is, ``beat`` signs of life.
+    """Runs playbooks; their output goes to the file ``log``.
 
-    ``more`` are further words for ansible-playbook (a person's own `-e` and `--limit`); all that it prints goes to
-    ``log``.
+    ``args`` are the user's arguments for ansible-playbook, such as `--limit`. ``show`` receives progress lines.
+    ``beat`` is called about twice a second while a playbook runs, so that the journal knows how long it ran.
     """
 
     def __init__(
         self,
         inventory: str,
-        more: Sequence[str],
+        args: Sequence[str],
         log: Path,
         show: Callable[[str], None] = lambda text: None,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        self._inventory, self._more, self._log = inventory, list(more), log
+        self._inventory, self._args, self._log = inventory, list(args), log
         self._pid_file = log.with_name("play.pid")
         self.show, self.beat = show, beat
         program = Path(sys.executable).with_name("ansible-playbook")
         self._program = str(program) if program.exists() else "ansible-playbook"
 
     def run(self, playbooks: Sequence[str], variables: Path, seconds: float) -> Played:
-        """Run playbooks with the variables of a file, for so many seconds at most; never raises for their failure.
+        """Run playbooks with the variables of a file for at most ``seconds``; a failure is a result, not an exception.
 
-        Ctrl-C ends them too, and is raised on.
+        KeyboardInterrupt ends the playbooks and is raised again.
         """
-        words = [self._program, *map(playbook, playbooks), "-i", self._inventory, *self._more, "-e", f"@{variables}"]
+        command = [self._program, *map(playbook, playbooks), "-i", self._inventory, *self._args, "-e", f"@{variables}"]
         environment = {**os.environ, "ANSIBLE_NOCOLOR": "1"}
-        # A session of its own: Ctrl-C at the terminal must reach us alone, and a kill everything below it.
+        # In a new session, Ctrl-C at the terminal reaches only the tuner, and a kill reaches all child processes.
         process = subprocess.Popen(
-            words, cwd=WORK, env=environment, start_new_session=True, text=True, errors="replace",
+            command, cwd=WORK, env=environment, start_new_session=True, text=True, errors="replace",
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         self._pid_file.write_text(f"{process.pid}\n", "utf-8")
         lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=_pass_on, args=(process, lines), daemon=True).start()
+        threading.Thread(target=_read_output, args=(process, lines), daemon=True).start()
         end = time.monotonic() + seconds
-        why = _Why()
+        error = _ErrorText()
         try:
             with self._log.open("a", encoding="utf-8") as log:
                 while True:
@@ -126,9 +121,9 @@ class Plays:
                     except queue.Empty:
                         continue
                     if line is None:
-                        return Played(process.wait(), why.text)
+                        return Played(process.wait(), error.text)
                     log.write(line)
-                    why.read(line)
+                    error.read(line)
                     if _IS_PROGRESS.match(line):
                         self.show(line.strip())
         finally:
@@ -136,52 +131,53 @@ class Plays:
             self._pid_file.unlink(missing_ok=True)
 
     def end_orphan(self) -> bool:
-        """End the playbook that a killed run left at work, if there is one; return whether there was.
+        """End the playbook that a killed tuner left running; return whether there was one.
 
-        It has a session of its own, so that killing the tuner leaves it: it would start engines beside ours.
+        It has its own session, so it survives the tuner and would start servers beside the new run's.
         """
         try:
             pid = int(self._pid_file.read_text("utf-8"))
         except (OSError, ValueError):
             return False
         self._pid_file.unlink(missing_ok=True)
-        # The number may be another process's by now; ours names a file of this search.
+        # The pid may have been reused: a playbook of this search names a file in its folder.
         if not any(f"@{self._pid_file.parent}/" in word for word in command_of(pid)):
             return False
         _kill_group(pid)
         return True
 
 
-class _Why:
-    """Reads out of Ansible's output why it failed: the first problem in our words, else Ansible's own message."""
+class _ErrorText:
+    """Extracts the error from Ansible's output: the first Drafthouse problem, or else Ansible's own message."""
 
     def __init__(self) -> None:
-        self._found: list[str] = []
-        self._open = False
+        self._problem: list[str] = []
+        self._in_problem = False
         self._message = ""
 
     def read(self, line: str) -> None:
-        """Look at one line."""
-        word, _, rest = line.rstrip("\n").partition(": ")
-        if word == "found" and not self._found:
-            self._found, self._open = [rest], True
-        elif word in ("needed", "do", "code", "where"):
-            self._open = False
-        elif self._open and line.strip():
-            self._found.append(line.strip())
-        elif word.startswith("[ERROR]") or word.startswith("fatal"):
-            self._message = self._message or rest.strip()
+        """Parse a line of output."""
+        label, _, value = line.rstrip("\n").partition(": ")
+        if label == "found" and not self._problem:
+            self._problem, self._in_problem = [value], True
+        elif label in ("needed", "do", "code", "where"):
+            self._in_problem = False
+        elif self._in_problem and line.strip():
+            self._problem.append(line.strip())
+        elif label.startswith("[ERROR]") or label.startswith("fatal"):
+            self._message = self._message or value.strip()
 
     @property
     def text(self) -> str:
-        """The reason in one line; empty where none was seen."""
-        text = " / ".join(self._found) or self._message
+        """The error in one line; "" if there was none."""
+        text = " / ".join(self._problem) or self._message
         if len(text) <= _WHY_CHARACTERS:
             return text
         return text[: _WHY_CHARACTERS - 1] + "…"
 
 
-def _pass_on(process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:
+def _read_output(process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None]) -> None:
+    """Put each line of a process's output into ``lines``, then None at the end of the output."""
     assert process.stdout is not None
     for line in process.stdout:
         lines.put(line)
@@ -189,24 +185,25 @@ def _pass_on(process: subprocess.Popen[str], lines: queue.SimpleQueue[str | None
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a playbook and all that it started on this machine; nothing happens to one that has ended."""
+    """End a playbook and all processes that it started on this machine, unless it has already ended."""
     if process.poll() is not None:
         return
-    for number, patience_s in ((signal.SIGINT, _GRACE_S), (signal.SIGKILL, _GRACE_S)):
+    for signal_number, patience_s in ((signal.SIGINT, _GRACE_S), (signal.SIGKILL, _GRACE_S)):
         try:
-            os.killpg(process.pid, number)
+            os.killpg(process.pid, signal_number)
             process.wait(patience_s)
         except ProcessLookupError:
             return
         except subprocess.TimeoutExpired:
             continue
-        # What ansible-playbook leaves of its workers goes with the group.
-        if number == signal.SIGINT:
+        # Kill worker processes that ansible-playbook left behind.
+        if signal_number == signal.SIGINT:
             _kill_group(process.pid)
         return
 
 
 def _kill_group(group: int) -> None:
+    """Send SIGKILL to a process group, if it still exists."""
     try:
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
@@ -214,7 +211,7 @@ def _kill_group(group: int) -> None:
 
 
 class BoxTrial:
-    """The `Trial` that starts real engines: through Ansible, on the one box of an inventory."""
+    """The `Trial` that starts real servers, through Ansible, on the only host of an inventory."""
 
     def __init__(
         self,
@@ -228,24 +225,24 @@ class BoxTrial:
         overrides: Unchecked | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``budget_s`` is what is left for trials now; none runs beyond it, but for `KILL_S` in which it is ended.
+        """``budget_s`` is the time left for trials; ending the last one may take `KILL_S` more.
 
-        ``overrides`` is what was changed of the profile first, before any candidate.
+        ``overrides`` are the user's changes to the profile, before those of a candidate.
         """
         self._profile, self._prompts, self._plays, self._folder = profile, prompts, plays, folder
         self._concurrency, self._clock = concurrency, clock
         self._overrides = overrides or {}
-        self._since = clock()
-        self._end = self._since + budget_s
+        self._counted_until = clock()
+        self._end = self._counted_until + budget_s
         self._prepared: set[str] = set()
         self._unready: dict[str, Outcome] = {}
+        #: True if a playbook ran, so that `stop` is needed.
         self.started = False
-        """Whether anything was started, which is then to be stopped."""
 
     def __call__(self, task: Task) -> Outcome:
-        """Make the box ready where the candidate needs more than is there, start its arm, ask it, and tell.
+        """Prepare the host once per family, start the task's arm, send its prompts and return the outcome.
 
-        Raises DrafthouseError when the box cannot be reached.
+        Raises DrafthouseError if the host is unreachable.
         """
         if task.candidate.family in self._unready:
             return self._unready[task.candidate.family]
@@ -261,40 +258,41 @@ class BoxTrial:
             self._prepared.add(task.candidate.family)
             outcome = self._measure(task, end)
         else:
-            # Its other candidates need the same.
+            # All candidates of the family need the same preparation.
             why = f"not made ready: {played.why}"
             outcome = Outcome(TOO_LATE if played.status is None else FAILED, why=why)
             self._unready[task.candidate.family] = outcome
         now = self._clock()
-        elapsed_s, self._since = now - self._since, now
+        elapsed_s, self._counted_until = now - self._counted_until, now
         return replace(outcome, elapsed_s=elapsed_s, prepared_s=prepared_s)
 
     def stop(self, seconds: float) -> bool:
-        """Have what served before serve again, or nothing; return whether that was done within the time."""
+        """Restore the server that ran before the trials, or stop theirs; return whether that ended in time."""
         variables: Variables = {"profile": self._profile, "overrides": self._overrides}
         return self._play(STOP, variables, self._clock() + seconds).status == 0
 
     def _measure(self, task: Task, end: float) -> Outcome:
+        """Run the trial's playbook until the monotonic time ``end``; the module leaves its result in a folder."""
         answers = self._folder / "answers"
         answers.mkdir(parents=True, exist_ok=True)
-        for old in answers.iterdir():
-            old.unlink()
+        for file in answers.iterdir():
+            file.unlink()
         played = self._play(TRIAL, self._variables(task, end, answers), end)
         self._check_reached(played)
-        found = sorted(answers.glob("*.json"))
-        if len(found) > 1:
+        files = sorted(answers.glob("*.json"))
+        if len(files) > 1:
             raise one_problem(
                 "several-hosts",
-                f"{len(found)} boxes answered ({', '.join(path.stem for path in found)})",
+                f"{len(files)} boxes answered ({', '.join(path.stem for path in files)})",
                 "one box: the best settings differ between boxes",
                 "name it: make tune ... ARGS='--limit NAME'",
             )
-        if not found:
+        if not files:
             return Outcome(TOO_LATE if played.status is None else FAILED, why=played.why or "the trial left no answer")
-        return outcome_of(json.loads(found[0].read_text("utf-8")), task)
+        return outcome_of(json.loads(files[0].read_text("utf-8")), task)
 
     def _check_reached(self, played: Played) -> None:
-        """Raise DrafthouseError where the box was out of reach: that is no outcome of a candidate, and is not kept."""
+        """Raise DrafthouseError if the host was unreachable: that is no outcome of a candidate for the journal."""
         if not played.unreachable:
             return
         raise one_problem(
@@ -306,20 +304,21 @@ class BoxTrial:
         )
 
     def _variables(self, task: Task, end: float | None = None, answers: Path | None = None) -> Variables:
+        """The playbooks' variables; with ``end`` and ``answers`` those of a trial, whose task goes into a file."""
         variables: Variables = {"profile": self._profile, "overrides": task.candidate.overrides}
         if end is None or answers is None:
             return variables
         task_file = self._folder / "task.json"
-        work = {
+        task_data = {
             "asks": asks_of(task, self._prompts),
             "concurrency": self._concurrency,
             "seed": task.turn,
             "reference": dict(task.reference),
             "label": f"{task.candidate.id}, {task.arm}",
-            # What is judged at the end is judged with its outputs; the search needs none.
+            # Only the re-measurement compares answer texts.
             "texts": task.part == FINAL,
         }
-        task_file.write_text(json.dumps(work) + "\n", "utf-8")
+        task_file.write_text(json.dumps(task_data) + "\n", "utf-8")
         return {
             **variables,
             "tune_arm": task.arm,
@@ -329,6 +328,7 @@ class BoxTrial:
         }
 
     def _play(self, playbooks: Sequence[str], variables: Variables, end: float) -> Played:
+        """Run playbooks until the monotonic time ``end``, unless it is too near to start any."""
         left_s = end - self._clock()
         if left_s < _MARGIN_S:
             return Played(None, "no time was left for it")
@@ -340,15 +340,15 @@ class BoxTrial:
 
 
 def asks_of(task: Task, prompts: TunePrompts) -> list[TuneAsk]:
-    """The prompts of a task as the box gets them; behind the last one the first one follows."""
+    """The requests of a task; after the last request of its part it continues with the first."""
     asks = prompts.final if task.part == FINAL else prompts.search
-    return [asks[number % len(asks)] for number in range(task.first, task.first + task.count)]
+    return [asks[index % len(asks)] for index in range(task.first, task.first + task.count)]
 
 
 def outcome_of(trial: TrialResult, task: Task) -> Outcome:
-    """What a trial's answer (`trial.run_trial`) means for the search.
+    """The outcome for the result of `trial.run_trial`.
 
-    An answer that failed puts the candidate out, as it makes a report invalid; so does a baseline that drafted.
+    A failed answer fails the candidate, as it makes a report invalid. A baseline that drafted fails as well.
     """
     facts: Facts = {
         "acceptance": trial["acceptance"],

@@ -1,14 +1,14 @@
-"""The search of the tuner: what is tried, in which order, on how many prompts, and what wins. Pure.
+"""The search of the tuner: which candidates to try, in which order, on how many prompts, and which one wins.
 
-It starts nothing itself: a `Trial` does, and says how long it took. The clock of the search is the sum of these
-times, so the same outcomes lead to the same decisions, which is how a search that was killed goes on from its
-journal. The way (docs/tune.md says it for people):
+A `Trial` starts the servers and reports its time. The search reads no clock but sums these times, so the same outcomes
+lead to the same decisions. A killed search therefore continues from the outcomes in its journal. Steps (docs/tune.md):
 
-1. the profile as it stands, which shows what a trial costs here;
-2. successive halving over methods, drafts and a coarse row of K: all on a few prompts, the better half on as many
-   more, and so on (Jamieson and Talwalkar 2016, "Non-stochastic Best Arm Identification");
-3. between the leader's K and its tried neighbours, until nothing is; what step 2 had no time for; tunable options;
-4. those close to the leader once more; the decision; the re-measurement on prompts that the search never saw.
+1. Measure the original profile, which shows what a trial costs on this host.
+2. Successive halving over methods, drafts and a few K: all on few prompts, then the better half on as many more, and
+   so on (Jamieson and Talwalkar 2016, "Non-stochastic Best Arm Identification").
+3. Try K between the leader's and its tried neighbours, then the candidates left over by step 2, then tunable options.
+4. Measure candidates close to the leader once more and decide.
+5. Measure the winner again on prompts that the search did not use.
 """
 
 from __future__ import annotations
@@ -19,90 +19,88 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from ..core.errors import one_problem
-from .paired_stats import SAME, Tried
-from .tries import ALL, ANEW, CAUTION, RESERVE_S, TIME, Say, Tries
+from .paired_stats import SAME, CandidateRecord
+from .tries import ALL, ANEW, CAUTION, RESERVE_S, TIME, Log, SearchState
 from .types import BASELINE, FAILED, FINAL, OK, SPECULATIVE, Candidate, Outcome, Space, Task, Trial
 
-#: Those this near are measured once more before the decision.
+#: Candidates within this factor of the leader's speed are measured once more before the decision.
 CLOSE = 1.04
 
-_RUNGS = 3
-# Of the time that the search has, how much goes into the coarse halving.
+_RUNGS = 3  # sizes of trial in the halving, the first one included
+# Fraction of the search's time for the halving.
 _COARSE_SHARE = 0.6
-# How often those close to the leader are measured once more, and how many of them.
+# Most play-offs before the decision, and candidates in each; the original profile may come on top.
 _PLAYOFFS, _PLAYERS = 2, 3
 
 
 @dataclass
-class Found:
-    """What a search found.
+class SearchResult:
+    """Result of a search.
 
-    ``final`` holds the outcomes of the re-measurement, one a round, by arm and candidate's id; ``unconfirmed`` says
-    why there is none, where the winner is not the profile as it stands. ``ended`` is `ALL` or `TIME`.
+    ``final`` holds the outcomes of the re-measurement by (arm, candidate id), one per round. ``unconfirmed`` is the
+    reason why it failed, or "". ``ended`` is `ALL` or `TIME`, ``why`` the reason for the choice of the winner.
     """
 
-    own: Candidate
+    original: Candidate
     winner: Candidate
     why: str
-    tried: list[Tried]
+    tried: list[CandidateRecord]
     ended: str
     spent_s: float
     final: dict[tuple[str, str], list[Outcome]] = field(default_factory=dict)
     unconfirmed: str = ""
 
 
-def tune(space: Space, trial: Trial, budget_s: float, say: Say = lambda text: None) -> Found:
-    """Search ``space`` within ``budget_s`` seconds and return what was found.
+def tune(space: Space, trial: Trial, budget_s: float, log: Log = lambda text: None) -> SearchResult:
+    """Search ``space`` within ``budget_s`` seconds.
 
-    ``say`` gets a line for each phase and each trial. Raises DrafthouseError when the profile's own settings do not
-    run, when nothing runs any more, when all that was set beside the profile failed for one reason, or when the budget
-    is too short to try anything beside it.
+    ``log`` receives a line per phase and trial. Raises DrafthouseError if the original profile does not run, if no
+    candidate runs any more, if all other candidates failed for the same reason, or if the budget is too short to try
+    another candidate.
     """
-    search = _Search(space, trial, budget_s, say)
-    search.begin()
+    search = _Search(space, trial, budget_s, log)
+    search.measure_original()
     search.halve()
     search.refine()
-    search.go_on()
-    search.vary()
+    search.try_remaining()
+    search.try_options()
     search.play_off()
     winner, why = search.decide()
-    if winner == space.own and search.look_again():
+    if winner == space.original and search.remeasure_original():
         winner, why = search.decide()
     search.check_compared(winner)
-    say(f"chosen: {winner.id}, {why}")
-    if winner == space.own:
-        return Found(space.own, winner, why, list(search.tried.values()), search.ended, search.spent_s)
+    log(f"chosen: {winner.id}, {why}")
+    if winner == space.original:
+        return SearchResult(space.original, winner, why, list(search.tried.values()), search.ended, search.spent_s)
     final, unconfirmed = search.confirm(winner)
     tried = list(search.tried.values())
-    return Found(space.own, winner, why, tried, search.ended, search.spent_s, final, unconfirmed)
+    return SearchResult(space.original, winner, why, tried, search.ended, search.spent_s, final, unconfirmed)
 
 
 def middle(low: int, high: int) -> int:
-    """The K between two, as many times the lower one as the higher one is of it; ``low`` where there is none."""
+    """The K nearest to the geometric mean of two K and strictly between them, or ``low`` if there is none."""
     if high - low <= 1:
         return low
     return min(max(round(math.sqrt(max(low, 1) * high)), low + 1), high - 1)
 
 
-class _Search(Tries):
-    """A search while it runs."""
+class _Search(SearchState):
+    """The phases of a search, in the order in which `tune` calls them."""
 
-    # --- the phases -----------------------------------------------------------------------------
-
-    def begin(self) -> None:
-        """Measure the profile as it stands. Raises DrafthouseError when that fails, or shows the budget too short."""
-        outcome = self.measure(self.space.own, 0, self.size, self.budget_s - RESERVE_S)
-        own = self.tried[self.space.own.id]
-        if own.out:
+    def measure_original(self) -> None:
+        """Measure the original profile. Raises DrafthouseError if that fails or shows that the budget is too short."""
+        outcome = self.measure(self.space.original, 0, self.size, self.budget_s - RESERVE_S)
+        original = self.tried[self.space.original.id]
+        if original.out:
             raise one_problem(
                 "no-candidate-runs",
-                f"the profile as it stands ({own.candidate.id}) could not be measured: {own.out}",
+                f"the profile as it stands ({original.candidate.id}) could not be measured: {original.out}",
                 "a profile that runs, and a budget long enough to start it and get answers",
                 "run it alone first (make with its name), or give a larger BUDGET; the same command retries "
                 f"while there is time, and {ANEW}",
             )
         self.answer_s = outcome.measured_s / self.size
-        self.alive = [own]
+        self.alive = [original]
         needed_s = self.spent_s + RESERVE_S + self.cost_s(self.size) + self.final_s(1)
         if needed_s > self.budget_s:
             raise one_problem(
@@ -112,126 +110,125 @@ class _Search(Tries):
                 f"give BUDGET={math.ceil(2 * needed_s / 60)}m, which is enough for several",
             )
 
-    def coarse(self) -> list[Candidate]:
-        """Every family's first K and the powers of two around it, the families in turns."""
-        rows = [family.row() for family in self.space.families]
-        rows[0].pop(0)  # the profile as it stands is measured already
+    def coarse_candidates(self) -> list[Candidate]:
+        """Each family's first K and powers of two; the lists of the families are interleaved."""
+        by_family = [family.coarse_candidates() for family in self.space.families]
+        by_family[0].pop(0)  # the original profile is already measured
         candidates: list[Candidate] = []
-        for turn in zip_longest(*rows):
-            candidates += filter(None, turn)
+        for same_rank in zip_longest(*by_family):
+            candidates += filter(None, same_rank)
         return candidates
 
     def halve(self) -> None:
-        """Try as many of the coarse row as time allows, then the better half on more prompts, and so on."""
-        row = self.coarse()
-        number = self.fitting(len(row))
-        if number < len(row):
+        """Try as many coarse candidates as time allows, then the faster half on more prompts, and so on."""
+        candidates = self.coarse_candidates()
+        affordable = self.number_that_fit(len(candidates))
+        if affordable < len(candidates):
             self.ended = TIME
-        self.say(f"{number} of {len(row)} candidates on {self.size} prompts each")
-        for candidate in row[:number]:
-            if self.dead(candidate.family):
+        self.log(f"{affordable} of {len(candidates)} candidates on {self.size} prompts each")
+        for candidate in candidates[:affordable]:
+            if self.is_dead(candidate.family):
                 continue
             if not self.affords(1, self.size):
                 return
             self.measure(candidate, 0, self.size)
-            self.alive = self.still_in([candidate])
+            self.alive = self.survivors([candidate])
         for _ in range(1, _RUNGS):
             self.alive = self.better_half()
-            more = min(self.size, self.space.prompts)
-            if len(self.alive) <= 2 or not self.affords(len(self.alive), more):
+            count = min(self.size, self.space.prompts)
+            if len(self.alive) <= 2 or not self.affords(len(self.alive), count):
                 return
-            self.say(f"the better {len(self.alive)} on {more} more prompts")
-            for known in list(self.alive):
-                self.measure(known.candidate, self.size, more)
-            self.alive = self.still_in()
-            self.size += more
+            self.log(f"the better {len(self.alive)} on {count} more prompts")
+            for record in list(self.alive):
+                self.measure(record.candidate, self.size, count)
+            self.alive = self.survivors()
+            self.size += count
 
-    def better_half(self) -> list[Tried]:
-        """The faster half, two at least; the profile as it stands too, as long as it is close to the fastest."""
+    def better_half(self) -> list[CandidateRecord]:
+        """The faster half, at least two candidates, plus the original profile while it is close to the leader."""
         half = self.ranked(self.alive)[: max(2, math.ceil(len(self.alive) / 2))]
-        own = self.tried[self.space.own.id]
-        if own in half or own not in self.near(CLOSE):
+        original = self.tried[self.space.original.id]
+        if original in half or original not in self.near_leader(CLOSE):
             return half
-        return [*half, own]
+        return [*half, original]
 
-    def dead(self, family: str) -> bool:
-        """Tell whether two candidates of a family brought not one answer, and none of them did."""
-        own = [known for known in self.tried.values() if known.candidate.family == family]
-        return len(own) >= 2 and not any(known.tpot_ms for known in own)
+    def is_dead(self, family: str) -> bool:
+        """True if at least two candidates of a family were tried and none of them got an answer."""
+        members = [record for record in self.tried.values() if record.candidate.family == family]
+        return len(members) >= 2 and not any(record.tpot_ms for record in members)
 
-    def fitting(self, most: int) -> int:
-        """How many candidates, ``most`` at most, can go through the halving in its share of the time."""
+    def number_that_fit(self, most: int) -> int:
+        """Number of candidates, at most ``most``, for which the halving fits in its share of the time."""
         time_s = _COARSE_SHARE * self.left_s
-        for number in range(most, 1, -1):
-            rungs = [
-                (number, self.size),
-                (math.ceil((number + 1) / 2), self.size),
-                (math.ceil(number / 4), 2 * self.size),
+        for candidates in range(most, 1, -1):
+            trials_and_answers = [
+                (candidates, self.size),
+                (math.ceil((candidates + 1) / 2), self.size),
+                (math.ceil(candidates / 4), 2 * self.size),
             ]
-            if sum(trials * self.cost_s(answers) for trials, answers in rungs) <= time_s:
-                return number
+            if sum(trials * self.cost_s(answers) for trials, answers in trials_and_answers) <= time_s:
+                return candidates
         return min(1, most)
 
     def refine(self) -> None:
-        """Try what lies between the leader's K and its tried neighbours, until nothing does."""
+        """Try K between the leader's and its tried neighbours until none is left."""
         count = min(self.size, self.space.prompts)
-        while between := self.between(self.ranked(self.alive)[0].candidate):
-            self.say(f"around {self.ranked(self.alive)[0].candidate.id}")
-            for candidate in between:
+        while candidates := self.between(self.ranked(self.alive)[0].candidate):
+            self.log(f"around {self.ranked(self.alive)[0].candidate.id}")
+            for candidate in candidates:
                 if not self.affords(1, count):
                     self.unrefined = True
                     return
                 self.measure(candidate, 0, count)
-            self.alive = self.still_in(between)
+            self.alive = self.survivors(candidates)
         self.unrefined = False
 
-    def go_on(self) -> None:
-        """Try what the halving had no time for, one by one; where a new leader appears, what lies around it too."""
+    def try_remaining(self) -> None:
+        """Try the candidates that the halving had no time for; after a new leader, refine around it."""
         count = min(self.size, self.space.prompts)
-        for candidate in self.coarse():
-            if candidate.id in self.tried or self.dead(candidate.family):
+        for candidate in self.coarse_candidates():
+            if candidate.id in self.tried or self.is_dead(candidate.family):
                 continue
             if not self.affords(1, count):
                 return
             self.measure(candidate, 0, count)
-            self.alive = self.still_in([candidate])
+            self.alive = self.survivors([candidate])
             if self.ranked(self.alive)[0].candidate == candidate:
                 self.refine()
         self.ended = TIME if self.unrefined else ALL
 
     def between(self, leader: Candidate) -> list[Candidate]:
-        """The middle of the gap below the leader's K and of the one above, where there is one to try.
+        """Candidates in the middle between the leader's K and its tried neighbours below and above.
 
-        Where the gaps are a quarter of K or less and both neighbours are as fast as the leader there is nothing to
-        gain between them.
+        Empty if the neighbours are at most K/2 apart and both as fast as the leader: then there is nothing to gain.
         """
         family = self.space.family(leader.family)
-        known = {
-            tried.candidate.tokens: tried
-            for tried in self.tried.values()
-            if (tried.candidate.family, tried.candidate.settings) == (leader.family, leader.settings)
+        by_tokens = {
+            record.candidate.tokens: record
+            for record in self.tried.values()
+            if (record.candidate.family, record.candidate.settings) == (leader.family, leader.settings)
         }
         below, above = family.tokens[0] - 1, family.tokens[-1] + 1
-        for tokens in known:
+        for tokens in by_tokens:
             if below < tokens < leader.tokens:
                 below = tokens
             elif leader.tokens < tokens < above:
                 above = tokens
         if 2 * (above - below) <= leader.tokens:
-            flat = self.near(SAME)
-            if known.get(below) in flat and known.get(above) in flat:
+            flat = self.near_leader(SAME)
+            if by_tokens.get(below) in flat and by_tokens.get(above) in flat:
                 return []
-        middles = (middle(below, leader.tokens), middle(leader.tokens, above))
-        return [family.candidate(k, leader.settings) for k in middles if k in family.tokens and k not in known]
+        candidates = (middle(below, leader.tokens), middle(leader.tokens, above))
+        return [family.candidate(k, leader.settings) for k in candidates if k in family.tokens and k not in by_tokens]
 
-    def vary(self) -> None:
-        """Try the values of each tunable option on the leader, one option after the other."""
+    def try_options(self) -> None:
+        """Try each value of each tunable option on the leader, option by option."""
         count = min(self.size, self.space.prompts)
         for path, values in self.space.options:
             leader = self.ranked(self.alive)[0].candidate
-            if path.startswith("speculation.") and leader.family != self.space.own.family:
-                continue  # the options of another method
-            self.say(f"{path}: {', '.join(map(str, values))}")
+            if path.startswith("speculation.") and leader.family != self.space.original.family:
+                continue  # these options belong to the original method
+            self.log(f"{path}: {', '.join(map(str, values))}")
             for value in values:
                 settings = dict(leader.settings)
                 settings.pop(path, None)
@@ -240,57 +237,57 @@ class _Search(Tries):
                 if not self.affords(1, count):
                     return
                 self.measure(candidate, 0, count)
-                self.alive = self.still_in([candidate])
+                self.alive = self.survivors([candidate])
 
     def play_off(self) -> None:
-        """Measure those close to the leader once more, on all prompts, where time allows."""
+        """Measure the candidates close to the leader once more, on all prompts, if time allows."""
         for _ in range(_PLAYOFFS):
-            near = self.near(CLOSE)
-            own = self.tried[self.space.own.id]
+            near = self.near_leader(CLOSE)
+            original = self.tried[self.space.original.id]
             close = near[:_PLAYERS]
-            if own in near[_PLAYERS:]:
-                close.append(own)
-            # Measuring once more tries nothing new: without the time for it nothing is left untried.
+            if original in near[_PLAYERS:]:
+                close.append(original)
+            # Use `fits` instead of `affords`: a repeated measurement that is skipped leaves nothing untried.
             if len(close) < 2 or not self.fits(len(close), self.space.prompts):
                 return
-            self.say(f"{len(close)} within {100 * (CLOSE - 1):.0f} % of each other, measured again")
-            for known in close:
-                self.measure(known.candidate, 0, self.space.prompts)
-            self.alive = self.still_in()
+            self.log(f"{len(close)} within {100 * (CLOSE - 1):.0f} % of each other, measured again")
+            for record in close:
+                self.measure(record.candidate, 0, self.space.prompts)
+            self.alive = self.survivors()
 
     def decide(self) -> tuple[Candidate, str]:
-        """The winner and why: of those as fast as the fastest, the profile's own or the smallest change."""
-        equal = self.near(SAME)
-        best, own = equal[0].candidate, self.space.own
+        """The winner and the reason: of the candidates as fast as the leader, the original or the smallest change."""
+        equal = self.near_leader(SAME)
+        fastest, original = equal[0].candidate, self.space.original
         percent = f"{100 * (SAME - 1):.0f} %"
-        if any(known.candidate == own for known in equal) and own.family != best.family:
-            return own, f"the profile as it stands, which is within {percent} of the fastest ({best.id})"
-        alike = [known.candidate for known in equal if known.candidate.family == best.family]
-        winner = min(alike, key=lambda candidate: (len(candidate.settings), candidate.tokens))
-        if winner == best:
+        if any(record.candidate == original for record in equal) and original.family != fastest.family:
+            return original, f"the profile as it stands, which is within {percent} of the fastest ({fastest.id})"
+        same_family = [record.candidate for record in equal if record.candidate.family == fastest.family]
+        winner = min(same_family, key=lambda candidate: (len(candidate.settings), candidate.tokens))
+        if winner == fastest:
             return winner, "the fastest"
-        return winner, f"within {percent} of the fastest ({best.id}), with fewer drafted tokens or fewer changes"
+        return winner, f"within {percent} of the fastest ({fastest.id}), with fewer drafted tokens or fewer changes"
 
-    def look_again(self) -> bool:
-        """Measure the profile as it stands once more where the last trials failed; return whether that was done.
+    def remeasure_original(self) -> bool:
+        """Measure the original profile once more if the last trials failed; return whether that was done.
 
-        It may be the box that no longer runs anything, and not they. Raises DrafthouseError where it fails too.
+        The host may be at fault and not the candidates. Raises DrafthouseError if the original profile fails too.
         """
         count = min(self.size, self.space.prompts)
         if self.failures < 2 or not self.fits(1, count):
             return False
-        self.say("the last trials failed: measuring the profile as it stands again")
-        self.measure(self.space.own, 0, count)
-        if self.tried[self.space.own.id].out:
-            raise self.nothing_runs()
+        self.log("the last trials failed: measuring the profile as it stands again")
+        self.measure(self.space.original, 0, count)
+        if self.tried[self.space.original.id].out:
+            raise self.nothing_runs_error()
         return True
 
     def check_compared(self, winner: Candidate) -> None:
-        """Raise DrafthouseError where the profile as it stands wins because everything else failed, and all alike."""
-        others = [known for known in self.tried.values() if known.candidate != self.space.own]
-        # Numbers may differ in one and the same reason: seconds, ports, bytes.
-        reasons = {re.sub(r"\d+(\.\d+)?", "#", known.out) for known in others}
-        if winner != self.space.own or len(reasons) != 1 or not all(known.failed for known in others):
+        """Raise DrafthouseError if the original wins only because all other candidates failed for one reason."""
+        others = [record for record in self.tried.values() if record.candidate != self.space.original]
+        # Mask numbers, since the same reason may name different seconds, ports or bytes.
+        reasons = {re.sub(r"\d+(\.\d+)?", "#", record.out) for record in others}
+        if winner != self.space.original or len(reasons) != 1 or not all(record.failed for record in others):
             return
         raise one_problem(
             "no-candidate-runs",
@@ -303,39 +300,39 @@ class _Search(Tries):
     # --- the re-measurement -----------------------------------------------------------------------
 
     def confirm(self, winner: Candidate) -> tuple[dict[tuple[str, str], list[Outcome]], str]:
-        """Measure baseline, winner and the profile as it stands on the prompts that the search never saw.
+        """Measure baseline, winner and original profile on prompts that the search did not use, for 1 or 2 rounds.
 
-        Returns the outcomes of whole rounds by arm and candidate's id, and why there is none where there is none.
+        Returns the outcomes of complete rounds by (arm, candidate id), and "" or the reason why there is no such round.
         """
-        arms = [(BASELINE, winner), (SPECULATIVE, winner), (SPECULATIVE, self.space.own)]
-        kept: dict[tuple[str, str], list[Outcome]] = {}
-        for number in (1, 2):
+        arms = [(BASELINE, winner), (SPECULATIVE, winner), (SPECULATIVE, self.space.original)]
+        rounds: dict[tuple[str, str], list[Outcome]] = {}
+        for round_number in (1, 2):
             begun_s = self.spent_s
             outcomes = {}
-            for place, (arm, candidate) in enumerate(arms):
-                self.say(f"round {number} on prompts the search did not see: {arm}, {candidate.id}")
-                outcome = self.final_trial(arm, candidate, number, len(arms) - place)
-                if outcome.status != OK and kept:
-                    return kept, ""
+            for index, (arm, candidate) in enumerate(arms):
+                self.log(f"round {round_number} on prompts the search did not see: {arm}, {candidate.id}")
+                outcome = self.final_trial(arm, candidate, round_number, len(arms) - index)
+                if outcome.status != OK and rounds:
+                    return rounds, ""
                 if outcome.status != OK:
                     return {}, f"{arm}, {candidate.id}: {outcome.why or outcome.status}"
                 outcomes[arm, candidate.id] = outcome
-            for key, outcome in outcomes.items():
-                kept.setdefault(key, []).append(outcome)
+            for arm_and_candidate, outcome in outcomes.items():
+                rounds.setdefault(arm_and_candidate, []).append(outcome)
             if CAUTION * (self.spent_s - begun_s) > self.budget_s - self.spent_s - RESERVE_S:
                 break
-            arms.reverse()  # the second round goes backwards
-        return kept, ""
+            arms.reverse()  # so that a drift of the host's speed cancels out over two rounds
+        return rounds, ""
 
-    def final_trial(self, arm: str, candidate: Candidate, number: int, arms_left: int) -> Outcome:
-        """Measure one arm of the re-measurement; an engine that died is started once more where time allows."""
+    def final_trial(self, arm: str, candidate: Candidate, round_number: int, arms_left: int) -> Outcome:
+        """Measure one arm of the re-measurement; retry a failure once if the time allows."""
         for attempt in (1, 2):
             seconds = self.budget_s - self.spent_s - RESERVE_S
             count = self.space.final_prompts
-            outcome = self.run(Task(candidate, arm, FINAL, 0, count, number, {}, seconds, attempt))
+            outcome = self.run(Task(candidate, arm, FINAL, 0, count, round_number, {}, seconds, attempt))
             if outcome.status == OK and len(outcome.tpot_ms) < count:
                 outcome = Outcome(FAILED, why=f"only {len(outcome.tpot_ms)} of {count} answers have a time per token")
-            again_s = (arms_left * self.cost_s(0)) + self.final_s(1) * arms_left / 3
-            if outcome.status != FAILED or self.budget_s - self.spent_s - RESERVE_S < again_s:
+            retry_s = (arms_left * self.cost_s(0)) + self.final_s(1) * arms_left / 3
+            if outcome.status != FAILED or self.budget_s - self.spent_s - RESERVE_S < retry_s:
                 return outcome
         return outcome

@@ -1,7 +1,7 @@
-"""What may be tried for a profile: methods and drafts of the catalogue for its target, K, and what it marks as tunable.
+"""List what the tuner may try for a profile: methods, drafts, draft lengths (K) and tunable options.
 
-Every candidate is resolved like any profile, so that one that a version refuses or that does not fit the memory is
-left out here, with the resolver's own reason, and never started.
+Each candidate is resolved like a profile before it is listed. A candidate that the engine version
+refuses, or that does not fit in memory, is left out with the resolver's reason and never started.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ if TYPE_CHECKING:
     from drafthouse.profiles.profile_types import Tunable, Unchecked
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
-#: The largest K that is tried where nothing else limits it: beyond it, drafting costs more than it can bring back.
+#: Largest K to try where neither profile nor draft limits it. Drafting more costs more than it can gain.
 MOST_TOKENS: Final[Mapping[DraftKind, int]] = {"lookup": 32, "model": 16, "head": 8, "builtin": 8}
-# The K to begin with where the profile's own says nothing about such a method.
+# First K of a method whose kind of draft differs from the profile's, so that the profile's K is no guide.
 _FIRST_TOKENS: Final[Mapping[DraftKind, int]] = {"lookup": 8, "model": 4, "head": 3, "builtin": 3}
 
 
 @dataclass(frozen=True)
-class Reach:
-    """The parts of a search space that the catalogue decides; see `types.Space`."""
+class CatalogueSpace:
+    """The parts of a `types.Space` that follow from profile and catalogue; the fields mean the same."""
 
     families: tuple[Family, ...]
     options: tuple[tuple[str, tuple[Any, ...]], ...]
     left_out: tuple[tuple[str, str], ...]
 
 
-def reach(
+def catalogue_space(
     house: House,
     name: str,
     site: Unchecked,
     suites: Mapping[str, Sequence[str]],
     overrides: Unchecked | None = None,
-) -> Reach:
-    """All that may be tried for profile ``name``; arguments as for `resolve`.
+) -> CatalogueSpace:
+    """Return what may be tried for profile ``name``, from the catalogue ``house``; arguments as for `resolve`.
 
-    Raises DrafthouseError when the profile itself does not resolve, or its `tunable` names what there is not.
+    Raises DrafthouseError if the profile does not resolve or its key `tunable` is wrong.
     """
     resolved = resolve(house, name, site, suites, overrides)
-    return _Reach(house, name, site, suites, overrides or {}, resolved).run()
+    return _SpaceBuilder(house, name, site, suites, overrides or {}, resolved).build()
 
 
 @dataclass
-class _Reach:
-    """One look at what may be tried."""
+class _SpaceBuilder:
+    """Builds the `CatalogueSpace` of a profile; ``base`` holds the user's changes to that profile."""
 
     house: House
     name: str
@@ -65,7 +65,7 @@ class _Reach:
     base: Unchecked
     resolved: ResolvedProfile
 
-    def run(self) -> Reach:
+    def build(self) -> CatalogueSpace:
         self.profile = changed(self.house.profiles[self.name], self.base)
         self.engine = self.house.engines[self.profile["engine"]]
         self.spec = self.profile["speculation"]
@@ -73,96 +73,96 @@ class _Reach:
         self._check_tunable()
         families: list[Family] = []
         left_out: list[tuple[str, str]] = []
-        for method, draft in self._pairs():
-            family, why = self._family(method, draft)
+        for method, draft in self._methods_and_drafts():
+            family, reason = self._family(method, draft)
             if family:
                 families.append(family)
             else:
-                left_out.append((_label(method, draft), why))
-        return Reach(tuple(families), self._options(), tuple(left_out))
+                left_out.append((_label(method, draft), reason))
+        return CatalogueSpace(tuple(families), self._tunable_options(), tuple(left_out))
 
     # --- methods and drafts -----------------------------------------------------------------------
 
-    def _pairs(self) -> list[tuple[str, str | None]]:
-        """Method and draft of every family: the profile's own, then those that fetch nothing, then the rest."""
-        own = self._own()
-        wanted = self.tunable.get("methods")
-        others: list[tuple[str, str | None]] = []
+    def _methods_and_drafts(self) -> list[tuple[str, str | None]]:
+        """Method and draft of each family: the profile's pair, then pairs without a draft to fetch, then the rest."""
+        original = self._original_pair()
+        allowed_methods = self.tunable.get("methods")
+        pairs: list[tuple[str, str | None]] = []
         for method, entry in self.engine["methods"].items():
-            if wanted is not None and method not in wanted:
+            if allowed_methods is not None and method not in allowed_methods:
                 continue
-            for draft in self._drafts(method, entry):
-                if (method, draft) != own:
-                    others.append((method, draft))
-        others.sort(key=lambda pair: (pair[1] is not None, pair[0] != own[0]))
-        return [own, *others]
+            for draft in self._drafts_of(method, entry):
+                if (method, draft) != original:
+                    pairs.append((method, draft))
+        pairs.sort(key=lambda pair: (pair[1] is not None, pair[0] != original[0]))
+        return [original, *pairs]
 
-    def _own(self) -> tuple[str, str | None]:
-        """The profile's own pair, in the catalogue's words: a profile may name a repository."""
+    def _original_pair(self) -> tuple[str, str | None]:
+        """The profile's method and the catalogue id of its draft (a profile may name a repository)."""
         draft = self.resolved["draft"]
         return self.spec["method"], draft["id"] if draft else None
 
-    def _drafts(self, method: str, entry: Method) -> list[str | None]:
-        """The catalogue's drafts of a method for this target; None is a lookup, or a head inside the target."""
+    def _drafts_of(self, method: str, entry: Method) -> list[str | None]:
+        """Catalogue ids of the drafts of a method for this target; None: a lookup or a head in the target."""
         target, kind = self.resolved["target"], entry["draft"]
         if kind == "lookup":
             return [None]
-        found: list[str | None] = []
+        drafts: list[str | None] = []
         if builtin_head(target, method, entry):
-            found.append(None)
+            drafts.append(None)
         if kind == "builtin" and not entry.get("or_head"):
-            return found
-        wanted, heads = self.tunable.get("drafts"), head_kind(method, entry)
+            return drafts
+        allowed_drafts, kind_of_head = self.tunable.get("drafts"), head_kind(method, entry)
         for key, model in self.house.models.items():
-            if wanted is not None and key not in wanted:
+            if allowed_drafts is not None and key not in allowed_drafts:
                 continue
-            if may_draft(model, target) if kind == "model" else made_for(model, target["id"], heads):
-                found.append(key)
-        return found
+            if may_draft(model, target) if kind == "model" else made_for(model, target["id"], kind_of_head):
+                drafts.append(key)
+        return drafts
 
     def _family(self, method: str, draft: str | None) -> tuple[Family | None, str]:
-        """A family with every K that resolves; else None, and why the first one does not."""
-        own = (method, draft) == self._own()
+        """The family with all K that resolve, and ""; or None and the reason why the smallest K is refused."""
+        is_original = (method, draft) == self._original_pair()
         overrides = self.base
-        if not own:
-            # A null takes the key away: the profile's own draft and options are another method's.
+        if not is_original:
+            # None removes a key: the options of the profile's method do not fit another method.
             overrides = laid_over(self.base, {"speculation": {"method": method, "draft": draft, "options": None}})
-        tokens, first = self._tokens(method, draft, own)
-        right, why = [], ""
-        for number in tokens:
-            problem = self._wrong(laid_over(overrides, {"speculation": {"num_speculative_tokens": number}}))
-            if problem:
-                why = why or problem
+        tokens, first = self._tokens_to_try(method, draft, is_original)
+        accepted, reason = [], ""
+        for k in tokens:
+            refusal = self._refusal(laid_over(overrides, {"speculation": {"num_speculative_tokens": k}}))
+            if refusal:
+                reason = reason or refusal
             else:
-                right.append(number)
-        if not right:
-            return None, why
-        first = min(right, key=lambda number: (abs(number - first), number))
-        # The profile's acceptance is that of its own draft.
-        peak = self.resolved["expectation"]["best_tokens"] if own else None
-        return Family(_label(method, draft), tuple(right), first, overrides, peak), ""
+                accepted.append(k)
+        if not accepted:
+            return None, reason
+        first = min(accepted, key=lambda k: (abs(k - first), k))
+        # The expected best K follows from an acceptance rate that the profile assumes for its draft only.
+        peak = self.resolved["expectation"]["best_tokens"] if is_original else None
+        return Family(_label(method, draft), tuple(accepted), first, overrides, peak), ""
 
-    def _tokens(self, method: str, draft: str | None, own: bool) -> tuple[list[int], int]:
-        """The K that may be tried, ascending, and the one to begin with."""
+    def _tokens_to_try(self, method: str, draft: str | None, is_original: bool) -> tuple[list[int], int]:
+        """The K that may be tried, ascending, and the K to try first."""
         entry = self.engine["methods"][method]
         model = self.house.models[draft] if draft else None
         kind = draft_kind(entry, model)
         builtin = None if draft else builtin_head(self.resolved["target"], method, entry)
-        most = most_tokens(model, builtin)
-        mine = int(self.spec["num_speculative_tokens"])
-        alike = self.resolved["method"]["kind"] == kind
+        largest_k = most_tokens(model, builtin)
+        original_k = int(self.spec["num_speculative_tokens"])
+        same_kind = self.resolved["method"]["kind"] == kind
         first = _FIRST_TOKENS[kind]
-        if own or alike:
-            first = mine
-        if most is not None and entry.get("all_heads"):
-            return [most], most
+        if is_original or same_kind:
+            first = original_k
+        if largest_k is not None and entry.get("all_heads"):
+            return [largest_k], largest_k
         allowed = set(self.tunable.get("num_speculative_tokens") or range(1, MOST_TOKENS[kind] + 1))
-        if own:
-            allowed.add(mine)
-        return sorted(number for number in allowed if most is None or number <= most), first
+        if is_original:
+            allowed.add(original_k)
+        return sorted(k for k in allowed if largest_k is None or k <= largest_k), first
 
-    def _wrong(self, overrides: Unchecked) -> str:
-        """What keeps a candidate from being resolved, in one line; empty when nothing does."""
+    def _refusal(self, overrides: Unchecked) -> str:
+        """The resolver's refusal of the profile with ``overrides``, in one line; "" if it resolves."""
         try:
             resolve(self.house, self.name, self.site, self.suites, overrides)
         except DrafthouseError as error:
@@ -170,59 +170,59 @@ class _Reach:
             return f"{problem.found} (needed: {problem.needed})"
         return ""
 
-    # --- what the profile marks -------------------------------------------------------------------
+    # --- the profile's key `tunable` -------------------------------------------------------------------
 
     def _check_tunable(self) -> None:
-        """Raise DrafthouseError with everything in `tunable` that names nothing, or a value that does not resolve."""
+        """Raise DrafthouseError for all unknown names in `tunable`, or else for all values that do not resolve."""
         findings = Findings(self.house.file(self.name))
-        own = self.engine["methods"][self.spec["method"]]
+        method = self.engine["methods"][self.spec["method"]]
         tunable = self.tunable
-        named: list[tuple[str, str, Collection[str]]] = []
+        references: list[tuple[str, str, Collection[str]]] = []
         for key in tunable.get("serve", {}):
-            named.append((f"serve.{key}", key, self.engine["options"]))
+            references.append((f"serve.{key}", key, self.engine["options"]))
         for key in tunable.get("options", {}):
-            named.append((f"options.{key}", key, own.get("options", {})))
-        for place, key in enumerate(tunable.get("methods", [])):
-            named.append((f"methods[{place}]", key, self.engine["methods"]))
-        for place, key in enumerate(tunable.get("drafts", [])):
-            named.append((f"drafts[{place}]", key, self.house.models))
-        for path, key, known in named:
-            if key not in known:
+            references.append((f"options.{key}", key, method.get("options", {})))
+        for index, key in enumerate(tunable.get("methods", [])):
+            references.append((f"methods[{index}]", key, self.engine["methods"]))
+        for index, key in enumerate(tunable.get("drafts", [])):
+            references.append((f"drafts[{index}]", key, self.house.models))
+        for path, key, valid_keys in references:
+            if key not in valid_keys:
                 findings.add(
                     "unknown-value",
                     f"tunable.{path}",
                     f"'{key}'",
-                    f"one of: {', '.join(sorted(known))}",
-                    did_you_mean(key, known),
+                    f"one of: {', '.join(sorted(valid_keys))}",
+                    did_you_mean(key, valid_keys),
                 )
         if not findings.problems:
-            for path, values in self._options():
+            for path, values in self._tunable_options():
                 for value in values:
-                    problem = self._wrong(laid_over(self.base, at_path(path, value)))
-                    if problem:
+                    refusal = self._refusal(laid_over(self.base, at_path(path, value)))
+                    if refusal:
                         findings.add(
                             "tunable-value-refused",
                             f"tunable: {path}",
-                            problem,
+                            refusal,
                             "a value that the profile accepts",
                             "correct it",
                         )
         if findings.problems:
             raise DrafthouseError(findings.problems)
 
-    def _options(self) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-        """The tunable options with the values that are not the profile's own."""
-        places = [
+    def _tunable_options(self) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+        """Path and values to try of each tunable option, without the value that the profile already has."""
+        sections = [
             ("serve", self.tunable.get("serve", {}), self.profile.get("serve", {})),
             ("speculation.options", self.tunable.get("options", {}), self.spec.get("options", {})),
         ]
-        found = []
-        for path, tunable, own in places:
-            for key, values in tunable.items():
-                others = tuple(value for value in values if value != own.get(key))
-                if others:
-                    found.append((f"{path}.{key}", others))
-        return tuple(found)
+        options = []
+        for path, values_by_key, current in sections:
+            for key, values in values_by_key.items():
+                new_values = tuple(value for value in values if value != current.get(key))
+                if new_values:
+                    options.append((f"{path}.{key}", new_values))
+        return tuple(options)
 
 
 def _label(method: str, draft: str | None) -> str:

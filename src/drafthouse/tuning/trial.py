@@ -1,7 +1,7 @@
-"""One trial of the tuner on the box: an arm that runs is asked some prompts, and a loser is not asked the rest.
+"""A trial of the tuner, on the host that serves: send prompts to a running arm, and stop early if it is far too slow.
 
-Clock, warm-up, counters and requests are those of every other measurement (client, measure, counters, results).
-What differs is the end: after each answer its time per token is set beside the leader's on the same prompt.
+Clock, warm-up, counters and requests are those of the A/B measurement in `bench`. In addition, each answer's time per
+output token (TPOT) is compared with the leader's, the fastest candidate's so far, on the same prompt.
 """
 
 from __future__ import annotations
@@ -35,34 +35,32 @@ if TYPE_CHECKING:
 
 SCHEMA = "drafthouse.trial/1"
 
-# No request takes longer; a trial's own time is usually up before.
-_REQUEST_S = 600.0
-# How much of an answer's fingerprint is kept: enough to tell answers apart, and no text.
-_FINGERPRINT = 16
+_REQUEST_S = 600.0  # time limit of a request; a trial's own limit usually comes first
+_FINGERPRINT = 16  # hex digits of an answer's SHA-256: enough to tell answers apart
 
 
 @dataclass(frozen=True)
 class TrialOptions:
-    """How a trial is measured; ``seconds`` is for warm-up and answers together."""
+    """Options of a trial."""
 
     concurrency: int = 1
-    seconds: float = _REQUEST_S
+    seconds: float = _REQUEST_S  # time limit of warm-up and answers together
     seed: int = 1
+    #: The leader's TPOT in ms by prompt, as `pair_key` names it. Empty: the trial never stops early.
     reference: Mapping[str, float] = field(default_factory=dict)
-    """TPOT in ms of the leader, by prompt as `pair_key` names it. Empty: every prompt is asked."""
     label: str = ""
-    texts: bool = False
-    """Whether the answers at temperature 0 come back too, for the gate that sets outputs beside each other."""
+    texts: bool = False  # True: also return the answers at temperature 0, for the outputs gate
 
 
 def _pair(request: Request) -> str:
+    """The `pair_key` of a request."""
     return pair_key(request["suite"], request["prompt_id"], request["temperature"])
 
 
 def endpoint_of(resolved: Run, arm: str) -> Endpoint:
-    """The address of an arm that the role `serve` started on the site's port.
+    """The endpoint of an arm that the role `serve` started on the site's port.
 
-    Raises DrafthouseError when the key it was started with cannot be read.
+    Raises DrafthouseError if the server's API key file cannot be read.
     """
     site = resolved["site"]
     try:
@@ -83,38 +81,38 @@ def endpoint_of(resolved: Run, arm: str) -> Endpoint:
         resolved["target"]["served_name"],
         key,
         metrics_path=metrics.get("path", "/metrics"),
-        asks=metrics.get("ask", ""),
+        draft_fields=metrics.get("ask", ""),
     )
 
 
 def run_trial(
     endpoint: Endpoint, asks: Sequence[TuneAsk], options: TrialOptions, tell: Tell = lambda event: None
 ) -> TrialResult:
-    """Measure and return plain data; see `measure_trial`."""
+    """Run `measure_trial` in a new event loop."""
     return asyncio.run(measure_trial(endpoint, asks, options, tell))
 
 
 async def measure_trial(
     endpoint: Endpoint, asks: Sequence[TuneAsk], options: TrialOptions, tell: Tell = lambda event: None
 ) -> TrialResult:
-    """Ask a running arm and return what it showed, as plain data.
+    """Send requests to a running arm and return the result as plain data.
 
-    ``asks`` are prompts as `tune_prompts` gives them. ``tell`` gets {done, total, text} as answers end. ``status`` is
-    ok, stopped (a loser: ``why`` says by how much), failed (an answer was not whole: ``why`` names it) or too late.
-    Raises DrafthouseError when the warm-up gets no answer.
+    ``asks`` are requests of `prompt_split.prompts_for`. ``tell`` receives {done, total, text} after each answer. The
+    result's ``status`` is ok, stopped (far too slow; ``why`` gives the ratio), failed (``why`` names the first failed
+    answer) or too late. Raises DrafthouseError if no warm-up request is answered.
     """
-    trial = _Trial(endpoint, [_ask(ask, options.seed, number) for number, ask in enumerate(asks)], options, tell)
+    trial = _Trial(endpoint, [_ask(ask, options.seed, position) for position, ask in enumerate(asks)], options, tell)
     async with open_session(_REQUEST_S) as session:
         return await trial.measure(session)
 
 
-def _ask(ask: TuneAsk, seed: int, number: int) -> Ask:
-    # Arms of a turn sample alike: the seed depends on the turn and the place, and not on the arm.
-    return Ask(**ask, group="trial", seed=10_000 * seed + number)
+def _ask(ask: TuneAsk, seed: int, position: int) -> Ask:
+    # The seed depends on the trial's seed and the position only, so that two arms of a round sample alike.
+    return Ask(**ask, group="trial", seed=10_000 * seed + position)
 
 
 class _Trial:
-    """A trial while it runs."""
+    """A running trial: the requests that ended, and their speeds over the leader's (``ratios``)."""
 
     def __init__(self, endpoint: Endpoint, asks: list[Ask], options: TrialOptions, tell: Tell) -> None:
         self.endpoint, self.asks, self.options, self.tell = endpoint, asks, options, tell
@@ -124,34 +122,35 @@ class _Trial:
         self.why = ""
 
     async def measure(self, session: aiohttp.ClientSession) -> TrialResult:
+        """Warm up, send the prompts until done, out of time or hopeless, and return the result."""
         end = time.monotonic() + self.options.seconds
         await self.warm_up(session)
-        state = await asyncio.to_thread(read_cpu)
+        cpu_before = await asyncio.to_thread(read_cpu)
         before = await read_counters(session, self.endpoint)
-        begun_s = time.perf_counter()
+        start_s = time.perf_counter()
         answers = closed_loop(
-            session, self.endpoint, self.asks, self.streams, self.look_at, until=lambda: bool(self.why)
+            session, self.endpoint, self.asks, self.streams, self.record_answer, until=lambda: bool(self.why)
         )
         status = OK
         try:
             await asyncio.wait_for(answers, max(0.0, end - time.monotonic()))
-        except asyncio.TimeoutError:  # a class of its own on Python 3.10
+        except asyncio.TimeoutError:  # not yet the built-in TimeoutError on Python 3.10
             status = TOO_LATE
-        measured_s = time.perf_counter() - begun_s
+        measured_s = time.perf_counter() - start_s
         after = await read_counters(session, self.endpoint)
-        later = await asyncio.to_thread(read_cpu)
-        own = own_pids([self.endpoint], state) | own_pids([self.endpoint], later)
-        busy = between(state, later, own)["other_cpu_percent"]
+        cpu_after = await asyncio.to_thread(read_cpu)
+        own_processes = own_pids([self.endpoint], cpu_before) | own_pids([self.endpoint], cpu_after)
+        other_cpu_percent = between(cpu_before, cpu_after, own_processes)["other_cpu_percent"]
         if self.why:
             status = STOPPED
-        return self.result(status, measured_s, before, after, busy)
+        return self.result(status, measured_s, before, after, other_cpu_percent)
 
     async def warm_up(self, session: aiohttp.ClientSession) -> None:
-        """Send one request for each stream. Raises DrafthouseError when none is answered in the trial's time."""
+        """Send a warm-up request per concurrent stream. Raises DrafthouseError if none is answered in time."""
         self.tell({"text": f"{self.options.label}: warm-up"})
-        sent = warm_up(session, self.endpoint, self.streams, concurrency=self.streams, seed=0, ignore_eos=False)
+        warming = warm_up(session, self.endpoint, self.streams, concurrency=self.streams, seed=0, ignore_eos=False)
         try:
-            warmed = await asyncio.wait_for(sent, self.options.seconds)
+            warmed = await asyncio.wait_for(warming, self.options.seconds)
         except asyncio.TimeoutError:
             error = f"no answer to the warm-up in {self.options.seconds:.0f} s"
         else:
@@ -166,64 +165,64 @@ class _Trial:
             self.endpoint.chat_url,
         )
 
-    def look_at(self, record: Recording) -> None:
-        """Set an answer beside the leader's, and let nothing more be asked where it is hopeless."""
+    def record_answer(self, record: Recording) -> None:
+        """Record an ended request; set ``why``, which ends the trial, if the candidate is hopelessly slow."""
         request = raw_request(record, self.endpoint, 0.0)
         self.requests.append(request)
         leader_ms = self.options.reference.get(_pair(request))
-        own_ms = _tpot(request)
-        beside = ""
-        if leader_ms and own_ms:
-            self.ratios.append(leader_ms / own_ms)
-            beside = f", {self.ratios[-1]:.2f} x the leader's speed"
+        answer_ms = _tpot(request)
+        speed_text = ""
+        if leader_ms and answer_ms:
+            self.ratios.append(leader_ms / answer_ms)
+            speed_text = f", {self.ratios[-1]:.2f} x the leader's speed"
         done, total = len(self.requests), len(self.asks)
-        self.tell({"text": f"{self.options.label}{beside}", "done": done, "total": total})
+        self.tell({"text": f"{self.options.label}{speed_text}", "done": done, "total": total})
         if done < total and not self.why and hopeless(self.ratios):
             middle = sorted(self.ratios)[len(self.ratios) // 2]
             self.why = f"{middle:.2f} x the leader's speed after {done} of {total} prompts"
 
     def result(
-        self, status: str, measured_s: float, before: Snapshot, after: Snapshot, busy: float | None
+        self, status: str, measured_s: float, before: Snapshot, after: Snapshot, other_cpu_percent: float | None
     ) -> TrialResult:
-        """The trial as plain data; no texts but where they are asked for: it travels and is kept."""
+        """The result as plain data, without answer texts unless the option `texts` is set."""
         output_tokens = 0
         tpot_ms: dict[str, float] = {}
-        greedy: list[Request] = []
+        at_temperature_0: list[Request] = []
         outputs: dict[str, str] = {}
-        bad: list[Request] = []
+        failed: list[Request] = []
         for request in self.requests:
             output_tokens += request["output_tokens"] or 0
             if request["status"] != REQUEST_OK:
-                bad.append(request)
+                failed.append(request)
                 continue
             if request["temperature"] == 0:
-                greedy.append(request)
+                at_temperature_0.append(request)
                 outputs[_pair(request)] = _fingerprint(request)
-            if value := _tpot(request):
-                tpot_ms[_pair(request)] = value
+            if tpot := _tpot(request):
+                tpot_ms[_pair(request)] = tpot
         acceptance = acceptance_of(self.requests, [{"before": before, "after": after}], None) if self.requests else None
-        drafted = (acceptance and acceptance["spec_decode_draft_tokens"]) or 0
-        length = (acceptance and acceptance["spec_decode_acceptance_length"]) or 0
-        if bad:
-            status, self.why = FAILED, f"{bad[0]['prompt_id']}: {bad[0]['error']}"
+        draft_tokens = (acceptance and acceptance["spec_decode_draft_tokens"]) or 0
+        acceptance_length = (acceptance and acceptance["spec_decode_acceptance_length"]) or 0
+        if failed:
+            status, self.why = FAILED, f"{failed[0]['prompt_id']}: {failed[0]['error']}"
         result: TrialResult = {
             "schema": SCHEMA,
             "arm": self.endpoint.arm,
             "status": status,
             "why": self.why,
             "asked": len(self.requests),
-            "failed": len(bad),
+            "failed": len(failed),
             "measured_s": measured_s,
             "ended_unix_s": time.time(),
             "tpot_ms": tpot_ms,
             "output_tokens": output_tokens,
-            "drafted": bool(drafted) or length > 1.0,
+            "drafted": bool(draft_tokens) or acceptance_length > 1.0,
             "acceptance": acceptance,
             "outputs": outputs,
-            "other_cpu_percent": busy,
+            "other_cpu_percent": other_cpu_percent,
         }
         if self.options.texts:
-            result["answers"] = list(map(_answer, greedy))
+            result["answers"] = list(map(_answer, at_temperature_0))
         return result
 
 
@@ -242,6 +241,7 @@ def _answer(request: Request) -> Answer:
 
 
 def _tpot(request: Request) -> float | None:
+    """The TPOT in ms; None if the request failed or the answer is too short to have one."""
     value = request["tpot_ms"]
     if request["status"] == REQUEST_OK and value and value > 0:
         return float(value)

@@ -1,4 +1,4 @@
-"""What the search tries: each candidate's trials and times, what another one would cost, and who is ahead. Pure."""
+"""State of the tuner's search: results and ranking of the candidates, and the time that a further trial takes."""
 
 from __future__ import annotations
 
@@ -6,66 +6,65 @@ from collections.abc import Callable, Sequence
 
 from ..bench.stats import median, paired_ratios
 from ..core.errors import DrafthouseError, one_problem
-from .paired_stats import Tried, speeds_of
+from .paired_stats import CandidateRecord, speeds_of
 from .types import OK, SEARCH, SPECULATIVE, STOPPED, Candidate, Outcome, Space, Task, Trial
 
-#: Seconds at the end of the budget in which the last engine is stopped.
+#: Seconds at the end of the budget for stopping the last server.
 STOP_S = 25.0
-#: Seconds before them in which a playbook ends whose time is up: asked to at first, killed then.
+#: Seconds before that for ending a playbook that is over its time: half for SIGINT, half for SIGKILL.
 KILL_S = 10.0
-#: No trial runs within so many seconds of the budget's end.
+#: All trials end at least this many seconds before the budget does.
 RESERVE_S = STOP_S + KILL_S
 #: How the search can end.
 ALL, TIME = "nothing more to try", "no time for more"
 
-#: Plans are made longer by this much: a start or an answer may take longer than those before it.
+#: Factor on every planned time, since a server start or an answer may take longer than measured.
 CAUTION = 1.15
-# A baseline is slower than the profile's own settings: the re-measurement is planned for this much.
+# Planned time of a baseline answer over a speculative one; the real factor is not known before.
 _BASELINE_SLOWER = 2.0
-#: What a person does about an outcome that the journal holds.
+#: Advice in errors: how to discard the outcomes that the journal holds.
 ANEW = "AGAIN=1 (--again) discards the journal and starts again"
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
-class Tries:
-    """What was tried within a budget, and what another trial would cost."""
+class SearchState:
+    """State of a search within a time budget. The leader is the fastest candidate that can still win."""
 
-    def __init__(self, space: Space, trial: Trial, budget_s: float, say: Say) -> None:
-        self.space, self.trial, self.say = space, trial, say
+    def __init__(self, space: Space, trial: Trial, budget_s: float, log: Log) -> None:
+        self.space, self.trial, self.log = space, trial, log
         self.budget_s, self.spent_s = budget_s, 0.0
-        self.tried: dict[str, Tried] = {}
-        self.alive: list[Tried] = []
-        self.overhead_s, self.answer_s = 0.0, 0.0
-        self.size = min(space.first_prompts, space.prompts)
+        self.tried: dict[str, CandidateRecord] = {}  # by candidate id
+        self.alive: list[CandidateRecord] = []  # candidates that can still win and are compared further
+        self.overhead_s, self.answer_s = 0.0, 0.0  # of a server start and stop; of an answer
+        self.size = min(space.first_prompts, space.prompts)  # prompts in the next trial
         self.ended = ALL
-        self.unrefined = False
-        self.failures = 0
-        """How many trials failed, one after the other, up to now."""
+        self.unrefined = False  # True: no time was left for K close to the leader's
+        self.failures = 0  # trials that failed in a row, up to the last one
 
     # --- time -----------------------------------------------------------------------------------
 
     def cost_s(self, answers: int) -> float:
-        """What one trial with so many answers is expected to take."""
+        """Expected time of a trial with this number of answers."""
         return CAUTION * (self.overhead_s + answers * self.answer_s)
 
     def final_s(self, rounds: int) -> float:
-        """What the re-measurement is expected to take: baseline, winner and the profile as it stands."""
+        """Expected time of the re-measurement: per round a baseline, the winner and the original profile."""
         answers_s = self.space.final_prompts * self.space.final_weight * self.answer_s
         return rounds * CAUTION * (3 * self.overhead_s + (2 + _BASELINE_SLOWER) * answers_s)
 
     @property
     def left_s(self) -> float:
-        """What is left for the search, without what the re-measurement and the last stop need."""
+        """Time left for the search, after a reserve for the re-measurement and the last stop."""
         rounds = 2 if self.final_s(2) <= self.budget_s / 3 else 1
         return self.budget_s - self.spent_s - RESERVE_S - self.final_s(rounds)
 
     def fits(self, trials: int, answers: int) -> bool:
-        """Tell whether so many trials of so many answers fit."""
+        """True if this number of trials, each with this number of answers, fits in the time left."""
         return trials * self.cost_s(answers) <= self.left_s
 
     def affords(self, trials: int, answers: int) -> bool:
-        """Tell the same, and note that something was left untried where they do not."""
+        """Return `fits`; if it is False, also record that the search ended for lack of time."""
         fits = self.fits(trials, answers)
         if not fits:
             self.ended = TIME
@@ -74,88 +73,88 @@ class Tries:
     # --- one trial ------------------------------------------------------------------------------
 
     def measure(self, candidate: Candidate, first: int, count: int, seconds: float | None = None) -> Outcome:
-        """Let the trial measure a candidate on some prompts of the search, and keep what came of it."""
-        known = self.tried.setdefault(candidate.id, Tried(candidate))
-        leader = self.ranked(self.alive)[0] if self.alive else known
+        """Run a trial of a candidate on ``count`` prompts from index ``first`` on, and record its outcome."""
+        record = self.tried.setdefault(candidate.id, CandidateRecord(candidate))
+        leader = self.ranked(self.alive)[0] if self.alive else record
         if seconds is None:
             seconds = min(self.left_s, 3 * self.cost_s(count) + STOP_S)
-            if all(other is known or other.candidate.family != candidate.family for other in self.tried.values()):
-                # A family's first trial may have weights to fetch: half of what is left, lest it takes all of it.
+            if all(other is record or other.candidate.family != candidate.family for other in self.tried.values()):
+                # A family's first trial may fetch weights: limit it to half of the time left.
                 seconds = self.left_s / 2
-        known.starts += 1
-        reference = leader.medians() if leader is not known else {}
-        task = Task(candidate, SPECULATIVE, SEARCH, first, count, known.starts, reference, seconds)
+        record.starts += 1
+        reference = leader.medians() if leader is not record else {}
+        task = Task(candidate, SPECULATIVE, SEARCH, first, count, record.starts, reference, seconds)
         outcome = self.run(task)
         for prompt, value in outcome.tpot_ms.items():
-            known.tpot_ms.setdefault(prompt, []).append(value)
-        known.facts = outcome.facts or known.facts
+            record.tpot_ms.setdefault(prompt, []).append(value)
+        record.facts = outcome.facts or record.facts
         if outcome.status != OK:
-            known.out = outcome.why or outcome.status
+            record.out = outcome.why or outcome.status
         elif len(outcome.tpot_ms) < count:
-            known.out = f"only {len(outcome.tpot_ms)} of {count} answers have a time per token"
-        known.failed = bool(known.out) and outcome.status != STOPPED
-        if known.failed:
+            record.out = f"only {len(outcome.tpot_ms)} of {count} answers have a time per token"
+        record.failed = bool(record.out) and outcome.status != STOPPED
+        if record.failed:
             self.failures += 1
         else:
             self.failures = 0
-        self.say(f"{candidate.id}: {self.outcome_text(known, outcome)}")
+        self.log(f"{candidate.id}: {self.outcome_text(record, outcome)}")
         return outcome
 
     def run(self, task: Task) -> Outcome:
-        """Let the trial do a task, and pay for it."""
+        """Run the trial of a task and count its time as spent."""
         outcome = self.trial(task)
         self.spent_s += outcome.elapsed_s
         if outcome.status == OK:
-            # The slowest start so far: to plan with less would be to run out of time at the end.
+            # Plan with the slowest start so far, so that the re-measurement does not run out of time.
             self.overhead_s = max(self.overhead_s, outcome.overhead_s)
         return outcome
 
-    def outcome_text(self, known: Tried, outcome: Outcome) -> str:
-        """What a trial showed, in words."""
-        if known.out:
-            return f"out: {known.out}"
-        ratios = list(paired_ratios(self.tried[self.space.own.id].tpot_ms, known.tpot_ms).values())
+    def outcome_text(self, record: CandidateRecord, outcome: Outcome) -> str:
+        """Text of the progress line after a trial."""
+        if record.out:
+            return f"out: {record.out}"
+        ratios = list(paired_ratios(self.tried[self.space.original.id].tpot_ms, record.tpot_ms).values())
         text = f"{median(list(outcome.tpot_ms.values())):.2f} ms per token on {len(outcome.tpot_ms)} prompts"
-        if known.candidate != self.space.own:
+        if record.candidate != self.space.original:
             text += f", {median(ratios):.2f} x the profile's own speed"
         return text
 
-    def ranked(self, among: Sequence[Tried]) -> list[Tried]:
-        """The candidates, the fastest first; of equals the one with the smaller K."""
-        return [known for _, known in self._by_speed(among)]
+    def ranked(self, records: Sequence[CandidateRecord]) -> list[CandidateRecord]:
+        """The candidates, the fastest first; among equals the smaller K first."""
+        return [record for _, record in self._by_speed(records)]
 
-    def _by_speed(self, among: Sequence[Tried]) -> list[tuple[float, Tried]]:
-        """The candidates with their speeds, in the order of `ranked`."""
-        speeds = speeds_of([known.medians() for known in among])
-        return sorted(zip(speeds, among, strict=True), key=lambda pair: (-pair[0], pair[1].candidate.tokens))
+    def _by_speed(self, records: Sequence[CandidateRecord]) -> list[tuple[float, CandidateRecord]]:
+        """The candidates with their relative speeds, in the order of `ranked`."""
+        speeds = speeds_of([record.medians() for record in records])
+        return sorted(zip(speeds, records, strict=True), key=lambda pair: (-pair[0], pair[1].candidate.tokens))
 
-    def near(self, factor: float) -> list[Tried]:
-        """The leader, and behind it those that are slower by ``factor`` at most."""
-        order = self._by_speed(self.alive)
-        return [known for speed, known in order if order[0][0] <= factor * speed]
+    def near_leader(self, factor: float) -> list[CandidateRecord]:
+        """The leader, then the candidates whose speed times ``factor`` reaches the leader's."""
+        ranking = self._by_speed(self.alive)
+        return [record for speed, record in ranking if ranking[0][0] <= factor * speed]
 
-    def still_in(self, more: Sequence[Candidate] = ()) -> list[Tried]:
-        """The candidates that are alive, and those of ``more`` that are not out.
+    def survivors(self, more: Sequence[Candidate] = ()) -> list[CandidateRecord]:
+        """The candidates of `alive` and of ``more`` that are not out.
 
-        Where nobody is left, those that were too slow come back. Raises DrafthouseError where these failed too, the
-        profile as it stands among them: then it is the box that fails.
+        If there are none, all candidates that are not out, since dropped ones were only slower. Raises DrafthouseError
+        if there are none of these either, not even the original profile: then the host is at fault.
         """
-        found = {known.candidate.id: known for known in self.alive if not known.out}
+        by_id = {record.candidate.id: record for record in self.alive if not record.out}
         for candidate in more:
-            known = self.tried.get(candidate.id)
-            if known and not known.out:
-                found[candidate.id] = known
-        found = found or {name: known for name, known in self.tried.items() if not known.out}
-        if not found:
-            raise self.nothing_runs()
-        return list(found.values())
+            record = self.tried.get(candidate.id)
+            if record and not record.out:
+                by_id[candidate.id] = record
+        by_id = by_id or {name: record for name, record in self.tried.items() if not record.out}
+        if not by_id:
+            raise self.nothing_runs_error()
+        return list(by_id.values())
 
-    def nothing_runs(self) -> DrafthouseError:
-        """The problem of a box on which the profile ran, and runs no more."""
-        own = self.tried[self.space.own.id]
+    def nothing_runs_error(self) -> DrafthouseError:
+        """The error for a host on which the original profile ran before and fails now."""
+        original = self.tried[self.space.original.id]
         return one_problem(
             "no-candidate-runs",
-            f"no candidate runs any more, not even the profile as it stands ({own.candidate.id}): {own.out}",
+            f"no candidate runs any more, not even the profile as it stands ({original.candidate.id}): {original.out}",
             "a box that still runs the profile",
             f"check the log; {ANEW}",
         )

@@ -1,4 +1,9 @@
-"""The words of the tuner: what may be tried, what one trial is asked to do, and what it brings back. Plain data."""
+"""Data types of the tuner: the search space, the task of a trial, and the outcome of a trial.
+
+A trial starts a server once and sends it prompts. A candidate is a speculation setup (method, draft, K, options); K is
+the largest number of draft tokens per step. The original profile is the user's profile, unchanged by the tuner. The
+search ends with a re-measurement of the winner on prompts that it did not use.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +19,18 @@ if TYPE_CHECKING:
     from drafthouse.bench.result_types import Acceptance, ToolCall
     from drafthouse.profiles.profile_types import Unchecked
 
-#: How a trial can end. Only "ok" is ever a winner.
+#: How a trial can end. A candidate whose last trial did not end "ok" cannot win.
 OK, STOPPED, FAILED, TOO_LATE = "ok", "stopped", "failed", "too late"
-#: Which prompts a trial asks: those of the search, or those that the search never sees.
+#: Which prompts a trial sends: those of the search, or those of the re-measurement.
 SEARCH, FINAL = "search", "final"
 BASELINE, SPECULATIVE = "baseline", "speculative"
 
+#: Tuned options as (path, value), the path as in a profile: `serve.threads`, `speculation.options.min_probability`.
 Settings = tuple[tuple[str, Any], ...]
-"""Tuned options as (path, value), the path as in a profile: `serve.threads`, `speculation.options.min_probability`."""
 
 
 def at_path(path: str, value: object) -> Unchecked:
-    """``value`` under a dotted path: `a.b` gives `{"a": {"b": value}}`."""
+    """Nest ``value`` under a dotted path: `a.b` gives `{"a": {"b": value}}`."""
     *parents, last = path.split(".")
     data: Unchecked = {last: value}
     for parent in reversed(parents):
@@ -35,31 +40,30 @@ def at_path(path: str, value: object) -> Unchecked:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to speculate: a method with its draft, K drafted tokens, and tuned options."""
+    """A speculation setup: a method with its draft (the family), K = ``tokens``, and tuned options."""
 
     family: str
     tokens: int
     settings: Settings = ()
+    #: Changes to the profile, nested like a profile, that give this candidate.
     overrides: Unchecked = field(default_factory=dict, compare=False)
-    """What is laid over the profile to get it."""
 
     @property
     def id(self) -> str:
-        """Its name in tables and in the journal: `draft-simple smollm2-135m-q4 K=4`."""
+        """The name in tables and in the journal, such as `draft-simple smollm2-135m-q4 K=4`."""
         tuned = "".join(f" {path.rsplit('.', 1)[-1]}={value}" for path, value in self.settings)
         return f"{self.family} K={self.tokens}{tuned}"
 
 
 @dataclass(frozen=True)
 class Family:
-    """Candidates that differ in K alone. ``first`` is the K to begin with, ``peak`` the one expected to gain most."""
+    """A method with its draft: candidates that differ in K only."""
 
     id: str
-    tokens: tuple[int, ...]
-    """Every K that may be tried, ascending."""
-    first: int
+    tokens: tuple[int, ...]  # all K that may be tried, ascending
+    first: int  # the K to try first
     overrides: Unchecked = field(default_factory=dict, compare=False)
-    peak: int | None = None
+    peak: int | None = None  # the K with the largest expected gain; None: not known
 
     def candidate(self, tokens: int, settings: Settings = ()) -> Candidate:
         """The candidate with K = ``tokens``."""
@@ -68,8 +72,8 @@ class Family:
             overrides = laid_over(overrides, at_path(path, value))
         return Candidate(self.id, tokens, settings, overrides)
 
-    def row(self) -> list[Candidate]:
-        """The first K, and the powers of two that may be tried, those nearest to the expected peak first."""
+    def coarse_candidates(self) -> list[Candidate]:
+        """Candidates at the first K and at the powers of two, those nearest to the expected peak first."""
         powers = [k for k in self.tokens if k & (k - 1) == 0 and k != self.first]
         powers.sort(key=lambda k: (abs(math.log(k / (self.peak or self.first))), k))
         return [self.candidate(k) for k in (self.first, *powers)]
@@ -77,25 +81,22 @@ class Family:
 
 @dataclass(frozen=True)
 class Space:
-    """All that may be tried. The first family is the profile's own, and its ``first`` the profile's own K."""
+    """All that may be tried. The first family is the original profile's, and its ``first`` that profile's K."""
 
     families: tuple[Family, ...]
-    prompts: int
-    """How many prompts the search has."""
-    final_prompts: int
-    """How many answers the re-measurement of one arm takes."""
+    prompts: int  # number of prompts for the search
+    final_prompts: int  # number of answers per arm and round of the re-measurement
+    #: Mean output tokens of a re-measurement answer over those of a search answer, by their limits.
     final_weight: float = 1.0
-    """The work of one of those answers over the work of one of the search's (by output tokens)."""
-    first_prompts: int = 4
-    """How many prompts the first, shortest run asks."""
+    first_prompts: int = 4  # number of prompts in the first, shortest trials
+    #: Tunable options of the profile as (path, values); the search tries them on the fastest candidate.
     options: tuple[tuple[str, tuple[Any, ...]], ...] = ()
-    """What the profile marks as tunable, as (path, values); the values are tried on the leader."""
+    #: Methods and drafts of the catalogue that cannot be tried, each with the reason.
     left_out: tuple[tuple[str, str], ...] = ()
-    """What of the catalogue cannot be tried, and why."""
 
     @property
-    def own(self) -> Candidate:
-        """The profile as it stands."""
+    def original(self) -> Candidate:
+        """The original profile as a candidate."""
         return self.families[0].candidate(self.families[0].first)
 
     def family(self, name: str) -> Family:
@@ -105,31 +106,29 @@ class Space:
 
 @dataclass(frozen=True)
 class Task:
-    """What one trial does: start one arm of one candidate once, and ask it some prompts."""
+    """The work of one trial: start one arm of a candidate once and send it some prompts."""
 
     candidate: Candidate
     arm: str = SPECULATIVE
     part: str = SEARCH
     first: int = 0
+    #: Send ``count`` prompts of the part from index ``first`` on; after the last prompt continue at the first.
     count: int = 0
-    """Prompts ``first`` to ``first + count`` of the part, counted on from its beginning where it ends."""
-    turn: int = 1
-    """Which start of this candidate it is, from 1."""
+    turn: int = 1  # counts the trials of this candidate from 1; in the re-measurement it is the round
+    #: The leader's TPOT in ms by prompt. A trial that is far slower ends early. Empty: it never does.
     reference: Mapping[str, float] = field(default_factory=dict, compare=False)
-    """TPOT in ms of the leader on these prompts: a trial that is far behind it ends early. Empty: never."""
+    #: Time limit of the trial in seconds, preparation and server start included.
     seconds: float = field(default=0.0, compare=False)
-    """The trial ends within this time, its preparation and start included."""
-    attempt: int = 1
-    """2 where the engine died in the first one."""
+    attempt: int = 1  # 2 for a retry after a failure
 
     @property
     def key(self) -> str:
-        """What tells it from every other task of a search; the journal keeps outcomes by it."""
+        """A name that is unique within a search; the journal stores outcomes under it."""
         return f"{self.candidate.id} | {self.arm} | {self.part} {self.first}+{self.count} | {self.turn}.{self.attempt}"
 
 
 class Answer(TypedDict):
-    """What the outputs gate reads of an answer (`analysis/output_equality.py`), beside its round."""
+    """An answer as the outputs gate, the check of speculative outputs, reads it (`analysis/output_equality.py`)."""
 
     group: str
     prompt_id: str
@@ -143,51 +142,47 @@ class Answer(TypedDict):
 
 
 class Facts(TypedDict, total=False):
-    """What is kept beside a trial's times; ``outputs`` are fingerprints of the answers at temperature 0, by prompt."""
+    """Data of a trial beside its times; all of it is optional."""
 
     acceptance: Acceptance | None
-    outputs: dict[str, str]
-    drafted: bool
+    outputs: dict[str, str]  # fingerprint of each answer at temperature 0, by prompt
+    drafted: bool  # whether the engine drafted any token
     output_tokens: int
     ended_unix_s: float
-    other_cpu_percent: float | None
-    answers: list[Answer]
+    other_cpu_percent: float | None  # CPU use by other processes; None: not measured
+    answers: list[Answer]  # at temperature 0, of the re-measurement only
 
 
 class TrialResult(Facts):
-    """What a trial on the box answers (`trial.measure_trial`)."""
+    """Result of `trial.measure_trial`, which runs on the host that serves."""
 
     schema: str
     arm: str
     status: str
     why: str
-    asked: int
+    asked: int  # number of requests that ended, failed ones included
     failed: int
     measured_s: float
-    tpot_ms: dict[str, float]
+    tpot_ms: dict[str, float]  # by prompt, as `paired_stats.pair_key` names it
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a trial brought: times in seconds, TPOT in ms for each prompt that was answered."""
+    """Result of a trial, as the search and the journal keep it."""
 
     status: str
-    tpot_ms: Mapping[str, float] = field(default_factory=dict)
-    elapsed_s: float = 0.0
-    """All of it, on the wall clock: what it takes from the budget."""
-    prepared_s: float = 0.0
-    """Of that, fetching weights and making environments, which happens once."""
-    measured_s: float = 0.0
-    """Of that, asking the prompts."""
-    why: str = ""
-    """Why it did not end well, or ended early."""
+    tpot_ms: Mapping[str, float] = field(default_factory=dict)  # by prompt, as in `TrialResult`
+    elapsed_s: float = 0.0  # wall-clock time of the whole trial; counts against the budget
+    prepared_s: float = 0.0  # part of it: fetching weights and making environments, once per family
+    measured_s: float = 0.0  # part of it: sending the prompts and receiving the answers
+    why: str = ""  # reason for a failure or an early end
     facts: Facts = field(default_factory=Facts)
 
     @property
     def overhead_s(self) -> float:
-        """What starting costs each time: all but preparing and asking."""
+        """Seconds that every trial pays for the server start and stop: all but preparation and prompts."""
         return max(0.0, self.elapsed_s - self.prepared_s - self.measured_s)
 
 
+#: Starts a server and sends it the task's prompts. A failing engine is an outcome, not an exception.
 Trial = Callable[[Task], Outcome]
-"""Whatever starts an engine and asks it. Never raises for an engine that fails: that is an outcome."""

@@ -1,9 +1,8 @@
-"""One file from the hub into its ``.part``, which any later process continues: plain HTTP, or the hub's Xet store.
+"""Download one file of the Hugging Face hub into a partial file, which a later process can continue.
 
-The library's headers and errors are used, but not its ``http_get``: that keeps up to 10 MiB of a stream in memory
-(lost with a kill or a stall), swallows stalls in retries of its own, does not try again after a reset or a 5xx, and
-sleeps for as long as any Retry-After says (huggingface_hub 2.4.0, file_download.py and utils/_http.py). Here what
-arrives is written soon, at the end of the part: its size is what is there.
+Bytes come over plain HTTP or from Xet, the hub's chunk store, and are appended to the partial file ("part"). Its size
+says where to continue. ``http_get`` of huggingface_hub 2.4.0 (file_download.py) is not used: it keeps up to 10 MiB in
+memory, hides stalls, does not retry after a reset or a 5xx, and sleeps as long as any Retry-After says.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ from ..core.retry import PASSING, Brake, Patience, asked_to_wait
 from .hub_client import RemoteFile, refusal
 from .xet_stream import XetUnusableError, xet_pieces
 
-Tell = Callable[[int], None]
-# Bytes that are read before they are written: what a reset or a stall can cost. Less of it costs CPU over TLS, whose
-# records have 16 KiB; read one by one, they are written as they come (after a try that brought nothing).
+Tell = Callable[[int], None]  # receives the number of bytes added, negative for discarded ones
+# Bytes of one read. A reset or a stall loses up to _PIECE bytes; smaller reads cost CPU. After a failed try one TLS
+# record of 16 KiB is read at a time, so that every byte that arrives is written.
 _PIECE, _RECORD = 128 << 10, 16 << 10
-# A CDN may refuse answers above 50 GB (huggingface_hub's MAX_HTTP_DOWNLOAD_SIZE): larger files are asked for in slices.
+# A CDN may refuse answers above 50 GB (huggingface_hub's MAX_HTTP_DOWNLOAD_SIZE): larger files are requested in slices.
 SLICE = 32 << 30
-_XET_TRIES = 2  # in a row, before plain HTTP
-_MADE_WAY = 1 << 20  # bytes that make a try count as progress, or a twentieth of a small file
+_XET_TRIES = 2  # failures in a row after which plain HTTP is used
+_PROGRESS_BYTES = 1 << 20  # received bytes that count as progress; for a small file a twentieth of its size
 
 
 class Stopped(Exception):
-    """A transfer ended because another one failed for good."""
+    """The transfer was stopped because another one failed."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What all streams of a run have in common."""
+    """State shared by all streams of a run: a pause for all, a stop signal, and whether Xet is given up."""
 
     brake: Brake = field(default_factory=Brake)
     stop: threading.Event = field(default_factory=threading.Event)
@@ -55,190 +54,192 @@ class Shared:
 
 @dataclass(frozen=True)
 class Limits:
-    """``stall_s``: seconds without a byte after which a connection is given up. ``token`` goes to the hub alone."""
+    """A connection is given up after ``stall_s`` seconds without a byte; ``token`` is sent to the hub only.
+
+    ``say`` receives lines for the user. ``deadline`` ends all reading, for a command that reads only headers.
+    """
 
     stall_s: float = 60.0
     token: str | None = field(default=None, repr=False)
     xet: bool = True
     patience: Patience = field(default_factory=Patience)
     shared: Shared = field(default_factory=Shared)
-    say: Callable[[str], None] = lambda line: None  # lines for a person
+    say: Callable[[str], None] = lambda line: None
     deadline: Deadline | None = None
-    """The end of all reading, where a command only looks on its way."""
 
 
 class _TryAgainError(Exception):
-    """What went wrong may be right the next time. ``over``: what the part holds is of no use."""
+    """A failure to retry, after ``wait_s`` seconds if the server asked for that; ``discard``: empty the part first."""
 
-    def __init__(self, reason: str, wait_s: float | None = None, over: bool = False) -> None:
+    def __init__(self, reason: str, wait_s: float | None = None, discard: bool = False) -> None:
         super().__init__(reason)
-        self.wait_s, self.over = wait_s, over
+        self.wait_s, self.discard = wait_s, discard
 
 
 def fetch(file: RemoteFile, part: Path, limits: Limits, tell: Tell) -> int:
-    """Make ``part`` hold all of ``file``, going on behind what it holds; return the bytes that came for it.
+    """Complete ``part`` from its current size to all bytes of ``file``; return the number of bytes received.
 
-    ``tell`` gets the number of bytes that were added (negative: thrown away). Nothing is verified here. Raises
-    DrafthouseError where trying again is no use, and Stopped when ``limits.shared.stop`` is set.
+    ``tell`` receives the number of bytes added (negative: discarded). No hash is checked here. Raises
+    DrafthouseError when retries are used up or useless, and Stopped when ``limits.shared.stop`` is set.
     """
-    with _opened(part, file) as handle:
+    with _open_part(part, file) as handle:
         return _Fetch(file, part, handle, limits, tell).run()
 
 
 def fetch_start(file: RemoteFile, length: int, handle: int, limits: Limits) -> None:
-    """Make the file behind ``handle`` hold the first ``length`` bytes of ``file``, going on behind what it holds."""
+    """Extend the open file ``handle`` to the first ``length`` bytes of ``file``."""
     start = replace(file, size=length, xet=None)
     _Fetch(start, Path(file.path), handle, limits, lambda count: None, ranged=length < file.size).run()
 
 
 class _Fetch:
-    """The tries of one file. ``ranged``: its size is not all that the server has."""
+    """Download of one file with retries. ``ranged``: request byte ranges, not the whole file."""
 
     def __init__(
         self, file: RemoteFile, part: Path, handle: int, limits: Limits, tell: Tell, ranged: bool = False
     ) -> None:
         self.file, self.part, self.handle, self.limits, self.tell = file, part, handle, limits, tell
-        self.have, self.ranged = os.fstat(handle).st_size, ranged or file.size > SLICE
-        self.came = self.skip = 0
-        self.careful = False
+        self.written, self.ranged = os.fstat(handle).st_size, ranged or file.size > SLICE
+        self.received = self.skip_bytes = 0
+        self.small_reads = False
         self.reasons: list[str] = []
 
-    def run(self) -> int:
-        if self.have > self.file.size:
+    def run(self) -> int:  # returns the number of bytes received
+        if self.written > self.file.size:
             self.restart()
-        failed, overs, xet_off = 0, 0, self.limits.shared.xet_off
-        while self.have < self.file.size:
+        failures, discards, xet_off = 0, 0, self.limits.shared.xet_off
+        while self.written < self.file.size:
             by_xet = self.file.xet is not None and self.limits.xet and not xet_off.is_set()
-            before = self.have
+            written_before = self.written
             try:
                 self.wait(self.limits.shared.brake.left())
                 pieces = self.by_xet() if by_xet else self.by_http()
                 for piece in pieces:
-                    self.keep(piece)
+                    self.write(piece)
                 error = _TryAgainError("the answer ended too early")
-            except _TryAgainError as caught:
-                error = caught
-            if self.have >= self.file.size:
+            except _TryAgainError as raised:
+                error = raised
+            if self.written >= self.file.size:
                 break
-            if error.over:
+            if error.discard:
                 self.restart()
-                overs += 1
-            if self.have - before >= min(_MADE_WAY, max(1, self.file.size // 20)):
-                failed = 0
-            failed += 1
-            self.careful = failed > 1
+                discards += 1
+            if self.written - written_before >= min(_PROGRESS_BYTES, max(1, self.file.size // 20)):
+                failures = 0
+            failures += 1
+            self.small_reads = failures > 1
             self.reasons.append(f"{error} by Xet" if by_xet else str(error))
-            if overs > 1:  # all of it came, and was too little once more
-                self.give_up(failed, error)
-            if by_xet and failed >= _XET_TRIES:
-                # What fails here fails for the other files as well: none of them waits for it again.
+            if discards > 1:  # the server's file is shorter than the listing says
+                self.give_up(failures, error)
+            if by_xet and failures >= _XET_TRIES:
+                # Xet will fail for the other files too: give it up for all of them.
                 xet_off.set()
                 self.limits.say(f"{self.file.path} did not come over Xet ({error}): continuing over plain HTTP")
-                failed = 0
+                failures = 0
             else:
-                self.pause(failed, error)
-        return self.came
+                self.pause(failures, error)
+        return self.received
 
-    def pause(self, failed: int, error: _TryAgainError) -> None:
+    def pause(self, failures: int, error: _TryAgainError) -> None:
         """Wait before the next try, or give up."""
-        pause = self.limits.patience.pause(failed, error.wait_s)
+        pause = self.limits.patience.pause(failures, error.wait_s)
         deadline = self.limits.deadline
         if pause is None or (deadline is not None and pause >= deadline.left()):
-            self.give_up(failed, error)
+            self.give_up(failures, error)
         else:
             if error.wait_s:
                 self.limits.shared.brake.hold(pause)
             self.wait(pause)
 
-    def give_up(self, failed: int, error: _TryAgainError) -> None:
+    def give_up(self, failures: int, error: _TryAgainError) -> None:
         causes = "; before that: ".join(dict.fromkeys(reversed(self.reasons[-4:])))
         wait_s = error.wait_s or 0.0
         if wait_s > self.limits.patience.longest_wait_s:
             causes += f", retry after {wait_s:.0f} s"
         raise one_problem(
             "download-broke-off",
-            f"{self.file.path}: {causes}; {_tries(failed)} received nothing"
-            f" ({self.have:,} of {self.file.size:,} bytes received)",
+            f"{self.file.path}: {causes}; {_tries(failures)} received nothing"
+            f" ({self.written:,} of {self.file.size:,} bytes received)",
             "a working connection",
             "check the network (HF_ENDPOINT names a mirror), then run again: it resumes where it stopped",
             self.file.url,
         )
 
     def restart(self) -> None:
-        """Throw away what the part holds."""
+        """Discard the bytes in the part."""
         os.ftruncate(self.handle, 0)
-        self.tell(-self.have)
-        self.have = 0
+        self.tell(-self.written)
+        self.written = 0
 
     def wait(self, seconds: float) -> None:
         if self.limits.shared.stop.wait(max(0.0, seconds)):
             raise Stopped
 
-    def keep(self, piece: bytes | memoryview) -> None:
-        """Write a piece behind what is there; what would be more than the file is not taken."""
-        self.came += len(piece)
-        known = min(self.skip, len(piece))
-        self.skip -= known
-        view = memoryview(piece)[known : known + self.file.size - self.have]
-        kept = len(view)
+    def write(self, piece: bytes | memoryview) -> None:
+        """Append a piece, without bytes that the part has already and without bytes beyond the file's size."""
+        self.received += len(piece)
+        skipped = min(self.skip_bytes, len(piece))
+        self.skip_bytes -= skipped
+        view = memoryview(piece)[skipped : skipped + self.file.size - self.written]
+        added = len(view)
         with disk_trouble(self.part):
             while view:
-                wrote = os.pwrite(self.handle, view, self.have)
-                view, self.have = view[wrote:], self.have + wrote
-        self.tell(kept)
+                count = os.pwrite(self.handle, view, self.written)
+                view, self.written = view[count:], self.written + count
+        self.tell(added)
         if self.limits.shared.stop.is_set():
             raise Stopped
 
-    # --- the two ways -------------------------------------------------------------------------------------
+    # --- the two transports -------------------------------------------------------------------------------
 
-    def by_xet(self) -> Iterator[bytes]:
+    def by_xet(self) -> Iterator[bytes]:  # both yield the missing bytes in order, or raise _TryAgainError
         assert self.file.xet is not None
         limits, stop = self.limits, self.limits.shared.stop
         try:
-            self.skip = 0
+            self.skip_bytes = 0
             yield from xet_pieces(
-                self.file.xet, self.file.size, self.have, token=limits.token, stall_s=limits.stall_s, stop=stop
+                self.file.xet, self.file.size, self.written, token=limits.token, stall_s=limits.stall_s, stop=stop
             )
         except XetUnusableError as error:
             raise _TryAgainError(str(error)) from error
 
     def request(self) -> urllib.request.Request:
-        """The request for the bytes behind those that are there; the token stays with the hub."""
+        """HTTP request for the missing bytes; redirects do not receive the token."""
         from huggingface_hub.utils import build_hf_headers  # noqa: PLC0415 (only in the box's environment)
 
         request = urllib.request.Request(self.file.url)  # noqa: S310 (the endpoint is the operator's)
         headers = build_hf_headers(token=self.limits.token or False, library_name="drafthouse")
-        headers["accept-encoding"] = "identity"  # offsets are those of the file
-        if self.have or self.ranged:
-            headers["range"] = f"bytes={self.have}-{min(self.file.size, self.have + SLICE) - 1}"
+        headers["accept-encoding"] = "identity"  # byte ranges count bytes of the uncompressed file
+        if self.written or self.ranged:
+            headers["range"] = f"bytes={self.written}-{min(self.file.size, self.written + SLICE) - 1}"
         for name, value in headers.items():
             add = request.add_unredirected_header if name.lower() == "authorization" else request.add_header
             add(name, value)
         return request
 
     def by_http(self) -> Iterator[bytes | memoryview]:
-        # The way to the bytes is asked for with each try: the address of the CDN expires.
+        # Each try starts at the hub, not at the CDN: the CDN's URL expires.
         request = self.request()
         buffer = memoryview(bytearray(_PIECE))
-        deadline, stall_s, careful = self.limits.deadline, self.limits.stall_s, self.careful
+        deadline, stall_s, small_reads = self.limits.deadline, self.limits.stall_s, self.small_reads
         if deadline is not None:
             stall_s = max(0.1, min(stall_s, deadline.left()))
-            # Only a read that returns with what has come can be cut off in time.
-            careful = True
+            # A read of a large buffer waits until it is full, so it could pass the deadline.
+            small_reads = True
         try:
-            # Its headers too may drip: the time-out of a socket is that of one read.
+            # The socket timeout limits one read only; headers that arrive byte by byte need a limit too.
             with within(2 * stall_s, lambda: opener().open(request, timeout=stall_s)) as answer:
-                self.check(answer.status, answer.headers)
-                while self.have < self.file.size:
+                self.check_answer(answer.status, answer.headers)
+                while self.written < self.file.size:
                     if deadline is not None:
                         deadline.check()
-                    piece = answer.read1(_RECORD) if careful else buffer[: answer.readinto(buffer)]
+                    piece = answer.read1(_RECORD) if small_reads else buffer[: answer.readinto(buffer)]
                     if not piece:
                         break
                     yield piece
         except urllib.error.HTTPError as error:
             with error:
-                self.refused(error.code, dict(error.headers.items()), redirected=error.url != self.file.url)
+                self.raise_for_status(error.code, dict(error.headers.items()), redirected=error.url != self.file.url)
         except TimeoutError as error:
             raise _TryAgainError(f"no byte for {self.limits.stall_s:g} s") from error
         except urllib.error.URLError as error:
@@ -248,34 +249,34 @@ class _Fetch:
         except (http.client.HTTPException, OSError, ValueError) as error:
             raise _TryAgainError(f"{type(error).__name__}: {str(error)[:160]}") from error
 
-    def check(self, status: int, headers: Mapping[str, str]) -> None:
-        """Raise unless an answer brings the bytes behind those that are there."""
+    def check_answer(self, status: int, headers: Mapping[str, str]) -> None:
+        """Raise _TryAgainError unless the answer has the missing bytes; set how many bytes to skip."""
         if headers.get("Content-Encoding", "identity").lower() != "identity":
             raise _TryAgainError(f"an answer with Content-Encoding ({headers['Content-Encoding']})")
-        self.skip = 0
+        self.skip_bytes = 0
         if status == 200:
-            self.skip = self.have  # no ranges here: the answer begins with what is there
+            self.skip_bytes = self.written  # the server ignored the range and sends the whole file
         elif status == 206:
             span = re.match(r"bytes (\d+)-\d+/", headers.get("Content-Range", ""))
-            if not span or int(span[1]) != self.have:
-                raise _TryAgainError(f"not the range from byte {self.have}: {headers.get('Content-Range')}")
+            if not span or int(span[1]) != self.written:
+                raise _TryAgainError(f"not the range from byte {self.written}: {headers.get('Content-Range')}")
         else:
             raise _TryAgainError(f"HTTP {status}")
 
-    def refused(self, status: int, headers: Mapping[str, str], redirected: bool) -> NoReturn:
-        """Raise what a status of 400 and more means."""
-        if status == 416:  # the part has more than the server's file: not what it serves today
-            raise _TryAgainError(f"HTTP 416: the server's file ends before byte {self.have}", over=True)
+    def raise_for_status(self, status: int, headers: Mapping[str, str], redirected: bool) -> NoReturn:
+        """Raise _TryAgainError for a status of 400 or more, or DrafthouseError if the hub refuses the file."""
+        if status == 416:  # the part is longer than the server's file
+            raise _TryAgainError(f"HTTP 416: the server's file ends before byte {self.written}", discard=True)
         if status in PASSING:
             raise _TryAgainError(f"HTTP {status}", asked_to_wait(headers))
-        # An address of the CDN that has expired, or that it does not know yet, is no refusal of the hub.
-        problem = None if redirected else self.refusal()
+        # An error of the CDN, such as an expired URL, is not a refusal by the hub.
+        problem = None if redirected else self.hub_refusal()
         if problem:
             raise DrafthouseError(problem)
         raise _TryAgainError(f"HTTP {status}")
 
-    def refusal(self) -> Problem | None:
-        """Ask once more through the library, which knows what the hub's refusals mean."""
+    def hub_refusal(self) -> Problem | None:
+        """Send one HEAD request through huggingface_hub, which explains refusals; None if it is not refused."""
         import httpx2  # noqa: PLC0415 (what the hub's client speaks with)
         from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
         from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status  # noqa: PLC0415
@@ -295,7 +296,7 @@ class _Fetch:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Keeps the token on the hub, and leads to public addresses only: the CDN, or the host that was asked."""
+    """Follow redirects to public addresses or to the same host only; send the token to the same origin only."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -308,7 +309,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
             following.add_unredirected_header("Authorization", token)
         return following
 
-    http_error_308 = urllib.request.HTTPRedirectHandler.http_error_302  # Python 3.10 has none
+    http_error_308 = urllib.request.HTTPRedirectHandler.http_error_302  # missing in Python 3.10
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
@@ -318,10 +319,9 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 @functools.cache
 def opener() -> urllib.request.OpenerDirector:
-    """What opens addresses: the environment's proxies, and the certificates that the library trusts.
+    """HTTP client with the environment's proxies and the certificates that huggingface_hub trusts.
 
-    Bytes are read by the standard library: measured, three times as fast as the library's client, which is busy with
-    the CPU at some 300 MB/s (docs/decisions/).
+    The standard library is three times as fast as httpx2, which needs a CPU for 300 MB/s (docs/decisions/downloads.md).
     """
     import httpx2  # noqa: PLC0415
 
@@ -338,12 +338,12 @@ def _tries(count: int) -> str:
 
 
 @contextmanager
-def _opened(part: Path, file: RemoteFile) -> Iterator[int]:
-    """Open the part for writing, never through a symbolic link."""
+def _open_part(part: Path, file: RemoteFile) -> Iterator[int]:
+    """Open the part for reading and writing, never through a symbolic link."""
     with disk_trouble(part):
-        there = part.lstat() if part.exists() else None
-        if there and there.st_nlink > 1 and there.st_size != file.size:
-            part.unlink()  # it is somebody else's file as well (a hard link): nothing is written into it
+        status = part.lstat() if part.exists() else None
+        if status and status.st_nlink > 1 and status.st_size != file.size:
+            part.unlink()  # a hard link: writing would change the file that it shares
         handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         yield handle
@@ -351,7 +351,7 @@ def _opened(part: Path, file: RemoteFile) -> Iterator[int]:
         os.close(handle)
 
 
-_ON_DISK = {
+_PROBLEM_BY_ERRNO = {
     errno.ENOSPC: Problem(
         "disk-full", "no space left (or no inode)", "room for the rest", "free some, or set drafthouse_models_dir"
     ),
@@ -377,11 +377,11 @@ _ON_DISK = {
 
 @contextmanager
 def disk_trouble(path: Path) -> Iterator[None]:
-    """Turn what the file system says into a DrafthouseError that names ``path``."""
+    """Turn an OSError into a DrafthouseError that names ``path``."""
     try:
         yield
     except OSError as error:
         other = Problem("file-unwritable", str(error.strerror or error), "a writable folder", "check the folder")
-        problem = _ON_DISK.get(error.errno or 0, other)
+        problem = _PROBLEM_BY_ERRNO.get(error.errno or 0, other)
         do = f"{problem.do}, then run again: it resumes"
         raise DrafthouseError(replace(problem, do=do, where=str(path))) from error

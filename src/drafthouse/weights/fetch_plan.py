@@ -1,4 +1,4 @@
-"""What a repository of the hub still needs to be in place: looked up, and compared with what lies there; reads only."""
+"""Compare a revision on the Hugging Face hub with the files on disk and their note (integrity.py). Writes nothing."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from drafthouse.weights.live_head import LiveHead
 
 Bring = Callable[[str, Path, int, "str | None", "str | None", Callable[[int], None]], bool]
-_NAMES_MOST = 20  # in an error
+_MAX_NAMES = 20  # file names listed in an error
 
 
 @dataclass(frozen=True)
 class Wish:
-    """One repository and where it is to be.
+    """One hub repository that is wanted, and where to put its files.
 
-    ``path``: the folder, or with ``one_file`` the one file, or with ``hub_cache`` the hub's cache. ``bring`` gets a
-    file from elsewhere (its path below the folder, the part, size, sha256, git_sha1, tell) and says whether it did,
-    verified; ``listing`` tells the revision's files without the hub, where somebody else has weights of this identity.
-    ``client_cache``: what the Hub's own client fetched, taken before anything is fetched.
-    ``pinned``: the commit that a revision which can move stands for. ``repin``: resolve it anew. ``allow_pickle``:
-    patterns of pickled files that may come. ``head``: what its files must hold.
+    ``path`` is the folder; with ``one_file`` the single file; with ``hub_cache`` the folder of a Hugging Face cache.
+    ``allow`` and ``ignore`` are file name patterns. ``pinned`` is the commit that a branch was resolved to earlier,
+    or ''; ``repin`` resolves the branch again. ``allow_pickle`` has patterns of pickled files that may be installed.
+    Two functions use a nearby folder instead of the hub: ``listing`` returns the files of the revision or None, and
+    ``bring`` (relative path, partial file, size, sha256, git_sha1, progress) fills the partial file and returns True
+    once it is verified. ``head`` describes the built-in draft head that the files must contain.
     """
 
     repo: str
@@ -58,7 +58,7 @@ class Wish:
     head: LiveHead | None = None
 
     def identity(self, commit: str) -> str:
-        """What the weights are, in one word."""
+        """Hex hash that identifies the weights: repository, commit and patterns."""
         details: dict[str, Any] = {"repo": self.repo, "revision": commit}
         if self.allow:
             details["allow"] = list(self.allow)
@@ -67,7 +67,7 @@ class Wish:
         return hashlib.sha256(json.dumps(["hub", details], sort_keys=True).encode()).hexdigest()
 
     def layout(self, commit: str) -> Layout:
-        """Where the files of a commit lie."""
+        """Layout of the files of a commit on disk."""
         if self.hub_cache:
             return cached(self.path, self.repo, commit)
         return plain(self.path, self.one_file)
@@ -75,9 +75,9 @@ class Wish:
 
 @dataclass
 class Plan:
-    """``to_do``: files that are missing, or there and to be read. ``complete``: the note says all that is true.
+    """Work that a revision needs. ``to_do`` has the files to download or to hash.
 
-    ``moved``: the commit that the branch is now, where it is another than the one that it was pinned as.
+    ``complete``: nothing to do, and the note is up to date. ``moved``: the branch's new commit, '' if unchanged.
     """
 
     wish: Wish
@@ -89,14 +89,14 @@ class Plan:
     moved: str = ""
 
     @property
-    def standing(self) -> int:
-        """Bytes of the files that are there as they were verified."""
+    def verified_bytes(self) -> int:
+        """Total size in bytes of the files that are in place and unchanged since they were verified."""
         return self.snapshot.size - sum(file.size for file in self.to_do)
 
     def need(self) -> Need:
-        """The room that the rest takes; what lies in parts already is not counted again.
+        """Disk space that the missing files need.
 
-        Nor is what becomes a second name of a file of the client's cache.
+        Bytes in partial files are not counted, nor files that become hard links to the client's cache.
         """
         size = files = 0
         for file in self.missing():
@@ -108,38 +108,38 @@ class Plan:
         return Need(self.layout.parts, size, files, self.wish.repo)
 
     def _left(self, file: RemoteFile) -> int:
-        """The bytes that its part does not have."""
+        """Bytes of a file that its partial file does not have yet."""
         part = stamp(self.layout.part(file.key))
         if part is None:
             return file.size
         return max(0, file.size - part[0])
 
-    def _links(self, file: RemoteFile) -> bool:
-        cache, place = self.wish.client_cache, self.cached(file)
-        return cache is not None and place is not None and cache.links(place, self.layout.parts)
+    def _links(self, file: RemoteFile) -> bool:  # True if a hard link to the client's cache is possible
+        cache, cached_path = self.wish.client_cache, self.cached(file)
+        return cache is not None and cached_path is not None and cache.links(cached_path, self.layout.parts)
 
     def missing(self) -> list[RemoteFile]:
-        """The files that are not there with their size."""
+        """Files that do not exist or have another size."""
         missing = []
         for file in self.to_do:
-            there = stamp(self.layout.final(file.path, file.key))
-            if there is None or there[0] != file.size:
+            file_stamp = stamp(self.layout.final(file.path, file.key))
+            if file_stamp is None or file_stamp[0] != file.size:
                 missing.append(file)
         return missing
 
     def cached(self, file: RemoteFile) -> str | None:
-        """Where a file lies in the client's cache."""
+        """Path of a file relative to the client's cache; None if it is not there."""
         cache = self.wish.client_cache
         if cache is None:
             return None
         return cache.find(self.wish.repo, self.snapshot.commit, file)
 
     def to_fetch(self) -> int:
-        """The bytes that the client's cache does not have, should its files be right."""
+        """Bytes to download, if the files in the client's cache turn out to be correct."""
         return sum(self._left(file) for file in self.missing() if not self.cached(file))
 
     def remarks(self) -> list[str]:
-        """What a person is told about the revision."""
+        """Lines for the user about the revision and its commit."""
         wish, commit = self.wish, self.snapshot.commit
         if wish.revision == UNRESOLVED:
             return [f"{wish.repo} is not pinned in the catalogue; to pin what this run used: revision: {commit}"]
@@ -154,11 +154,11 @@ class Plan:
 
 
 def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
-    """What there is to do. Raises DrafthouseError."""
-    known = _known_commit(wish)
-    snapshot = _snapshot(wish, known, patience)
+    """Look up the revision and compare it with the disk. Raises DrafthouseError."""
+    pinned_commit = _pinned_commit(wish)
+    snapshot = _snapshot(wish, pinned_commit, patience)
     layout = wish.layout(snapshot.commit)
-    note = read_note(layout.place)
+    note = read_note(layout.path)
     names = [file.path for file in snapshot.files]
     if wish.one_file and wish.path.name not in names:
         raise one_problem(
@@ -170,31 +170,31 @@ def make_plan(wish: Wish, patience: Patience | None = None) -> Plan:
         )
     layout.check(names)
     refuse_pickles(names, wish.allow_pickle, wish.item or wish.repo)
-    to_do = [file for file in snapshot.files if wish.verify or not _stands(file, layout, note)]
-    is_noted = note.complete and note.identity == wish.identity(snapshot.commit) and set(note.files) == set(names)
-    plan = Plan(wish, snapshot, layout, note, to_do, is_noted and not to_do, _moved(wish, known, patience))
+    to_do = [file for file in snapshot.files if wish.verify or not _is_in_place(file, layout, note)]
+    is_recorded = note.complete and note.identity == wish.identity(snapshot.commit) and set(note.files) == set(names)
+    plan = Plan(wish, snapshot, layout, note, to_do, is_recorded and not to_do, _moved(wish, pinned_commit, patience))
     if wish.offline and not wish.bring:
-        _refuse_fetching(plan)
+        _require_all_files(plan)
     return plan
 
 
-def _refuse_fetching(plan: Plan) -> None:
-    """Raise DrafthouseError where a file is neither in place nor in the cache of the hub's client."""
-    gone = [file.path for file in plan.missing() if not plan.cached(file)]
-    if gone:
+def _require_all_files(plan: Plan) -> None:
+    """Raise DrafthouseError if a file is neither in place nor in the client's cache."""
+    missing = [file.path for file in plan.missing() if not plan.cached(file)]
+    if missing:
         raise one_problem(
             "weights-not-offline",
-            f"offline, and {plan.wish.repo} is missing {', '.join(gone[:_NAMES_MOST])}",
+            f"offline, and {plan.wish.repo} is missing {', '.join(missing[:_MAX_NAMES])}",
             "all files of the revision",
             "run once with access to the Hugging Face hub, or copy them from another machine",
             str(plan.layout.folder),
         )
 
 
-def _known_commit(wish: Wish) -> str:
-    """The commit where the wish or an earlier run names it, otherwise ''.
+def _pinned_commit(wish: Wish) -> str:
+    """Commit that the wish or the note of an earlier run names, otherwise ''.
 
-    What can move was resolved once and stays what it was, until it is pinned anew.
+    A branch is resolved on the first run and keeps that commit until ``repin`` is given.
     """
     if is_commit(wish.revision):
         return wish.revision
@@ -209,28 +209,28 @@ def _known_commit(wish: Wish) -> str:
     return recorded
 
 
-def _moved(wish: Wish, known: str, patience: Patience | None) -> str:
-    """The commit that a branch is now where that is another one; '' also where the hub does not say.
+def _moved(wish: Wish, pinned_commit: str, patience: Patience | None) -> str:
+    """Current commit of the branch if it differs from the pinned one; '' if not, or if the hub does not answer.
 
-    ``unresolved`` names no branch, so nothing is asked: the weights are there, and a hub out of reach is no matter.
+    The revision ``unresolved`` names no branch, so the hub is not asked.
     """
-    if not known or wish.revision in (known, UNRESOLVED) or wish.offline:
+    if not pinned_commit or wish.revision in (pinned_commit, UNRESOLVED) or wish.offline:
         return ""
     try:
         now = commit_now(wish.repo, wish.revision, wish.token, wish.endpoint, replace(patience or Patience(), tries=1))
     except DrafthouseError:
         return ""
-    if now == known:
+    if now == pinned_commit:
         return ""
     return now
 
 
 def _snapshot(wish: Wish, commit: str, patience: Patience | None) -> Snapshot:
-    """The files of the revision: from the note of what was verified, from elsewhere, or from the hub."""
+    """List the files of the revision from the note of a complete download, from a nearby folder, or from the hub."""
     if commit:
-        note = read_note(wish.layout(commit).place)
+        note = read_note(wish.layout(commit).path)
         if note.complete and note.files and note.identity == wish.identity(commit):
-            return Snapshot(wish.repo, wish.revision, commit, tuple(_from_note(wish, note, commit)))
+            return Snapshot(wish.repo, wish.revision, commit, tuple(_files_of_note(wish, note, commit)))
     listed = wish.listing(wish.identity) if wish.listing else None
     if listed and commit in ("", listed.commit):
         files = tuple(_with_url(wish, file, listed.commit) for file in listed.files)
@@ -254,9 +254,9 @@ def _snapshot(wish: Wish, commit: str, patience: Patience | None) -> Snapshot:
     )
 
 
-def _from_note(wish: Wish, note: Note, commit: str) -> Iterator[RemoteFile]:
-    for name, known in note.files.items():
-        yield _with_url(wish, RemoteFile(name, known.size, known.sha256, known.git_sha1), commit)
+def _files_of_note(wish: Wish, note: Note, commit: str) -> Iterator[RemoteFile]:
+    for name, entry in note.files.items():
+        yield _with_url(wish, RemoteFile(name, entry.size, entry.sha256, entry.git_sha1), commit)
 
 
 def _with_url(wish: Wish, file: RemoteFile, commit: str) -> RemoteFile:
@@ -266,8 +266,8 @@ def _with_url(wish: Wish, file: RemoteFile, commit: str) -> RemoteFile:
     return replace(file, url=url)
 
 
-def _stands(file: RemoteFile, layout: Layout, note: Note) -> bool:
-    """Whether a file is there as it was verified."""
-    known = note.files.get(file.path)
-    right = known is not None and known.key == file.key
-    return right and is_as_verified(layout.final(file.path, file.key), known) and layout.linked(file.path, file.key)
+def _is_in_place(file: RemoteFile, layout: Layout, note: Note) -> bool:
+    """True if a file is in place and unchanged since it was verified."""
+    entry = note.files.get(file.path)
+    same_hash = entry is not None and entry.key == file.key
+    return same_hash and is_as_verified(layout.final(file.path, file.key), entry) and layout.linked(file.path, file.key)

@@ -1,7 +1,7 @@
-"""The header of a safetensors file: what tensors it says it has, and whether they can be there.
+"""Read and check the header of a safetensors file: the tensors that it lists must fill the file exactly.
 
-The format (https://huggingface.co/docs/safetensors): a little-endian length of 8 bytes, JSON, then the tensors one
-after the other to the end of the file. No tensor is read here. Standard library only.
+The format (https://huggingface.co/docs/safetensors): a header length of 8 bytes, little-endian; the header in JSON;
+then the tensors, one after the other, to the end of the file. No tensor is read. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, Protocol
 from ..core.bounded import HEADER_COMMAS, TENSOR_DIMENSIONS, TENSOR_LENGTH
 from ..core.errors import Problem
 
-# The limit of the safetensors library itself; a header of gpt-oss-120b has 0.1 MB.
+# Bytes; the limit of the safetensors library itself. The header of gpt-oss-120b has 0.1 MB.
 HEADER_LIMIT = 100_000_000
-# Bits a value, as the safetensors library knows them; another dtype is only checked for its place in the file.
+# Bits per value, from the safetensors library. A tensor of any other dtype is checked for its offsets only.
 DTYPE_BITS: Mapping[str, int] = {
     "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
@@ -26,23 +26,23 @@ DTYPE_BITS: Mapping[str, int] = {
     "U32": 32, "I32": 32, "F32": 32,
     "U64": 64, "I64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
-_SHOWN = 120  # characters of a tensor's name in a message
-AGAIN = "fetch it again; if it is still damaged, the publisher's file is broken"
+_NAME_LENGTH = 120  # characters of a tensor name shown in a message
+FETCH_AGAIN = "fetch it again; if it is still damaged, the publisher's file is broken"
 
 
-class Reading(Protocol):
-    """What a header is read from, first byte first: a file, or what comes of one that lies elsewhere."""
+class ByteReader(Protocol):
+    """Source of a header, read from the first byte on: a file on disk, or one that is being downloaded."""
 
     def read(self, length: int, /) -> bytes:
-        """The next bytes, fewer only at the end."""
+        """Return the next ``length`` bytes, fewer only at the end."""
 
     def tell(self) -> int:
-        """How many bytes were read."""
+        """Return how many bytes were read."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of a safetensors file; ``begin`` and ``end`` are bytes from the start of the file."""
+    """One tensor of a safetensors file; ``begin`` and ``end`` are byte offsets from the start of the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -51,66 +51,66 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """Bytes in the file."""
+        """Size in the file in bytes."""
         return self.end - self.begin
 
 
 @dataclass
 class Header:
-    """A safetensors file without its tensors' values, and what is wrong with it."""
+    """Tensors that a safetensors file lists, by name, and the problems of the file."""
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
 
 def read_header(path: Path) -> Header:
-    """Read the header of a safetensors file; every fault of it is in ``problems``."""
+    """Read the header of a safetensors file; its ``problems`` include read errors."""
     try:
         with path.open("rb") as stream:
             return header_of(stream, path.stat().st_size, str(path))
     except OSError as error:
         found = error.strerror or str(error)
-        return Header(problems=[Problem("weights-damaged", found, "a readable file", AGAIN, str(path))])
+        return Header(problems=[Problem("weights-damaged", found, "a readable file", FETCH_AGAIN, str(path))])
 
 
-def header_of(stream: Reading, size: int, where: str) -> Header:
-    """Read the header at the start of ``stream``, which has ``size`` bytes; every fault of it is in ``problems``."""
+def header_of(stream: ByteReader, size: int, where: str) -> Header:
+    """Read the header at the start of a file of ``size`` bytes; ``where`` names the file in ``problems``."""
     header = Header()
 
-    def wrong(found: str, needed: str) -> None:
-        header.problems.append(Problem("weights-damaged", found, needed, AGAIN, where))
+    def add_problem(found: str, needed: str) -> None:
+        header.problems.append(Problem("weights-damaged", found, needed, FETCH_AGAIN, where))
 
     try:
-        data = _header_json(stream, size)
+        content = _header_json(stream, size)
     except ValueError as error:
-        wrong(str(error), "a safetensors header: 8 bytes of length, then JSON inside the file")
+        add_problem(str(error), "a safetensors header: 8 bytes of length, then JSON inside the file")
         return header
-    start = 8 + data[1]
-    for name, entry in data[0].items():
+    data_start = 8 + content[1]
+    for name, entry in content[0].items():
         if name == "__metadata__":
             continue
-        tensor = _tensor(entry, start)
-        shown = name[:_SHOWN]
+        tensor = _tensor(entry, data_start)
+        shown = name[:_NAME_LENGTH]
         if tensor is None:
-            wrong(f"tensor '{shown}': {str(entry)[:200]}", "dtype, shape and data_offsets")
+            add_problem(f"tensor '{shown}': {str(entry)[:200]}", "dtype, shape and data_offsets")
             continue
         header.tensors[name] = tensor
         bits = DTYPE_BITS.get(tensor.dtype)
-        if bits is not None and _count(tensor.shape) * bits != tensor.size * 8:
+        if bits is not None and _value_count(tensor.shape) * bits != tensor.size * 8:
             found = f"tensor '{shown}': {tensor.size} bytes for {tensor.dtype} {list(tensor.shape)}"
-            wrong(found, f"{_count(tensor.shape) * bits // 8} bytes")
+            add_problem(found, f"{_value_count(tensor.shape) * bits // 8} bytes")
     if not header.problems:
-        for found in _places(header.tensors, start, size):
-            wrong(found, "contiguous tensors, from the header to the end of the file")
+        for found in _layout_faults(header.tensors, data_start, size):
+            add_problem(found, "contiguous tensors, from the header to the end of the file")
     return header
 
 
-def _header_json(stream: Reading, size: int) -> tuple[dict[str, Any], int]:
-    """The header and its length in bytes; ValueError says what is there instead."""
-    first = stream.read(8)
-    if len(first) < 8:
+def _header_json(stream: ByteReader, size: int) -> tuple[dict[str, Any], int]:
+    """Return the JSON header and its length in bytes. Raises ValueError."""
+    prefix = stream.read(8)
+    if len(prefix) < 8:
         raise ValueError(f"a file of {size} bytes")
-    length = int(struct.unpack("<Q", first)[0])
+    length = int(struct.unpack("<Q", prefix)[0])
     if length > HEADER_LIMIT:
         raise ValueError(f"first 8 bytes that declare a header of {length} bytes, in a file of {size}")
     if 8 + length > size:
@@ -127,42 +127,42 @@ def _header_json(stream: Reading, size: int) -> tuple[dict[str, Any], int]:
     return data, length
 
 
-def _tensor(entry: object, start: int) -> Tensor | None:
+def _tensor(entry: object, data_start: int) -> Tensor | None:  # None if the entry is malformed
     if not isinstance(entry, dict):
         return None
-    dtype, shape, offsets = entry.get("dtype"), _numbers(entry.get("shape")), _numbers(entry.get("data_offsets"))
+    dtype, shape, offsets = entry.get("dtype"), _integers(entry.get("shape")), _integers(entry.get("data_offsets"))
     if not isinstance(dtype, str) or shape is None or offsets is None or len(offsets) != 2:
         return None
     begin, end = offsets
     if begin > end or len(shape) > TENSOR_DIMENSIONS or any(length > TENSOR_LENGTH for length in (*shape, end)):
         return None
-    return Tensor(dtype, shape, start + begin, start + end)
+    return Tensor(dtype, shape, data_start + begin, data_start + end)
 
 
-def _numbers(value: object) -> tuple[int, ...] | None:
-    """A list of whole numbers as a tuple, None for anything else."""
-    if isinstance(value, list) and all(type(number) is int and number >= 0 for number in value):
+def _integers(value: object) -> tuple[int, ...] | None:
+    """Return a list of whole numbers, none negative, as a tuple; None for anything else."""
+    if isinstance(value, list) and all(type(entry) is int and entry >= 0 for entry in value):
         return tuple(value)
     return None
 
 
-def _count(shape: tuple[int, ...]) -> int:
+def _value_count(shape: tuple[int, ...]) -> int:
     values = 1
     for length in shape:
         values *= length
     return values
 
 
-def _places(tensors: Mapping[str, Tensor], start: int, size: int) -> Iterator[str]:
-    """Yield where the tensors do not follow each other from ``start`` to ``size``."""
-    place, before = start, "the header"
+def _layout_faults(tensors: Mapping[str, Tensor], start: int, size: int) -> Iterator[str]:
+    """Yield a fault if the tensors leave a gap, overlap, or do not end at ``size``, the end of the file."""
+    offset, previous = start, "the header"
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):
-        if tensor.begin != place:
-            what = "overlaps" if tensor.begin < place else f"starts {tensor.begin - place} bytes after"
-            yield f"tensor '{name[:_SHOWN]}' {what} {before}"
+        if tensor.begin != offset:
+            fault = "overlaps" if tensor.begin < offset else f"starts {tensor.begin - offset} bytes after"
+            yield f"tensor '{name[:_NAME_LENGTH]}' {fault} {previous}"
             return
-        place, before = tensor.end, f"'{name[:_SHOWN]}'"
-    if place > size:
-        yield f"tensors up to byte {place} in a file of {size}: it was cut short"
-    elif place < size:
-        yield f"{size - place} bytes after the last tensor"
+        offset, previous = tensor.end, f"'{name[:_NAME_LENGTH]}'"
+    if offset > size:
+        yield f"tensors up to byte {offset} in a file of {size}: it was cut short"
+    elif offset < size:
+        yield f"{size - offset} bytes after the last tensor"

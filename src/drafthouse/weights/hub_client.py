@@ -1,7 +1,7 @@
-"""What a revision on the Hugging Face hub consists of: its files, sizes and hashes, asked for before the first byte.
+"""Client of the Hugging Face hub's API: the commit of a revision and its files with sizes and hashes.
 
-The library's own session, headers and errors are used (``huggingface_hub``; only in the box's environment), its calls
-are not: of those that list a repository some have no timeout, and a pause that a server asks for is kept however long.
+The session, headers and errors come from ``huggingface_hub``, which is installed on the box only. Its functions that
+list a repository are not used: some have no timeout, and they sleep as long as any Retry-After header says.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ..core.retry import PASSING, Patience, asked_to_wait
 if TYPE_CHECKING:
     import httpx2
 
-UNRESOLVED = "unresolved"
-_MOVES = 5  # redirects of one answer: a repository that was renamed has one
-_CONNECTIONS = 3  # tries where nobody answers at all: a box without a network should say so soon
-ANSWER_S = 30.0  # for one answer of the hub's API; connecting included
+UNRESOLVED = "unresolved"  # revision of a catalogue entry without a pin: the default branch
+_MAX_REDIRECTS = 5  # for one request; a renamed repository has one
+_CONNECT_TRIES = 3  # tries without a connection; few, so that a missing network is reported soon
+ANSWER_S = 30.0  # time limit of one answer, connecting included
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_DAMAGED = "find out who answers at this address before you trust it; nothing was fetched"
+_DO_NOT_TRUST = "find out who answers at this address before you trust it; nothing was fetched"
 
 
 @dataclass(frozen=True)
 class Xet:
-    """What the hub's chunk store knows a file by, and where a key for it is had."""
+    """Hash of a file in Xet, the hub's chunk store, and the URL (``route``) that gives an access token for it."""
 
     hash: str
     route: str
@@ -40,7 +40,7 @@ class Xet:
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of a revision. ``size`` in bytes; large ones (LFS) have a ``sha256``, others git's blob id."""
+    """A file of a revision. ``size`` in bytes; large files (LFS) have a ``sha256``, small ones git's blob id."""
 
     path: str
     size: int
@@ -51,24 +51,24 @@ class RemoteFile:
 
     @property
     def key(self) -> str:
-        """The hash that the file is known and verified by."""
+        """Hash that identifies and verifies the file."""
         return self.sha256 or self.git_sha1 or ""
 
     @property
     def source(self) -> tuple[str, str, str]:
-        """The endpoint, the repository and the commit that the address names."""
-        before, _, rest = self.url.partition("/resolve/")
-        parts = urlsplit(before)
+        """Endpoint, repository and commit, taken from the URL (``ENDPOINT/ORG/NAME/resolve/COMMIT/PATH``)."""
+        repo_url, _, commit_and_path = self.url.partition("/resolve/")
+        parts = urlsplit(repo_url)
         names = parts.path.strip("/").split("/")
         root = urlunsplit((parts.scheme, parts.netloc, "/".join(["", *names[:-2]]), "", ""))
-        return root.rstrip("/"), "/".join(names[-2:]), rest.split("/")[0]
+        return root.rstrip("/"), "/".join(names[-2:]), commit_and_path.split("/")[0]
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """``asked``: the branch, commit or ``unresolved`` that was wanted. ``commit``: the one it is.
+    """Files of a revision. ``asked`` is the requested branch, commit or ``unresolved``; ``commit`` what it resolves to.
 
-    ``from_hub``: the hub was asked for it, and not a note.
+    ``from_hub`` is True if the list came from the hub, not from a note on disk.
     """
 
     repo: str
@@ -79,13 +79,13 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Total size of all files in bytes."""
         return sum(file.size for file in self.files)
 
 
 def commit_now(repo: str, revision: str, token: str | None, endpoint: str | None, patience: Patience) -> str:
-    """The commit that a branch is at this moment. Raises DrafthouseError."""
-    return _Asking(_root_of(endpoint), repo, revision, token, patience).commit()
+    """Commit that a branch points to now. Raises DrafthouseError."""
+    return _HubApi(_root_of(endpoint), repo, revision, token, patience).commit()
 
 
 def _root_of(endpoint: str | None) -> str:
@@ -96,7 +96,7 @@ def _root_of(endpoint: str | None) -> str:
 
 @dataclass(frozen=True)
 class About:
-    """What a repository's page says of it: its licence as the card names it, and whether that must be accepted."""
+    """Licence as the model card names it ("unknown" if it does not), and whether access must be granted first."""
 
     license: str
     gated: bool
@@ -105,8 +105,8 @@ class About:
 def about(
     repo: str, token: str | None, endpoint: str | None, patience: Patience, deadline: Deadline | None = None
 ) -> About:
-    """What the hub says of a repository. Raises DrafthouseError."""
-    info = _Asking(_root_of(endpoint), repo, UNRESOLVED, token, patience, deadline).json(f"/api/models/{repo}")
+    """Licence and gating of a repository, from the hub. Raises DrafthouseError."""
+    info = _HubApi(_root_of(endpoint), repo, UNRESOLVED, token, patience, deadline).json(f"/api/models/{repo}")
     card, licence = info.get("cardData"), "unknown"
     if isinstance(card, dict) and isinstance(card.get("license"), str):
         licence = card["license"]
@@ -124,25 +124,24 @@ def look_up(
     patience: Patience | None = None,
     deadline: Deadline | None = None,
 ) -> Snapshot:
-    """The files of ``revision`` that ``allow`` and ``ignore`` (fnmatch patterns) leave.
+    """List the files of ``revision`` that match ``allow`` and not ``ignore`` (fnmatch patterns).
 
-    ``unresolved`` and branches become the commit that they are now. ``token`` alone is used: none that somebody left
-    on the box. Raises DrafthouseError: gated, no such repository or revision, patterns that match nothing, a listing
-    that cannot be trusted, a hub out of reach.
+    ``unresolved`` and branches are resolved to their current commit. Tokens stored on the box are not used. Raises
+    DrafthouseError: no access, no such repository or revision, no matching file, a malformed listing, or no answer.
     """
     from huggingface_hub import hf_hub_url  # noqa: PLC0415 (only in the box's environment)
     from huggingface_hub.utils import filter_repo_objects  # noqa: PLC0415
 
     root = _root_of(endpoint)
-    asking = _Asking(root, repo, revision, token, patience or Patience(tries=5), deadline)
-    commit = asking.commit()
-    # The listing of a gated repository is open to all: whether its files are, this tells before the first byte.
-    asking.json(f"/api/models/{repo}/auth-check")
-    entries = asking.pages(f"/api/models/{repo}/tree/{commit}?recursive=true&expand=false")
-    listed = [_file(entry, repo, commit, root) for entry in entries if entry.get("type") == "file"]
+    api = _HubApi(root, repo, revision, token, patience or Patience(tries=5), deadline)
+    commit = api.commit()
+    # Anyone can list a gated repository; this request fails if the token may not read its files.
+    api.json(f"/api/models/{repo}/auth-check")
+    entries = api.pages(f"/api/models/{repo}/tree/{commit}?recursive=true&expand=false")
+    listed = [_remote_file(entry, repo, commit, root) for entry in entries if entry.get("type") == "file"]
     names = [file.path for file in listed]
     _check_names(names, f"{repo} at {commit}")
-    # huggingface_hub takes None for no pattern at all, and an empty list for none that matches.
+    # For huggingface_hub, None means no pattern, and an empty list a pattern that matches no file.
     kept = set(filter_repo_objects(names, allow_patterns=allow or None, ignore_patterns=ignore or None))
     if not kept:
         raise one_problem(
@@ -160,11 +159,11 @@ def look_up(
     return Snapshot(repo, revision, commit, tuple(files), from_hub=True)
 
 
-# --- a listing is other people's text ---------------------------------------------------------------------
+# --- validation of a listing ------------------------------------------------------------------------------
 
 
-def _file(entry: Mapping[str, Any], repo: str, commit: str, root: str) -> RemoteFile:
-    """An entry of the listing; the hashes become names of files, so they must be nothing else."""
+def _remote_file(entry: Mapping[str, Any], repo: str, commit: str, root: str) -> RemoteFile:
+    """Validate an entry of the listing. Hashes become file names, so only hex digits are accepted."""
     lfs = entry.get("lfs") or {}
     if not isinstance(lfs, dict):
         lfs = {"oid": None}
@@ -178,7 +177,7 @@ def _file(entry: Mapping[str, Any], repo: str, commit: str, root: str) -> Remote
             "hub-answer-malformed",
             f"a file in the listing of {repo} with size {str(size)[:40]} and hash {str(sha256 or git_sha1)[:80]!r}",
             "a size, and a sha256 (large files) or a git blob id",
-            _DAMAGED,
+            _DO_NOT_TRUST,
             f"{root}: {str(path)[:80]!r}",
         )
     file = RemoteFile(path, int(size or 0), sha256=None, git_sha1=str(git_sha1))
@@ -190,13 +189,13 @@ def _file(entry: Mapping[str, Any], repo: str, commit: str, root: str) -> Remote
 
 
 def folders_above(name: str) -> list[str]:
-    """The folders on the way to a file of a repository: ``a`` and ``a/b`` for ``a/b/c``."""
+    """Folders above a file in a repository: ``a`` and ``a/b`` for ``a/b/c``."""
     parts = name.split("/")
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def _check_names(names: Sequence[str], where: str) -> None:
-    """Refuse names that leave the folder, or that two files cannot have at once."""
+    """Raise DrafthouseError for names that lead out of the folder or that collide with each other."""
     folders: set[str] = set()
     for name in names:
         folders.update(folders_above(name))
@@ -213,16 +212,16 @@ def _check_names(names: Sequence[str], where: str) -> None:
             seen.add(name)
             continue
         raise one_problem(
-            "hub-answer-malformed", f"a file called {name[:120]!r} in the listing", reason, _DAMAGED, where
+            "hub-answer-malformed", f"a file called {name[:120]!r} in the listing", reason, _DO_NOT_TRUST, where
         )
 
 
-# --- asking -----------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Asking:
-    """Asks the hub's API about one repository, again and again where that may help."""
+class _HubApi:
+    """Requests to the hub's API about one repository; temporary failures are retried."""
 
     root: str
     repo: str
@@ -232,67 +231,68 @@ class _Asking:
     deadline: Deadline | None = None
 
     def commit(self) -> str:
-        """The commit that the revision is now."""
-        at = "" if self.revision == UNRESOLVED else f"/revision/{quote(self.revision, safe='')}"
-        commit = str(self.json(f"/api/models/{self.repo}{at}").get("sha"))
-        is_another = is_commit(self.revision) and commit != self.revision
-        if is_commit(commit) and not is_another:
+        """Commit that the revision points to now. Raises DrafthouseError."""
+        suffix = "" if self.revision == UNRESOLVED else f"/revision/{quote(self.revision, safe='')}"
+        commit = str(self.json(f"/api/models/{self.repo}{suffix}").get("sha"))
+        is_wrong_commit = is_commit(self.revision) and commit != self.revision
+        if is_commit(commit) and not is_wrong_commit:
             return commit
         found = f"{self.repo} at {self.revision} is commit {commit[:60]!r}"
-        raise one_problem("hub-answer-malformed", found, "a commit of 40 hex digits", _DAMAGED, self.root)
+        raise one_problem("hub-answer-malformed", found, "a commit of 40 hex digits", _DO_NOT_TRUST, self.root)
 
     def json(self, path: str) -> dict[str, Any]:
-        data, _ = self._get(self.root + path)
+        """JSON object at a path of the API; {} if the answer is no object. Raises DrafthouseError."""
+        data, _ = self._get_json(self.root + path)
         if not isinstance(data, dict):
             return {}
         return data
 
     def pages(self, path: str) -> list[dict[str, Any]]:
-        """The entries of all pages. Further pages are asked of the same host, whoever they name."""
+        """Entries of all pages. Every page is requested from the hub's host, whatever host the answer names."""
         entries: list[dict[str, Any]] = []
         url: str | None = self.root + path
-        asked = set[str]()
+        requested = set[str]()
         while url:
-            if url in asked or len(asked) >= HUB_PAGES or len(entries) > HUB_FILES:
-                raise self._malformed(f"a listing without an end ({len(asked)} pages, {len(entries):,} files)")
-            asked.add(url)
-            page, following = self._get(url)
+            if url in requested or len(requested) >= HUB_PAGES or len(entries) > HUB_FILES:
+                raise self._malformed(f"a listing without an end ({len(requested)} pages, {len(entries):,} files)")
+            requested.add(url)
+            page, next_url = self._get_json(url)
             if isinstance(page, list):
                 entries += [entry for entry in page if isinstance(entry, dict)]
-            url = self._page_here(url, following)
+            url = self._url_on_hub(url, next_url)
         return entries
 
-    def _page_here(self, url: str, following: str | None) -> str | None:
-        """The address of the next page on the hub's own host."""
-        if not following:
+    def _url_on_hub(self, url: str, target: str | None) -> str | None:
+        """Resolve ``target``, a link in the answer of ``url``, and replace its host by the hub's; None for no link."""
+        if not target:
             return None
-        own = urlsplit(self.root)
+        hub = urlsplit(self.root)
         try:
-            named = urlsplit(urljoin(url, following))
+            parts = urlsplit(urljoin(url, target))
         except ValueError as error:
-            raise self._malformed(f"the address {following[:80]!r} of its next page") from error
-        return urlunsplit((own.scheme, own.netloc, named.path, named.query, ""))
+            raise self._malformed(f"the address {target[:80]!r} of its next page") from error
+        return urlunsplit((hub.scheme, hub.netloc, parts.path, parts.query, ""))
 
     def _malformed(self, what: str) -> DrafthouseError:
         found = f"{what} for {self.repo}"
-        return one_problem("hub-answer-malformed", found, "a listing as the hub gives it", _DAMAGED, self.root)
+        return one_problem("hub-answer-malformed", found, "a listing as the hub gives it", _DO_NOT_TRUST, self.root)
 
-    def _moved(self, url: str, location: str) -> str:
-        """The address on the hub's own host that an answer redirects to; the token goes along, so to no other host."""
-        there = self._page_here(url, location)
-        if there is None or urlsplit(urljoin(url, location)).netloc != urlsplit(self.root).netloc:
+    def _redirect_url(self, url: str, location: str) -> str:
+        """URL that an answer redirects to. Raises DrafthouseError for another host, which must not get the token."""
+        target = self._url_on_hub(url, location)
+        if target is None or urlsplit(urljoin(url, location)).netloc != urlsplit(self.root).netloc:
             raise self._malformed(f"a redirect to {location[:80]!r}")
-        return there
+        return target
 
-    def _get(self, url: str, moves: int = 0) -> tuple[Any, str | None]:
-        """The JSON of an answer, and the address of the next page where it names one."""
+    def _get_json(self, url: str, redirects: int = 0) -> tuple[Any, str | None]:
+        """JSON of the answer and the URL of the next page, or None. ``redirects`` have been followed already."""
         import httpx2  # noqa: PLC0415 (what the hub's client speaks with)
         from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled  # noqa: PLC0415
 
         for failed in range(1, self.patience.tries + 1):
-            asked: float | None = None
+            retry_after_s: float | None = None
             try:
-                return self._get_once(url, moves)
+                return self._get_json_once(url, redirects)
             except TooMuch as error:
                 raise self._malformed(str(error)) from error
             except HfHubHTTPError as error:
@@ -300,33 +300,33 @@ class _Asking:
                 if problem:
                     raise DrafthouseError(problem) from error
                 reason = f"HTTP {error.response.status_code}"
-                asked = asked_to_wait(error.response.headers)
+                retry_after_s = asked_to_wait(error.response.headers)
             except OfflineModeIsEnabled as error:
-                raise DrafthouseError(_offline(self.repo)) from error
+                raise DrafthouseError(_offline_problem(self.repo)) from error
             except ValueError:
                 reason = "an answer that is not JSON"
             except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
                 reason = f"{type(error).__name__}: {str(error)[:200]}"
-                if isinstance(error, httpx2.ConnectError) and failed >= _CONNECTIONS:
+                if isinstance(error, httpx2.ConnectError) and failed >= _CONNECT_TRIES:
                     break
-            pause = self.patience.pause(failed, asked)
+            pause = self.patience.pause(failed, retry_after_s)
             if pause is None or (self.deadline is not None and pause >= self.deadline.left()):
                 break
             time.sleep(pause)
-        if asked is not None and asked > self.patience.longest_wait_s:
-            reason += f", retry after {asked:.0f} s"
+        if retry_after_s is not None and retry_after_s > self.patience.longest_wait_s:
+            reason += f", retry after {retry_after_s:.0f} s"
         raise DrafthouseError(out_of_reach(self.repo, self.root, reason, failed))
 
-    def _get_once(self, url: str, moves: int) -> tuple[Any, str | None]:
-        """One try of `_get`, with the redirects of its answer. Raises what the library does, and ValueError."""
+    def _get_json_once(self, url: str, redirects: int) -> tuple[Any, str | None]:
+        """Send the request once and follow redirects. Raises errors of huggingface_hub and httpx2, and ValueError."""
         from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # noqa: PLC0415
 
-        # False and not None: None would take a token that lies on the box.
+        # False, not None: with None the library sends a token stored on the box.
         headers = build_hf_headers(token=self.token or False, library_name="drafthouse")
         wait_s = ANSWER_S if self.deadline is None else max(0.1, min(ANSWER_S, self.deadline.left()))
         answer = asked_once(url, headers, wait_s, self.deadline or Deadline(2 * ANSWER_S))
-        if answer.has_redirect_location and moves < _MOVES:
-            return self._get(self._moved(url, answer.headers["location"]), moves + 1)
+        if answer.has_redirect_location and redirects < _MAX_REDIRECTS:
+            return self._get_json(self._redirect_url(url, answer.headers["location"]), redirects + 1)
         hf_raise_for_status(answer)
         if answer.content.count(b",") > HUB_ANSWER_COMMAS:
             raise TooMuch(f"an answer of more than {HUB_ANSWER_COMMAS:,} values")
@@ -334,9 +334,9 @@ class _Asking:
 
 
 def asked_once(url: str, headers: Mapping[str, str], timeout_s: float, deadline: Deadline) -> httpx2.Response:
-    """The hub's whole answer to a GET, redirect or not. Raises TooMuch, and what httpx2 raises.
+    """Send one GET and return the whole answer, even a redirect. Raises TooMuch and errors of httpx2.
 
-    It is asked for as it is: no bound on its bytes would hold for what a few of them unpack to.
+    Compressed answers are refused: a few bytes could unpack to more than the limit.
     """
     import httpx2  # noqa: PLC0415
     from huggingface_hub.utils import get_session  # noqa: PLC0415
@@ -354,7 +354,7 @@ def asked_once(url: str, headers: Mapping[str, str], timeout_s: float, deadline:
 
 
 def out_of_reach(repo: str, root: str, reason: str, tries: int) -> Problem:
-    """What is said when the hub did not answer ``tries`` times."""
+    """Problem for a hub that did not answer ``tries`` times in a row."""
     times = f", {tries} times in a row" if tries > 1 else ""
     return Problem(
         "hub-unreachable",
@@ -365,7 +365,7 @@ def out_of_reach(repo: str, root: str, reason: str, tries: int) -> Problem:
     )
 
 
-def _offline(repo: str) -> Problem:
+def _offline_problem(repo: str) -> Problem:
     return Problem(
         "weights-not-offline",
         f"{repo} must be downloaded, but HF_HUB_OFFLINE is set",
@@ -376,7 +376,7 @@ def _offline(repo: str) -> Problem:
 
 
 def refusal(error: Any, repo: str, revision: str, root: str) -> Problem | None:
-    """What an error of the library (HfHubHTTPError) means where trying again is no use, otherwise None."""
+    """Problem for an HfHubHTTPError that a retry cannot solve; None if a retry may help."""
     from huggingface_hub.errors import (  # noqa: PLC0415
         DisabledRepoError,
         GatedRepoError,
@@ -387,13 +387,13 @@ def refusal(error: Any, repo: str, revision: str, root: str) -> Problem | None:
     status = error.response.status_code
     reason = str(getattr(error, "server_message", "") or "")[:200]
     if isinstance(error, GatedRepoError):
-        return _gated(repo, root)
+        return _gated_problem(repo, root)
     if isinstance(error, RevisionNotFoundError):
-        return _no_revision(repo, revision)
+        return _no_revision_problem(repo, revision)
     if status == 401 and "credentials" in str(error).lower():
-        return _bad_token(repo, reason)
+        return _bad_token_problem(repo, reason)
     if isinstance(error, RepositoryNotFoundError):
-        return _no_repository(repo)
+        return _no_repository_problem(repo)
     if isinstance(error, DisabledRepoError):
         found = f"{repo} is disabled on the hub"
         return Problem("hub-refused", found, "a readable one", "choose other weights", repo)
@@ -404,7 +404,7 @@ def refusal(error: Any, repo: str, revision: str, root: str) -> Problem | None:
     return Problem("hub-refused", found, "an answer", do, repo)
 
 
-def _gated(repo: str, root: str) -> Problem:
+def _gated_problem(repo: str, root: str) -> Problem:
     return Problem(
         "hub-gated",
         f"{repo} is gated, and the token (if any) has no access to it",
@@ -415,7 +415,7 @@ def _gated(repo: str, root: str) -> Problem:
     )
 
 
-def _no_revision(repo: str, revision: str) -> Problem:
+def _no_revision_problem(repo: str, revision: str) -> Problem:
     return Problem(
         "no-such-revision",
         f"could not download {repo} at {revision}: the repository exists, the revision does not",
@@ -425,7 +425,7 @@ def _no_revision(repo: str, revision: str) -> Problem:
     )
 
 
-def _bad_token(repo: str, reason: str) -> Problem:
+def _bad_token_problem(repo: str, reason: str) -> Problem:
     found = "the hub does not accept the token from the environment or the box's login"
     if reason:
         found += f": {reason}"
@@ -438,7 +438,7 @@ def _bad_token(repo: str, reason: str) -> Problem:
     )
 
 
-def _no_repository(repo: str) -> Problem:
+def _no_repository_problem(repo: str) -> Problem:
     return Problem(
         "no-such-repository",
         f"no repository {repo} for this token",

@@ -1,6 +1,6 @@
-"""What the Hub's own client keeps on a machine for its user: a cache of files, and a token.
+"""The file cache and the token that huggingface_hub, the hub's own client, keeps for a user.
 
-Read as it reads them (huggingface_hub 2.4.0, constants.py), by the standard library alone: a bare box is asked, too.
+The paths are those of huggingface_hub 2.4.0 (constants.py). Standard library only: this also runs on a bare box.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .hub_client import RemoteFile
-from .nearby_copies import Place
+from .nearby_copies import NearbyFolder
 
-# A hard link shares what somebody writes in place. The client never does that (it replaces a blob), people do with
-# small files (config.json): those are copied, and so is what another user owns.
+# Bytes below which files are copied, not linked: users edit small files such as config.json in place, which would
+# change a hard link too. The client itself replaces files and never writes in place.
 _COPIED_BELOW = 64 << 20
 
 
 def usual_token() -> str | None:
-    """The token that the client would send: HF_TOKEN, or what its login left in a file; None for neither."""
+    """Token that huggingface_hub would send: HF_TOKEN, or the one stored by its login; None if neither exists."""
     if os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN", "").upper() in ("1", "ON", "YES", "TRUE"):
         return None
     token = os.environ.get("HF_TOKEN", "")
@@ -30,66 +30,66 @@ def usual_token() -> str | None:
 
 
 def token_file() -> Path:
-    """Where the client's login leaves the token of this user."""
-    return _named("HF_TOKEN_PATH", _home() / "token")
+    """File in which the login of huggingface_hub stores this user's token."""
+    return _path_from("HF_TOKEN_PATH", _home() / "token")
 
 
 def client_cache() -> ClientCache:
-    """The cache of this user; its folder need not be there."""
-    return ClientCache(_named("HF_HUB_CACHE", _home() / "hub"))
+    """Cache of this user; its folder may not exist."""
+    return ClientCache(_path_from("HF_HUB_CACHE", _home() / "hub"))
 
 
 def _home() -> Path:
-    return _named("HF_HOME", _named("XDG_CACHE_HOME", "~/.cache") / "huggingface")
+    return _path_from("HF_HOME", _path_from("XDG_CACHE_HOME", "~/.cache") / "huggingface")
 
 
-def _named(variable: str, default: str | Path) -> Path:
+def _path_from(variable: str, default: str | Path) -> Path:  # of the environment
     return Path(os.path.expandvars(Path(os.environ.get(variable) or default).expanduser()))
 
 
 @dataclass(frozen=True)
 class ClientCache:
-    """``models--ORG--NAME`` with ``blobs`` by their hashes and ``snapshots`` of links to them. Only read."""
+    """A cache: folders ``models--ORG--NAME`` with ``blobs`` by hash and ``snapshots`` of links to them. Read only."""
 
     folder: Path
 
     def find(self, repo: str, commit: str, file: RemoteFile) -> str | None:
-        """Where a file of the commit lies, below the folder; nothing is said of its bytes."""
+        """Path of a file of the commit relative to the cache, or None. The content is not verified."""
         base = f"models--{repo.replace('/', '--')}"
-        # By its hash, the same file of another commit is found, too.
-        places = (f"{base}/snapshots/{commit}/{file.path}", f"{base}/blobs/{file.key}")
-        # What may not be looked into is not there: no reason to stop.
-        return next((place for place in places if os.path.isfile(self.folder / place)), None)  # noqa: PTH113
+        # The blob has the same content even if it was downloaded for another commit.
+        candidates = (f"{base}/snapshots/{commit}/{file.path}", f"{base}/blobs/{file.key}")
+        # os.path.isfile returns False, and raises nothing, if the folder cannot be read.
+        return next((path for path in candidates if os.path.isfile(self.folder / path)), None)  # noqa: PTH113
 
-    def links(self, place: str, beside: Path) -> bool:
-        """Tell whether a file (below our folder) is had in the folder ``beside`` without room for it."""
+    def links(self, relative: str, target: Path) -> bool:
+        """True if a file of the cache can be linked into the folder ``target``, which takes no disk space."""
         with suppress(OSError):
-            return may_link(self.folder / place) and (self.folder / place).stat().st_dev == _device(beside)
+            return may_link(self.folder / relative) and (self.folder / relative).stat().st_dev == _device(target)
         return False
 
-    def linked_bytes(self, repo: str, commit: str, beside: Path) -> int:
-        """The bytes of a commit's files that are had without room for them, none of them read."""
-        top = self.folder / f"models--{repo.replace('/', '--')}" / "snapshots" / commit
+    def linked_bytes(self, repo: str, commit: str, target: Path) -> int:
+        """Total size in bytes of a commit's files that can be linked into ``target``. Reads no file."""
+        snapshot = self.folder / f"models--{repo.replace('/', '--')}" / "snapshots" / commit
         size = 0
         try:
-            for path in top.rglob("*"):
-                if path.is_file() and self.links(str(path), beside):
+            for path in snapshot.rglob("*"):
+                if path.is_file() and self.links(str(path), target):
                     size += path.stat().st_size
         except OSError:
             return 0
         return size
 
-    def place(self, notes: list[str]) -> Place:
-        """The cache as a place that files are brought from, verified; ``notes`` gets its lines for a person."""
-        place = Place(self.folder, self.folder, may_link)
-        place.notes = notes
-        return place
+    def as_nearby_folder(self, notes: list[str]) -> NearbyFolder:
+        """Cache as a nearby folder to copy files from; lines for the user are added to ``notes``."""
+        nearby = NearbyFolder(self.folder, self.folder, may_link)
+        nearby.notes = notes
+        return nearby
 
 
 def may_link(path: Path) -> bool:
-    """Tell whether a second name for the file is as good as a copy of it."""
-    found = path.stat()
-    return found.st_size >= _COPIED_BELOW and found.st_uid == os.geteuid()
+    """True if a hard link may replace a copy: the file is large and belongs to this user."""
+    status = path.stat()
+    return status.st_size >= _COPIED_BELOW and status.st_uid == os.geteuid()
 
 
 def _device(path: Path) -> int:

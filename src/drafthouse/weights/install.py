@@ -1,8 +1,8 @@
-"""Put the weights of a profile in place: from a path, a Python package, a recipe, the hub, or from elsewhere.
+"""Put all weights of a profile in place, then check that they can be loaded and fit together.
 
-Runs on the box with the box's own environment. What was put in place and verified is remembered beside it, in a
-small note (`<path>.drafthouse.json`), so that a second run neither reads nor fetches it again. Items that do not
-wait for each other run at the same time; the hub's share their streams.
+Runs on the box, the machine that serves the model. An item is one entry of the profile's weights. A note beside the
+weights (`<path>.drafthouse.json`) records what was verified, so that a second run neither reads nor downloads them.
+Items run in parallel unless a recipe derives one from another. All hub items share one set of download streams.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ..profiles.resolved_types import Pair, WeightItem
 from .download import disk_trouble
 from .inspect import check_model, check_pair, remarks
 from .integrity import Checked, Note, read_note, write_note
-from .live_head import LiveHead, check_place
-from .snapshot import Placed, Wish, place
-from .sources import Done, Tools, at_path, derived, from_package
+from .live_head import LiveHead, check_head_on_disk
+from .snapshot import Placed, Wish, place_snapshots
+from .sources import Done, Tools, check_at_path, put_derived, put_from_package
 
 if TYPE_CHECKING:
     from drafthouse.core.progress import Tell
 
 
 class FromHub(Placed, Done):
-    """What was done for an item of the hub."""
+    """Result for an item from the hub."""
 
 
 __all__ = ["Tools", "put_all"]
@@ -41,22 +41,22 @@ def put_all(
     check_mode: bool = False,
     pair: Pair | None = None,
 ) -> list[Done]:
-    """Put all ``items`` in place, each of them after what it is made from; return for each what was done.
+    """Put all ``items`` in place and return one result for each, in the same order.
 
-    The files of a ``pair`` are held against each other at the end. Raises DrafthouseError with all that was found
-    wrong; what was fetched by then stays and is gone on with.
+    A derived item waits for the item that it is made from. The target and the draft of ``pair`` are compared at the
+    end. Raises DrafthouseError with all problems; a later run continues with the files downloaded until then.
     """
-    hub = [item for item in items if item["source"] == "hub"]
+    hub_items = [item for item in items if item["source"] == "hub"]
     problems: list[Problem] = []
     results: list[Done] = []
     with ThreadPoolExecutor(len(items) + 1) as pool:
-        together = pool.submit(_from_hub, hub, tell, tools, check_mode)
+        hub_results = pool.submit(_put_hub_items, hub_items, tell, tools, check_mode)
         futures: dict[str, Future[Done]] = {}
         for item in items:
-            source = None
+            input_item = None
             if item["source"] == "derived":
-                source = futures.get(item["details"]["from"])
-            futures[item["id"]] = pool.submit(_one, item, source, together, tell, tools, check_mode)
+                input_item = futures.get(item["details"]["from"])
+            futures[item["id"]] = pool.submit(_put_item, item, input_item, hub_results, tell, tools, check_mode)
         for future in futures.values():
             try:
                 results.append(future.result())
@@ -64,52 +64,52 @@ def put_all(
                 problems += [problem for problem in error.problems if problem not in problems]
     if problems:
         raise DrafthouseError(problems)
-    return _looked_into(items, results, pair, check_mode)
+    return _with_file_checks(items, results, pair, check_mode)
 
 
-def _one(
+def _put_item(
     item: WeightItem,
-    source: Future[Done] | None,
-    together: Future[dict[str, FromHub]],
+    input_item: Future[Done] | None,
+    hub_results: Future[dict[str, FromHub]],
     tell: Tell,
     tools: Tools,
     check_mode: bool,
 ) -> Done:
-    """Put one item in place; ``source`` is what it waits for, ``together`` brings all that the hub has."""
-    if source is not None:
-        source.result()
-    begun = time.monotonic()
+    """Put one item in place, after ``input_item``; ``hub_results`` has the results of all hub items, by item id."""
+    if input_item is not None:
+        input_item.result()
+    started = time.monotonic()
     if item["source"] == "hub":
-        return together.result()[item["id"]]
+        return hub_results.result()[item["id"]]
     if item["source"] == "path":
-        return at_path(item)
-    result = {"package": from_package, "derived": derived}[item["source"]](item, tell, tools, check_mode)
+        return check_at_path(item)
+    result = {"package": put_from_package, "derived": put_derived}[item["source"]](item, tell, tools, check_mode)
     if result["changed"]:
-        result["seconds"] = round(time.monotonic() - begun, 3)
+        result["seconds"] = round(time.monotonic() - started, 3)
     return result
 
 
 # --- the Hugging Face hub -----------------------------------------------------------------------------------
 
 
-def _from_hub(items: Sequence[WeightItem], tell: Tell, tools: Tools, check_mode: bool) -> dict[str, FromHub]:
+def _put_hub_items(items: Sequence[WeightItem], tell: Tell, tools: Tools, check_mode: bool) -> dict[str, FromHub]:
     if not items:
         return {}
     wishes = [_wish(item, tools) for item in items]
-    results = place(wishes, tell, tools.settings, check_mode)
-    if tools.elsewhere:
-        results[0]["notes"] += tools.elsewhere.notes
+    results = place_snapshots(wishes, tell, tools.settings, check_mode)
+    if tools.nearby:
+        results[0]["notes"] += tools.nearby.notes
     by_id: dict[str, FromHub] = {}
     for item, wish, result in zip(items, wishes, results, strict=True):
         if wish.hub_cache and not check_mode:
-            _link(Path(item["path"]), wish, result)
+            _link_to_cache(Path(item["path"]), wish, result)
         by_id[item["id"]] = {**result, "note": "\n".join(result["notes"])}
     return by_id
 
 
 def _wish(item: WeightItem, tools: Tools) -> Wish:
-    """An item of the catalogue as what is wished of the hub. One file of a GGUF repository lies by itself."""
-    details, path, elsewhere = item["details"], Path(item["path"]), tools.elsewhere
+    """Request for the hub repository of an item; an item whose path ends in .gguf is a single file."""
+    details, path, nearby = item["details"], Path(item["path"]), tools.nearby
     head = item.get("builtin_head")
     wish = Wish(
         repo=details["repo"],
@@ -129,19 +129,19 @@ def _wish(item: WeightItem, tools: Tools) -> Wish:
         client_cache=tools.client_cache,
         head=LiveHead.of(head, path) if head else None,
     )
-    if elsewhere is None:
+    if nearby is None:
         return wish
-    relative = elsewhere.relative(path)
-    folder = elsewhere.relative(path.parent) if wish.one_file else relative
+    relative = nearby.relative(path)
+    folder = nearby.relative(path.parent) if wish.one_file else relative
     return replace(
         wish,
-        listing=lambda identity: elsewhere.listing(relative, wish.repo, wish.revision, identity_of=identity),
-        bring=lambda name, *more: elsewhere.bring(f"{folder}/{name}", *more),
+        listing=lambda identity: nearby.listing(relative, wish.repo, wish.revision, identity_of=identity),
+        bring=lambda name, *more: nearby.bring(f"{folder}/{name}", *more),
     )
 
 
-def _link(path: Path, wish: Wish, result: Placed) -> None:
-    """Let weights in the hub's cache be found where the engine looks for them. Raises DrafthouseError."""
+def _link_to_cache(path: Path, wish: Wish, result: Placed) -> None:
+    """Make ``path``, where the engine looks, a link to the weights in the hub cache. Raises DrafthouseError."""
     target = Path(result["path"])
     if path.suffix == ".gguf":
         target /= path.name
@@ -165,34 +165,34 @@ def _link(path: Path, wish: Wish, result: Placed) -> None:
             write_note(path, note)
 
 
-# --- what the files say -------------------------------------------------------------------------------------
+# --- checking the files -------------------------------------------------------------------------------------
 
 
-def _looked_into(
+def _with_file_checks(
     items: Sequence[WeightItem], results: Sequence[Done], pair: Pair | None, check_mode: bool
 ) -> list[Done]:
-    """Look into files that were not looked into since they came, and hold target and draft against each other.
+    """Check files that were not checked since they arrived, compare target and draft, and return updated results.
 
-    Raises DrafthouseError: headers and index that contradict each other, a draft that speaks another vocabulary.
+    Raises DrafthouseError, for example if headers contradict the index or the draft has another vocabulary.
     """
     problems: list[Problem] = []
-    looked = [result.copy() for result in results]
-    for item, result in zip(items, looked, strict=True):
+    checked_results = [result.copy() for result in results]
+    for item, result in zip(items, checked_results, strict=True):
         problems += _check_files(item, result, check_mode)
     if not problems:
-        for item, result in zip(items, looked, strict=True):
-            # In check mode, what is to change is not there yet.
+        for item, result in zip(items, checked_results, strict=True):
+            # In check mode the new files do not exist yet.
             if not (check_mode and result["changed"]):
                 problems += _check_head(item, check_mode)
     if pair and not problems:
-        problems += _check_drafting(pair, looked[-1], check_mode)
+        problems += _check_pair(pair, checked_results[-1], check_mode)
     if problems:
         raise DrafthouseError(problems)
-    return looked
+    return checked_results
 
 
 def _check_files(item: WeightItem, result: Done, check_mode: bool) -> list[Problem]:
-    """What is wrong with the headers and index of weights that are there; remarks go into the note of ``result``."""
+    """Problems in the headers and the index of existing weights; harmless remarks go into the note of ``result``."""
     path = Path(item["path"])
     if read_note(path).checked.get("files") or not path.exists():
         return []
@@ -202,39 +202,39 @@ def _check_files(item: WeightItem, result: Done, check_mode: bool) -> list[Probl
     problems = check_model(path)
     result["note"] = "\n".join(filter(None, [result["note"], *remarks(path)]))
     if not problems:
-        _check_off(path, {"files": True})
+        _record_check(path, {"files": True})
     return problems
 
 
-def _check_drafting(pair: Pair, result: Done, check_mode: bool) -> list[Problem]:
-    """What keeps the draft of ``pair`` from drafting for its target; a pair found right is not read again."""
+def _check_pair(pair: Pair, result: Done, check_mode: bool) -> list[Problem]:
+    """Reasons why the draft of ``pair`` cannot draft for its target; a pair that passed is not read again."""
     target, draft = Path(pair["target_path"]), Path(pair["draft_path"])
-    both = [read_note(target).identity, read_note(draft).identity, dict(pair["method"])]
-    if not target.exists() or not draft.exists() or read_note(draft).checked.get("pair") == both:
+    pair_key = [read_note(target).identity, read_note(draft).identity, dict(pair["method"])]
+    if not target.exists() or not draft.exists() or read_note(draft).checked.get("pair") == pair_key:
         return []
     if check_mode:
-        result["changed"] = result["changed"] or all(both[:2])
+        result["changed"] = result["changed"] or all(pair_key[:2])
         return []
     problems = check_pair(target, draft, pair["method"])
     if not problems:
-        _check_off(draft, {"pair": both})
+        _record_check(draft, {"pair": pair_key})
     return problems
 
 
 def _check_head(item: WeightItem, check_mode: bool) -> list[Problem]:
-    """What is wrong with the head inside weights that are there; what was found right is not read again."""
+    """Problems in the draft head inside the target's weights; a head that passed is not read again."""
     path, head = Path(item["path"]), item.get("builtin_head")
     if head is None or not path.exists() or read_note(path).checked.get("head") == head:
         return []
-    problems = check_place(LiveHead.of(head, path), path)
+    problems = check_head_on_disk(LiveHead.of(head, path), path)
     if not problems and not check_mode:
-        _check_off(path, {"head": head})
+        _record_check(path, {"head": head})
     return problems
 
 
-def _check_off(path: Path, what: Checked) -> None:
-    """Remember that something was looked at; nothing is remembered of weights that the site put there itself."""
+def _record_check(path: Path, passed: Checked) -> None:
+    """Record passed checks in the note; weights that the user put at a path have no note, so nothing is recorded."""
     note = read_note(path)
     if note.identity:
         with disk_trouble(path):
-            write_note(path, replace(note, checked={**note.checked, **what}))
+            write_note(path, replace(note, checked={**note.checked, **passed}))

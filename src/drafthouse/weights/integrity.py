@@ -1,7 +1,7 @@
-"""Weights as they lie on the disk: their hashes, and the note beside them of what was verified.
+"""Hashes of weights on disk, and the note beside them that records which files were verified.
 
-The note (``<path>.drafthouse.json``) holds size, mtime and inode of every verified file, so that the next look costs a
-stat a file. A file that was changed, copied or restored since has another stamp, and is read again.
+The note (``<path>.drafthouse.json``) holds the stamp (size, mtime and inode) of every verified file, so that the next
+run needs one stat call a file. A file that was changed, copied or restored has another stamp and is hashed again.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from drafthouse.profiles.catalog_types import BuiltinHead
 
 NOTE_SUFFIX = ".drafthouse.json"
-_PIECE = 4 << 20  # bytes read at once; hashlib lets other threads work meanwhile
+_PIECE = 4 << 20  # bytes read at once; hashlib releases the GIL while it hashes them
 
 
 class EndedError(Exception):
-    """Reading was ended from outside."""
+    """Hashing was stopped by the caller."""
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A file as it was when its bytes were verified: ``size`` in bytes, ``mtime_ns``, ``inode``, and its hash."""
+    """Stamp (``size`` in bytes, ``mtime_ns``, ``inode``) and hash of a file at the time it was verified."""
 
     size: int
     mtime_ns: int
@@ -44,12 +44,12 @@ class Verified:
 
     @property
     def key(self) -> str:
-        """The hash that it was verified by."""
+        """Hash that the file was verified against."""
         return self.sha256 or self.git_sha1 or ""
 
 
 class Checked(TypedDict, total=False):
-    """What was looked at beyond the bytes: the headers, the head inside, and the pair that a draft is one half of."""
+    """Passed checks: headers and index, built-in head, and pair (target identity, draft identity, drafting method)."""
 
     files: bool
     head: BuiltinHead
@@ -58,11 +58,10 @@ class Checked(TypedDict, total=False):
 
 @dataclass
 class Note:
-    """What is known of the weights at a path. ``files`` holds verified ones only, by path below the folder.
+    """Record of the weights at a path. ``files`` has the verified files, by path relative to their folder.
 
-    ``complete``: they are all that was wanted of ``commit``. ``left_over`` are those of an earlier commit that this one
-    does not have, to be removed at the end. ``identity`` is what the weights are, ``checked`` what was looked at beyond
-    the bytes (by whoever did).
+    ``identity`` is a hash of the source, such as repository, commit and patterns. ``complete`` is True if ``files`` has
+    all wanted files of ``commit``. ``left_over`` has files of an earlier commit, to be removed at the end.
     """
 
     identity: str = ""
@@ -76,78 +75,79 @@ class Note:
 
 
 def note_file(path: Path) -> Path:
-    """Where the note of the weights at ``path`` lies: beside them."""
+    """Path of the note of the weights at ``path``."""
     return path.with_name(f"{path.name}{NOTE_SUFFIX}")
 
 
 def read_note(path: Path) -> Note:
-    """The note of the weights at ``path``; an empty one where there is none, or one that cannot be read.
+    """Read the note of the weights at ``path``; an empty note if it does not exist or cannot be read.
 
-    Notes of earlier versions knew no hashes: of them only the identity is taken, and the files are read again.
+    Notes of earlier versions have no hashes: their files are left out, so they are hashed again.
     """
     try:
         data = json_of(note_file(path).read_text("utf-8"))
-        known = {key: data[key] for key in Note.__dataclass_fields__ if key in data}
-        known["files"], known["left_over"] = _entries(data.get("files", {})), _entries(data.get("left_over", {}))
-        return Note(**known)
+        fields = {key: data[key] for key in Note.__dataclass_fields__ if key in data}
+        fields["files"], fields["left_over"] = _entries(data.get("files", {})), _entries(data.get("left_over", {}))
+        return Note(**fields)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Note()
 
 
 def _entries(data: Mapping[str, Any]) -> dict[str, Verified]:
+    """Entries of a note by file name, without those of earlier versions, which are lists."""
     entries = {}
     for name, entry in data.items():
         if isinstance(entry, dict):
-            stamped = (entry["size"], entry["mtime_ns"], entry["inode"])
-            entries[name] = Verified(*stamped, entry["sha256"], entry["git_sha1"])
+            file_stamp = (entry["size"], entry["mtime_ns"], entry["inode"])
+            entries[name] = Verified(*file_stamp, entry["sha256"], entry["git_sha1"])
     return entries
 
 
 def write_note(path: Path, note: Note, by_way_of: Path | None = None) -> None:
-    """Write the note of the weights at ``path``, all of it or nothing. ``by_way_of``: a folder of the same disk."""
+    """Write the note of the weights at ``path`` atomically; ``by_way_of`` is a folder for the temporary file."""
     target = note_file(path)
     for folder in filter(None, (by_way_of, target.parent)):
         try:
             replace_file(target, json.dumps(asdict(note), indent=1), None, folder)
             return
         except OSError as error:
-            # Where the weights' folder is a mount of its own, the note cannot come from there.
+            # A file cannot be moved between file systems: retry in the note's own folder.
             if error.errno != errno.EXDEV or folder == target.parent:
                 raise
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Size, mtime (ns) and inode of a plain file, otherwise None; a symbolic link is none."""
+    """Size (bytes), mtime (ns) and inode of a regular file; None for a link, another type, or no file."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return None
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def is_as_verified(path: Path, known: Verified | None) -> bool:
-    """Whether the file at ``path`` still has the stamp that it was verified with."""
-    return known is not None and stamp(path) == (known.size, known.mtime_ns, known.inode)
+def is_as_verified(path: Path, entry: Verified | None) -> bool:
+    """True if the file at ``path`` still has the stamp of its ``entry`` in the note."""
+    return entry is not None and stamp(path) == (entry.size, entry.mtime_ns, entry.inode)
 
 
 def as_verified(note: Note, folder: Path) -> bool:
-    """Whether everything that the note says is there as it says: one stat a file, nothing is read."""
+    """True if the note is complete and all its files have their recorded stamp. Reads no file."""
     return note.complete and bool(note.files) and all(
-        is_as_verified(folder / name, known) for name, known in note.files.items()
+        is_as_verified(folder / name, entry) for name, entry in note.files.items()
     )  # fmt: skip
 
 
 def verified(path: Path, sha256: str | None, git_sha1: str | None) -> Verified:
-    """The entry of a file whose bytes have just been verified. Raises FileNotFoundError."""
-    found = stamp(path)
-    if found is None:
+    """Note entry for a file that was just verified by one of the hashes. Raises FileNotFoundError."""
+    file_stamp = stamp(path)
+    if file_stamp is None:
         raise FileNotFoundError(errno.ENOENT, "no plain file", str(path))
-    return Verified(*found, sha256, git_sha1)
+    return Verified(*file_stamp, sha256, git_sha1)
 
 
-# --- reading every byte -----------------------------------------------------------------------------------
+# --- hashing ----------------------------------------------------------------------------------------------
 
 
 def digest(
@@ -157,13 +157,13 @@ def digest(
     tell: Callable[[int], None] | None = None,
     stop: threading.Event | None = None,
 ) -> str:
-    """The sha256 of a file, or with ``git`` git's blob id: the sha1 of "blob <size>", a zero byte and the file.
+    """Hex sha256 of a file, or with ``git`` its blob id in git: the sha1 of "blob <size>", a zero byte and the content.
 
-    ``tell`` gets the bytes of every piece that was read. Raises OSError, and EndedError when ``stop`` is set.
+    ``tell`` receives the number of bytes after every read. Raises OSError, and EndedError when ``stop`` is set.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
-        with contextlib.suppress(OSError):  # advice alone
+        with contextlib.suppress(OSError):  # only a hint to the kernel
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
         hashed = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False) if git else hashlib.sha256()
         piece = memoryview(bytearray(_PIECE))
@@ -177,15 +177,15 @@ def digest(
 
 
 def manifest_hash(path: Path) -> str:
-    """A hash of the names and hashes of the verified files at ``path``, '' where nothing lies there.
+    """First 16 hex digits of a sha256 over the names and hashes of the files at ``path``; '' if there are none.
 
-    Of weights that somebody else put there no hash is known: their names and sizes count.
+    Weights without a note, which the user put there, have no hashes: their sizes are used instead.
     """
-    known = {name: entry.key for name, entry in read_note(path).files.items()}
-    if not known:
+    manifest = {name: entry.key for name, entry in read_note(path).files.items()}
+    if not manifest:
         files = path.rglob("*") if path.is_dir() else [path]
-        known = {str(file.relative_to(path)): str(file.stat().st_size) for file in files if file.is_file()}
-    if not known:
+        manifest = {str(file.relative_to(path)): str(file.stat().st_size) for file in files if file.is_file()}
+    if not manifest:
         return ""
-    text = "".join(f"{name}\0{value}\n" for name, value in sorted(known.items()))
+    text = "".join(f"{name}\0{value}\n" for name, value in sorted(manifest.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,6 +1,6 @@
-"""Where the files of a revision lie: as plain files, or in the layout of the hub's cache; and the room there.
+"""Layout of a revision's files on disk, in a plain folder or in a Hugging Face cache, and checks of the disk space.
 
-Nothing is written through a symbolic link: one that was planted in the folder would lead it anywhere.
+No file is written through a symbolic link: someone could plant a link that leads anywhere on the machine.
 """
 
 from __future__ import annotations
@@ -24,49 +24,49 @@ from .download import disk_trouble
 from .hub_client import folders_above
 
 PARTS = ".drafthouse-parts"
-FETCHED = "fetch-"  # how folders are called in which a package is unpacked
-_CLIENTS, _UNDONE = ("huggingface", "huggingface/download"), ".incomplete"  # huggingface_hub, _local_folder.py
-_HOLD_TRIES = 100  # another run makes and removes the same folder meanwhile
-_ABANDONED_S = 3600.0  # in a cache that others use too, an unfinished file is an orphan after this long
+FETCHED = "fetch-"  # prefix of temporary folders in which a Python package is unpacked
+_CLIENT_FOLDERS, _INCOMPLETE = ("huggingface", "huggingface/download"), ".incomplete"  # of huggingface_hub
+_LOCK_TRIES = 100  # another run may create and remove the same folder at the same time
+_ABANDONED_S = 3600.0  # age at which an unfinished file in a shared cache counts as abandoned
 
 
 @dataclass(frozen=True)
 class Layout:
-    """``folder`` holds the files by their names; ``place`` is what the note is for, ``parts`` holds unfinished files.
+    """``folder`` holds the files by name, ``parts`` the unfinished files; the note is stored beside ``path``.
 
-    With ``blobs`` (the hub's cache) the files lie there, by their hashes, and ``folder`` has links to them.
+    In a Hugging Face cache, ``blobs`` holds the files by hash, and ``folder`` has symbolic links to them.
     """
 
     folder: Path
-    place: Path
+    path: Path
     parts: Path
     blobs: Path | None = None
 
     def final(self, name: str, key: str) -> Path:
-        """Where a verified file lies."""
+        """Path of a verified file; ``key`` is its hash."""
         return self.blobs / key if self.blobs else self.folder / name
 
     def part(self, key: str) -> Path:
-        """Where a file lies while it is unfinished."""
+        """Path of a file while it is unfinished."""
         return self.parts / f"{key}.part"
 
     def linked(self, name: str, key: str) -> bool:
-        """Whether the file is found under its name; a plain file is."""
+        """True if the name leads to the file with hash ``key``; always true for a plain folder."""
         return self.blobs is None or os.path.realpath(self.folder / name) == os.path.realpath(self.blobs / key)
 
     def link(self, name: str, key: str) -> None:
-        """Let a file of the cache be found under its name."""
+        """Link the name to the file with hash ``key`` in the cache; do nothing in a plain folder."""
         if self.blobs is None or self.linked(name, key):
             return
         link = self.folder / name
         link.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self.parts / f"{key}.link"
-        fresh.unlink(missing_ok=True)
-        fresh.symlink_to(os.path.relpath(self.blobs / key, link.parent))
-        fresh.replace(link)
+        new_link = self.parts / f"{key}.link"
+        new_link.unlink(missing_ok=True)
+        new_link.symlink_to(os.path.relpath(self.blobs / key, link.parent))
+        new_link.replace(link)
 
     def check(self, names: Iterable[str]) -> None:
-        """Refuse symbolic links on the path to the files, and folders in their place. Raises DrafthouseError."""
+        """Raise DrafthouseError if a folder on the path to the files, or a file itself, is a link or another type."""
         paths: dict[Path, None] = {self.folder: None, self.parts.parent: None, self.parts: None}
         for name in names:
             for folder in folders_above(name):
@@ -74,44 +74,45 @@ class Layout:
         if self.blobs:
             paths[self.blobs] = None
         for path in paths:
-            _be(path, stat.S_ISDIR, "a folder")
+            _check_type(path, stat.S_ISDIR, "a folder")
         if not self.blobs:
             for name in names:
-                _be(self.folder / name, stat.S_ISREG, "a file")
+                _check_type(self.folder / name, stat.S_ISREG, "a file")
 
 
 def plain(path: Path, one_file: bool = False) -> Layout:
-    """The layout of weights at ``path``: a folder, or one file in a folder that has others."""
+    """Layout of weights at ``path``: a folder, or one file in a folder that holds other weights too."""
     if one_file:
         return Layout(path.parent, path, path.parent / PARTS / path.name)
     return Layout(path, path, path / PARTS)
 
 
 def cached(cache: Path, repo: str, commit: str) -> Layout:
-    """The layout of the hub's own cache (``models--org--name`` with blobs, snapshots and refs)."""
+    """Layout of a Hugging Face cache (``models--org--name`` with blobs, snapshots and refs)."""
     base = cache / f"models--{repo.replace('/', '--')}"
     return Layout(base / "snapshots" / commit, base / commit, base / PARTS, base / "blobs")
 
 
-def write_ref(layout: Layout, asked: str, commit: str) -> None:
-    """Record in the hub's cache which commit a branch is, as its own client does."""
-    if layout.blobs is None or not re.fullmatch(r"[\w./-]+", asked) or ".." in asked.split("/"):
+def write_ref(layout: Layout, branch: str, commit: str) -> None:
+    """Record in a Hugging Face cache which commit a branch points to, as huggingface_hub does."""
+    if layout.blobs is None or not re.fullmatch(r"[\w./-]+", branch) or ".." in branch.split("/"):
         return
-    replace_file(layout.blobs.parent / "refs" / asked, commit, None, layout.parts)
+    replace_file(layout.blobs.parent / "refs" / branch, commit, None, layout.parts)
 
 
-def _be(path: Path, kind: Callable[[int], bool], word: str) -> None:
+def _check_type(path: Path, is_type: Callable[[int], bool], type_name: str) -> None:
+    """Raise DrafthouseError if ``path`` exists and is a symbolic link or of another type."""
     with disk_trouble(path):
         try:
             mode = path.lstat().st_mode
         except FileNotFoundError:
             return
-    if stat.S_ISLNK(mode) or not kind(mode):
+    if stat.S_ISLNK(mode) or not is_type(mode):
         found = "a symbolic link" if stat.S_ISLNK(mode) else "something else"
         raise one_problem(
             "folder-not-ours",
-            f"{found} where {word} is to be written",
-            f"{word}, or nothing: Drafthouse does not write through links",
+            f"{found} where {type_name} is to be written",
+            f"{type_name}, or nothing: Drafthouse does not write through links",
             "check what it is, remove it, then run again",
             str(path),
         )
@@ -122,33 +123,32 @@ def _be(path: Path, kind: Callable[[int], bool], word: str) -> None:
 
 @contextmanager
 def held(layout: Layout) -> Iterator[None]:
-    """Make the folder of unfinished files, hold it alone, and remove it when nothing is left in it."""
+    """Create and lock the folder of unfinished files; at the end remove it if it is empty, and unlock it."""
     with disk_trouble(layout.parts):
-        handle = _hold(layout.parts)
+        handle = _open_and_lock(layout.parts)
     try:
         yield
     finally:
-        # While it is held: whoever does not hold it must not take it away. Each of them, where nothing is left in it:
-        # also a folder that was made for weights that could not be had.
+        # Remove the empty folders while the lock is held: no process may remove a folder that another has locked.
         for folder in (layout.parts, layout.parts.parent):
             with suppress(OSError):
                 folder.rmdir()
         os.close(handle)
 
 
-def _hold(folder: Path) -> int:
-    """A descriptor of the folder, locked. Raises DrafthouseError when another run holds it, OSError."""
-    for _ in range(_HOLD_TRIES):
+def _open_and_lock(folder: Path) -> int:
+    """Return a locked descriptor of the folder. Raises DrafthouseError if another run has the lock, and OSError."""
+    for _ in range(_LOCK_TRIES):
         try:
             folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
-            continue  # the run that had it took it away between the two calls
-        free = True
-        # A file system may have no locks on folders (NFS); the lock of the whole step still holds.
+            continue  # another run removed the folder between the two calls
+        is_locked = True
+        # A file system may not support locks on folders (NFS); the lock of the whole weights step still protects it.
         with suppress(OSError):
-            free = take(handle, 0)
-        if not free:
+            is_locked = take(handle, 0)
+        if not is_locked:
             os.close(handle)
             raise one_problem(
                 "already-running",
@@ -160,58 +160,58 @@ def _hold(folder: Path) -> int:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), folder.stat()):
                 return handle
-        os.close(handle)  # the run that held it took it away before it let go: this lock holds nothing
+        os.close(handle)  # another run removed the folder before it unlocked it: the locked folder has no name
     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(folder))
 
 
 def sweep(layout: Layout, keys: Iterable[str]) -> int:
-    """Remove what earlier tools and other revisions left unfinished; return its bytes."""
-    wanted = {f"{key}.part" for key in keys}
-    orphans = [path for path in _entries(layout.parts) if path.name not in wanted]  # folders are of other items
+    """Remove unfinished files, except those with a hash in ``keys``; return the bytes removed."""
+    kept_names = {f"{key}.part" for key in keys}
+    orphans = [path for path in _folder_entries(layout.parts) if path.name not in kept_names]
     if layout.blobs is None:
         orphans += _unfinished_of_client(layout.folder / ".cache")
     else:
-        old = time.time() - _ABANDONED_S
-        for path in _entries(layout.blobs):
-            if path.name.endswith(_UNDONE) and path.lstat().st_mtime < old:
+        oldest = time.time() - _ABANDONED_S
+        for path in _folder_entries(layout.blobs):
+            if path.name.endswith(_INCOMPLETE) and path.lstat().st_mtime < oldest:
                 orphans.append(path)
-    swept = 0
+    removed_bytes = 0
     for path in orphans:
         if path.name.startswith(FETCHED) and path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
             continue
-        with suppress(OSError):
+        with suppress(OSError):  # a folder of another item cannot be unlinked and stays
             size = path.lstat().st_size
             path.unlink()
-            swept += size
-    return swept
+            removed_bytes += size
+    return removed_bytes
 
 
 def _unfinished_of_client(cache: Path) -> list[Path]:
-    """What the hub's own client left unfinished beside the files of a folder."""
-    folders = [cache, *map(cache.joinpath, _CLIENTS)]
-    # os.walk follows no link below its top: none of the ways to it may be one either.
+    """Unfinished downloads of huggingface_hub in the ``.cache`` folder beside the weights."""
+    folders = [cache, *map(cache.joinpath, _CLIENT_FOLDERS)]
+    # os.walk follows no links below its start; the folders above the start must not be links either.
     if any(folder.is_symlink() for folder in folders):
         return []
-    found: list[Path] = []
+    unfinished: list[Path] = []
     for folder, _, names in os.walk(folders[-1]):
-        found += [Path(folder, name) for name in names if name.endswith(_UNDONE)]
-    return found
+        unfinished += [Path(folder, name) for name in names if name.endswith(_INCOMPLETE)]
+    return unfinished
 
 
-def _entries(folder: Path) -> list[Path]:
+def _folder_entries(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError:
         return []
 
 
-# --- room ---------------------------------------------------------------------------------------------------
+# --- disk space ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Need:
-    """What is still to come below ``folder``: ``bytes`` and ``files``, for ``what``."""
+    """Space that downloads into ``folder`` need: ``bytes``, the number of ``files``, and the repository ``what``."""
 
     folder: Path
     bytes: int
@@ -220,31 +220,31 @@ class Need:
 
 
 def check_room(needs: Sequence[Need], margin: int) -> None:
-    """Refuse what its file systems have no room for, each of them counted once. ``margin``: bytes to stay free.
+    """Raise DrafthouseError if a file system lacks bytes or inodes for all ``needs`` on it together.
 
-    Raises DrafthouseError.
+    ``margin`` is the number of bytes that must stay free on each file system.
     """
     by_disk: dict[int, list[Need]] = {}
     for need in needs:
         if need.files:
-            by_disk.setdefault(_existing(need.folder).stat().st_dev, []).append(need)
+            by_disk.setdefault(_nearest_existing(need.folder).stat().st_dev, []).append(need)
     problems = []
-    for wanted in by_disk.values():
-        where = _existing(wanted[0].folder)
+    for disk_needs in by_disk.values():
+        where = _nearest_existing(disk_needs[0].folder)
         disk = os.statvfs(where)
-        free, missing = disk.f_bavail * disk.f_frsize, sum(need.bytes for need in wanted)
-        what = " and ".join(need.what for need in wanted)
-        if missing and missing + margin > free:
+        free, needed = disk.f_bavail * disk.f_frsize, sum(need.bytes for need in disk_needs)
+        what = " and ".join(need.what for need in disk_needs)
+        if needed and needed + margin > free:
             problems.append(
                 Problem(
                     "disk-full",
                     f"{shown_bytes(free)} free at {where}",
-                    f"{shown_bytes(missing)} for {what}, and {shown_bytes(margin)} to keep free",
+                    f"{shown_bytes(needed)} for {what}, and {shown_bytes(margin)} to keep free",
                     "free some space, or set drafthouse_models_dir to a larger disk",
-                    str(wanted[0].folder),
+                    str(disk_needs[0].folder),
                 )
             )
-        files = sum(need.files for need in wanted) + 8  # and folders, and notes
+        files = sum(need.files for need in disk_needs) + 8  # inodes for folders and notes
         if disk.f_files and files > disk.f_favail:
             problems.append(
                 Problem(
@@ -252,12 +252,12 @@ def check_room(needs: Sequence[Need], margin: int) -> None:
                     f"{disk.f_favail} free inodes at {where}",
                     f"{files} for {what}: each file takes one",
                     "remove small files there (df -i), or set drafthouse_models_dir to another disk",
-                    str(wanted[0].folder),
+                    str(disk_needs[0].folder),
                 )
             )
     if problems:
         raise DrafthouseError(problems)
 
 
-def _existing(path: Path) -> Path:
+def _nearest_existing(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.exists())

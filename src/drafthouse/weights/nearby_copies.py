@@ -1,8 +1,8 @@
-"""Weights from elsewhere than the hub: a folder or mount of the box.
+"""Copy weights from a nearby folder, such as a mounted disk of the box, instead of the Hugging Face hub.
 
-Such a place has the layout of `models_dir`. It is asked file by file, by name, size and hash; what it gives is
-verified as what the hub gives, so a wrong or half-made place costs time and nothing else. A place that this toolkit
-filled has our notes beside the weights, and then the hub is not asked at all: a box without a network can be served.
+The folder has the layout of ``models_dir``. Files are found by name and size, and each one is verified by its hash, so
+a damaged or incomplete folder costs only time. If Drafthouse filled the folder, notes beside the weights list the
+files of a revision, and the hub is not needed at all: this serves a box without a network.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from ..core.pins import is_commit
 from .hub_client import RemoteFile, Snapshot
 from .integrity import NOTE_SUFFIX
 
-# n more bytes lie in the part; negative: they were thrown away.
+# Receives the number of bytes added to the partial file; negative: discarded.
 TellBytes = Callable[[int], None]
-_NOTE_LIMIT = 64 << 20
-_PIECE = 4 << 20
-_FICLONE = 0x40049409  # linux/fs.h: the two files share their blocks until one is written to
+_NOTE_LIMIT = 64 << 20  # bytes; larger notes are ignored
+_PIECE = 4 << 20  # bytes of one read
+_FICLONE = 0x40049409  # ioctl of linux/fs.h: both files share their blocks until one is written
 
 
-def place_of(settings: Mapping[str, Any] | None) -> Place | None:
-    """The place that ``settings`` name: {models_dir, folder}; None for none."""
+def nearby_folder_of(settings: Mapping[str, Any] | None) -> NearbyFolder | None:
+    """Nearby folder for the settings {models_dir, folder}; None without settings."""
     if not settings:
         return None
-    return Place(Path(settings["folder"]), Path(settings["models_dir"]))
+    return NearbyFolder(Path(settings["folder"]), Path(settings["models_dir"]))
 
 
-class Place:
-    """A folder of the box in which weights may lie already: a disk, a mount.
+class NearbyFolder:
+    """A folder of the box that may hold weights already.
 
-    What ``may_link`` refuses is copied. ``notes`` are lines for a person: what was there and could not be used.
+    Files are cloned or hard-linked if ``may_link`` allows it, else copied. ``notes`` tells the user of unusable files.
     """
 
     def __init__(self, folder: Path, models_dir: Path, may_link: Callable[[Path], bool] = lambda path: True) -> None:
@@ -47,25 +47,25 @@ class Place:
         self.notes: list[str] = []
 
     def relative(self, path: Path) -> str:
-        """How the place knows what belongs at ``path``, such as ``Qwen-Qwen3-32B``."""
+        """Path relative to ``models_dir``, and so to the nearby folder, such as ``Qwen-Qwen3-32B``."""
         return path.relative_to(self._models_dir).as_posix()
 
     def listing(self, relative: str, repo: str, revision: str, identity_of: Callable[[str], str]) -> Snapshot | None:
-        """What the note beside the weights says of them, where it is about what is wanted.
+        """List the files of the revision from the note beside the weights; None if the note does not match.
 
-        ``identity_of`` gives, for a commit, the identity of what is wanted: the same patterns included. ``revision``
-        is that commit, or the very word (a branch, ``unresolved``) that the place was asked for, too.
+        ``identity_of`` returns the wanted identity for a commit; it covers the file patterns. ``revision`` must be the
+        note's commit, or the branch (or ``unresolved``) that the note was made for.
         """
-        note = self._note(relative)
+        note = self._read_note(relative)
         commit = note.get("commit")
         if note.get("complete") is not True or note.get("repo") != repo or not is_commit(str(commit)):
             return None
         commit = str(commit)
-        meant = commit == revision or (not is_commit(revision) and note.get("asked") == revision)
-        if not meant or note.get("identity") != identity_of(commit):
+        same_revision = commit == revision or (not is_commit(revision) and note.get("asked") == revision)
+        if not same_revision or note.get("identity") != identity_of(commit):
             return None
         try:
-            files = tuple(_noted(path, entry) for path, entry in sorted(note["files"].items()))
+            files = tuple(_remote_file(path, entry) for path, entry in sorted(note["files"].items()))
         except (KeyError, TypeError, ValueError, AttributeError):
             self.notes.append(f"{self._folder}: the note of {relative} can't be read; using the hub")
             return None
@@ -74,17 +74,17 @@ class Place:
     def bring(
         self, relative: str, part: Path, size: int | None, sha256: str | None, git_sha1: str | None, tell: TellBytes
     ) -> bool:
-        """Make ``part`` hold the file ``relative`` of the place; return whether it now does, verified.
+        """Fill ``part`` with the file ``relative``; return True if the whole file is there and its hash is right.
 
-        ``part`` may hold the first bytes already. Nothing of wrong bytes is left in it. False is no error: the file is
-        not there, or not the one.
+        ``part`` may have the first bytes already; it is removed if the hash is wrong. Returns False if the file does
+        not exist or differs. Raises DrafthouseError if the disk is full or read-only.
         """
-        wanted = sha256 or git_sha1
-        if not wanted:
+        key = sha256 or git_sha1
+        if not key:
             return False
         try:
             part.parent.mkdir(parents=True, exist_ok=True)
-            return self._bring(relative, part, size, wanted, tell)
+            return self._bring(relative, part, size, key, tell)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
                 needed, do = "room for the weights", "free some space, then run again: it resumes"
@@ -92,26 +92,26 @@ class Place:
             self.notes.append(f"{self._folder}: {relative}: {error.strerror or error}; using the hub")
             return False
 
-    def _bring(self, relative: str, part: Path, size: int | None, wanted: str, tell: TellBytes) -> bool:
-        there = self._folder / relative
-        if not there.is_file():
+    def _bring(self, relative: str, part: Path, size: int | None, key: str, tell: TellBytes) -> bool:
+        source_path = self._folder / relative
+        if not source_path.is_file():
             return False
-        found = there.stat().st_size
-        if size is not None and found != size:
-            self.notes.append(f"{self._folder}: {relative} has {found} bytes instead of {size}")
+        source_size = source_path.stat().st_size
+        if size is not None and source_size != size:
+            self.notes.append(f"{self._folder}: {relative} has {source_size} bytes instead of {size}")
             return False
-        had = _size_of(part)
-        if not had and self._may_link(there) and _linked(there, part, wanted, tell):
+        part_size = _file_size(part)
+        if not part_size and self._may_link(source_path) and _link(source_path, part, key, tell):
             return True
-        if _copied(there, part, wanted, tell):
+        if _copy(source_path, part, key, tell):
             return True
-        # What an earlier run left in the part may be what is wrong: once more from the start.
-        if had and _copied(there, part, wanted, tell):
+        # The wrong bytes may be those that an earlier run left in the part: copy the whole file.
+        if part_size and _copy(source_path, part, key, tell):
             return True
         self.notes.append(f"{self._folder}: {relative} has wrong bytes; using the hub")
         return False
 
-    def _note(self, relative: str) -> dict[str, Any]:
+    def _read_note(self, relative: str) -> dict[str, Any]:  # {} if missing, too large or malformed
         path = self._folder / f"{relative}{NOTE_SUFFIX}"
         with contextlib.suppress(OSError, ValueError):
             if path.is_file() and path.stat().st_size <= _NOTE_LIMIT:
@@ -121,35 +121,35 @@ class Place:
         return {}
 
 
-def _noted(path: str, entry: Mapping[str, Any]) -> RemoteFile:
+def _remote_file(path: str, entry: Mapping[str, Any]) -> RemoteFile:  # raises ValueError for an unsafe entry
     sha256, git_sha1 = entry.get("sha256"), entry.get("git_sha1")
     if (sha256 is None and git_sha1 is None) or path.startswith("/") or ".." in path.split("/"):
         raise ValueError(path)
-    # A file has one hash that it is known by; the larger files' is the hub's sha256.
+    # Large files have the hub's sha256, small ones git's blob id; one hash is enough.
     return RemoteFile(path, int(entry["size"]), sha256, None if sha256 else git_sha1)
 
 
-def _digest(wanted: str, size: int) -> hashlib._Hash:
-    """The hash that ``wanted`` is one of: sha256 by its length, else git's of a blob of ``size`` bytes."""
-    if len(wanted) == 64:
+def _new_hash(key: str, size: int) -> hashlib._Hash:
+    """Hash object for the kind of ``key``: sha256 if it has 64 digits, else git's blob id of ``size`` bytes."""
+    if len(key) == 64:
         return hashlib.sha256()
     return hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
 
 
-def _size_of(path: Path) -> int:
+def _file_size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
         return 0
 
 
-def _copied(there: Path, part: Path, wanted: str, tell: TellBytes) -> bool:
-    """Whether ``part`` has the hash once it has all bytes of ``there``; otherwise it is removed."""
-    size = there.stat().st_size
-    digest = _digest(wanted, size)
-    # Not through a link that somebody planted.
+def _copy(source_path: Path, part: Path, key: str, tell: TellBytes) -> bool:
+    """Copy the bytes that ``part`` lacks; return True if its hash is ``key``, else remove it and return False."""
+    size = source_path.stat().st_size
+    digest = _new_hash(key, size)
+    # O_NOFOLLOW: never write through a planted symbolic link.
     descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    with os.fdopen(descriptor, "r+b", buffering=0) as target, there.open("rb") as source:
+    with os.fdopen(descriptor, "r+b", buffering=0) as target, source_path.open("rb") as source:
         while piece := target.read(_PIECE):
             digest.update(piece)
         source.seek(target.tell())
@@ -159,46 +159,46 @@ def _copied(there: Path, part: Path, wanted: str, tell: TellBytes) -> bool:
             while view:
                 view = view[target.write(view) :]
             tell(len(piece))
-        lies = target.tell()
-    if lies == size and digest.hexdigest() == wanted:
+        part_size = target.tell()
+    if part_size == size and digest.hexdigest() == key:
         return True
     part.unlink(missing_ok=True)
-    tell(-lies)
+    tell(-part_size)
     return False
 
 
-def _linked(there: Path, part: Path, wanted: str, tell: TellBytes) -> bool:
-    """Let ``part`` share the blocks, or else be another name, of a file on the same file system; verified first.
+def _link(source_path: Path, part: Path, key: str, tell: TellBytes) -> bool:
+    """Make ``part`` a clone (shared blocks) or else a hard link of the verified file, if on the same file system.
 
-    The second name is made last of all: until the bytes are known to be right, nothing of ours leads to a file that
-    is not ours. Whatever doesn't work here is left to copying.
+    A hard link is made only after the hash was checked, so that no part ever leads to an unverified foreign file.
+    Returns False if neither works; the caller then copies.
     """
-    status = there.stat()
+    status = source_path.stat()
     if status.st_dev != part.parent.stat().st_dev:
         return False
     part.unlink(missing_ok=True)
-    cloned = _cloned(there, part)
-    digest = _digest(wanted, status.st_size)
-    with (part if cloned else there).open("rb", buffering=0) as stream:
+    is_cloned = _clone(source_path, part)
+    digest = _new_hash(key, status.st_size)
+    with (part if is_cloned else source_path).open("rb", buffering=0) as stream:
         while piece := stream.read(_PIECE):
             digest.update(piece)
             tell(len(piece))
-    right = digest.hexdigest() == wanted
-    if right and not cloned:
+    is_done = digest.hexdigest() == key
+    if is_done and not is_cloned:
         try:
-            os.link(there.resolve(), part)
-        except OSError:  # not allowed (fs.protected_hardlinks), or not known here
-            right = False
-    if not right:
+            os.link(source_path.resolve(), part)
+        except OSError:  # forbidden (fs.protected_hardlinks), or not supported by the file system
+            is_done = False
+    if not is_done:
         tell(-status.st_size)
         part.unlink(missing_ok=True)
-    return right
+    return is_done
 
 
-def _cloned(there: Path, part: Path) -> bool:
+def _clone(source_path: Path, part: Path) -> bool:  # False if the file system cannot share blocks
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
-        with there.open("rb") as source:
+        with source_path.open("rb") as source:
             fcntl.ioctl(descriptor, _FICLONE, source.fileno())
     except OSError:
         part.unlink()

@@ -1,7 +1,7 @@
-"""Revisions of the hub, in place and verified: what is there, what is missing, then both at once for all of them.
+"""Download revisions from the Hugging Face hub and verify them: plan all repositories first, then transfer all files.
 
-A file gets its name only after its bytes were hashed and lie on the disk: whatever kills this, at any moment, leaves
-verified files and ``.part`` files that the next run continues.
+A file gets its final name only after it was hashed and flushed to disk. A run that is killed at any moment leaves
+verified files, and unfinished ``.part`` files ("parts") that the next run continues.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from .hub_client import UNRESOLVED, RemoteFile
 from .integrity import EndedError, Note, digest, is_as_verified, stamp, verified, write_note
 from .layout import check_room, held, sweep, write_ref
 from .live_head import check_at_hub
-from .snapshot_progress import Counts, telling
+from .snapshot_progress import Counts, reporting
 
 if TYPE_CHECKING:
     from drafthouse.core.progress import Tell
 
-__all__ = ["Settings", "Wish", "place"]
+__all__ = ["Settings", "Wish", "place_snapshots"]
 
-_NOTE_EVERY_S = 2.0
-_ASK_TRIES = 4  # before the first byte: a network that is not there should say so soon
+_NOTE_EVERY_S = 2.0  # between two writes of the note
+_LOOKUP_TRIES = 4  # fewer than for a transfer, so that a missing network is reported soon
 
 
 @dataclass(frozen=True)
 class Settings:
-    """``streams`` downloads at once over all repositories, ``hashers`` files hashed at once beside them.
+    """Parallelism and limits: ``streams`` downloads and ``hashers`` hashing threads at once, over all repositories.
 
-    ``margin``: bytes of the disk that stay free. ``hash_apart``: hash when all has been transferred, not meanwhile;
-    for measurements.
+    ``margin`` is the number of bytes to keep free on the disk. ``hash_apart`` hashes after all transfers instead of
+    during them, for measurements.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -52,7 +52,7 @@ class Settings:
 
 
 class Placed(TypedDict):
-    """What was done for a wish: the repository's commit, sizes in bytes, times in seconds, ``rate`` in bytes/s."""
+    """Result for a wish: the commit, the path, sizes in bytes, times in seconds, ``rate`` in bytes/s."""
 
     commit: str
     path: str
@@ -69,33 +69,32 @@ class Placed(TypedDict):
     notes: list[str]
 
 
-def place(
+def place_snapshots(
     wishes: Sequence[Wish], tell: Tell, settings: Settings | None = None, check_mode: bool = False
 ) -> list[Placed]:
-    """Put every wish in place; return for each what was done, in check mode what would be.
+    """Put the files of every wish in place; return one result for each. Check mode only reports what would change.
 
-    Raises DrafthouseError: every problem that is found before the first byte, or
-    the first one after it.
+    Raises DrafthouseError with all problems found before the first download, or those that end the transfer.
     """
-    given = settings or Settings()
-    settings = replace(given, limits=replace(given.limits, shared=Shared()))
+    chosen = settings or Settings()
+    settings = replace(chosen, limits=replace(chosen.limits, shared=Shared()))
     jobs = [_Job(wish, settings) for wish in wishes]
     with ThreadPoolExecutor(max(1, len(jobs))) as pool:
-        _all_of([pool.submit(job.look) for job in jobs])
+        _wait_for_all([pool.submit(job.plan_work) for job in jobs])
     busy = [job for job in jobs if not job.plan.complete]
     check_room([job.plan.need() for job in busy], settings.margin)
     if check_mode:
-        return [job.would() for job in jobs]
+        return [job.check_mode_result() for job in jobs]
     with contextlib.ExitStack() as stack:
         for job in busy:
             stack.enter_context(held(job.plan.layout))
-            job.begin()
-        with telling([job.counts for job in busy], tell):
+            job.start()
+        with reporting([job.counts for job in busy], tell):
             try:
-                _work(busy, settings)
+                _transfer_files(busy, settings)
             except BaseException:
                 for job in busy:
-                    with contextlib.suppress(DrafthouseError):  # what went wrong first is what is told
+                    with contextlib.suppress(DrafthouseError):  # keep the first error, which is raised below
                         job.save()
                 raise
         for job in busy:
@@ -103,8 +102,8 @@ def place(
     return [job.result() for job in jobs]
 
 
-def _all_of(futures: Sequence[Future[Any]], stop: threading.Event | None = None) -> None:
-    """Wait for all; with ``stop`` the first that fails ends the others. Raises DrafthouseError with what they found."""
+def _wait_for_all(futures: Sequence[Future[Any]], stop: threading.Event | None = None) -> None:
+    """Wait for all futures and raise DrafthouseError with their problems; set ``stop`` when the first one fails."""
     problems: list[Problem] = []
     for future in as_completed(futures):
         try:
@@ -123,10 +122,10 @@ def _all_of(futures: Sequence[Future[Any]], stop: threading.Event | None = None)
         raise DrafthouseError(problems)
 
 
-def _work(jobs: Sequence[_Job], settings: Settings) -> None:
-    """Fetch and hash all files of all jobs, the largest first: the last ones to end are small.
+def _transfer_files(jobs: Sequence[_Job], settings: Settings) -> None:
+    """Download and hash all files of all jobs, the largest first, so that no large file is left for the end.
 
-    A file that waits for its hashing keeps no stream from the next one.
+    A file that waits to be hashed does not occupy a download stream.
     """
     slots = _Slots(threading.Semaphore(settings.streams), threading.Semaphore(settings.hashers))
     tasks = [(job, files) for job in jobs for files in job.by_content()]
@@ -134,18 +133,18 @@ def _work(jobs: Sequence[_Job], settings: Settings) -> None:
     stop = settings.limits.shared.stop
     with ThreadPoolExecutor(settings.streams + settings.hashers) as pool:
         if settings.hash_apart:
-            _all_of([pool.submit(job.fetch_only, files[0], slots) for job, files in tasks], stop)
-        _all_of([pool.submit(job.bring_all, files, slots) for job, files in tasks], stop)
+            _wait_for_all([pool.submit(job.fetch_only, files[0], slots) for job, files in tasks], stop)
+        _wait_for_all([pool.submit(job.bring_all, files, slots) for job, files in tasks], stop)
 
 
 @dataclass(frozen=True)
-class _Slots:
+class _Slots:  # limits on parallel work over all jobs
     streams: threading.Semaphore
     hashers: threading.Semaphore
 
 
 class _Job:
-    """One repository on its way."""
+    """Download of one repository: its plan, its counters, and the note that is written as files are verified."""
 
     plan: Plan
 
@@ -153,49 +152,49 @@ class _Job:
         self.wish, self.notes = wish, list[str]()
         self.limits = replace(settings.limits, token=wish.token, say=self.notes.append)
         self.counts = Counts(wish.item or wish.repo)
-        self.cache = wish.client_cache.place(self.notes) if wish.client_cache else None
-        self.from_cache, self.looked_up = 0, set[str]()
+        self.cache = wish.client_cache.as_nearby_folder(self.notes) if wish.client_cache else None
+        self.cache_bytes, self.tried_in_cache = 0, set[str]()
         self.lock = threading.Lock()
-        self.saved = 0.0
-        self.begun = self.ended = time.monotonic()
+        self.saved_at = 0.0
+        self.started = self.ended = time.monotonic()
 
-    def look(self) -> None:
-        """Find out what there is to do."""
+    def plan_work(self) -> None:
+        """Look up the revision and plan the work."""
         patience = self.limits.patience
-        self.plan = make_plan(self.wish, replace(patience, tries=min(patience.tries, _ASK_TRIES)))
+        self.plan = make_plan(self.wish, replace(patience, tries=min(patience.tries, _LOOKUP_TRIES)))
         self.note = self.plan.note
         self.notes += self.plan.remarks()
         if self.wish.head:
             self.notes += check_at_hub(self.wish.head, self.plan, self.limits)
-        self.counts.total, self.counts.standing = self.plan.snapshot.size, self.plan.standing
+        self.counts.total, self.counts.verified_bytes = self.plan.snapshot.size, self.plan.verified_bytes
         self.ended = time.monotonic()
 
     def by_content(self) -> list[list[RemoteFile]]:
-        """The files to do, those of the same bytes together: they are fetched once."""
+        """Group the files to do by hash: files with the same content are downloaded once."""
         groups: dict[str, list[RemoteFile]] = {}
         for file in self.plan.to_do:
             groups.setdefault(file.key, []).append(file)
         return list(groups.values())
 
-    def begin(self) -> None:
-        """Sweep, and record that what lies here is not whole any more."""
+    def start(self) -> None:
+        """Remove other unfinished files and mark the revision as incomplete in the note."""
         plan, commit = self.plan, self.plan.snapshot.commit
-        swept = sweep(plan.layout, [file.key for file in plan.to_do])
-        if swept:
-            self.notes.append(f"removed {shown_bytes(swept)} of unfinished downloads in {plan.layout.folder}")
+        swept_bytes = sweep(plan.layout, [file.key for file in plan.to_do])
+        if swept_bytes:
+            self.notes.append(f"removed {shown_bytes(swept_bytes)} of unfinished downloads in {plan.layout.folder}")
         wanted = {file.path for file in plan.snapshot.files}
-        standing = wanted - {file.path for file in plan.to_do}
-        kept = {name: known for name, known in plan.note.files.items() if name in standing}
-        before = dict(plan.note.left_over)
+        verified_names = wanted - {file.path for file in plan.to_do}
+        kept = {name: entry for name, entry in plan.note.files.items() if name in verified_names}
+        earlier_files = dict(plan.note.left_over)
         if plan.note.commit != commit:
-            before |= plan.note.files
+            earlier_files |= plan.note.files
         self.note = Note(
             identity=self.wish.identity(commit),
             repo=self.wish.repo,
             asked=self.wish.revision,
             commit=commit,
             files=kept,
-            left_over={name: known for name, known in before.items() if name not in wanted},
+            left_over={name: entry for name, entry in earlier_files.items() if name not in wanted},
         )
         if plan.note.complete:
             self.save()
@@ -203,68 +202,69 @@ class _Job:
     # --- one file ---------------------------------------------------------------------------------------------
 
     def bring_all(self, files: Sequence[RemoteFile], slots: _Slots) -> None:
-        """Make files of the same bytes be in place, verified. Raises DrafthouseError, Stopped, EndedError."""
-        for number, file in enumerate(files):
+        """Put files with the same content in place, verified. Raises DrafthouseError, Stopped and EndedError."""
+        for index, file in enumerate(files):
             final, part = self._final(file), self.plan.layout.part(file.key)
-            if number and stamp(final) is None:
+            if index and stamp(final) is None:
                 with disk_trouble(part):
                     shutil.copyfile(self._final(files[0]), part, follow_symlinks=False)
-            self._bring(file, final, part, slots)
+            self._bring_one(file, final, part, slots)
 
-    def _bring(self, file: RemoteFile, final: Path, part: Path, slots: _Slots) -> None:
-        aside = final.with_name(f"{final.name}.wrong")
-        there = stamp(final)
-        if there:
-            found = f"(of {there[0]:,} bytes)"
-            if there[0] == file.size:
-                found = self._hash(file, final, slots)
-            if found == file.key:
+    def _bring_one(self, file: RemoteFile, final: Path, part: Path, slots: _Slots) -> None:
+        """Verify or download one file; a wrong file is moved aside and downloaded once more."""
+        wrong_file = final.with_name(f"{final.name}.wrong")
+        file_stamp = stamp(final)
+        if file_stamp:
+            actual = f"(of {file_stamp[0]:,} bytes)"
+            if file_stamp[0] == file.size:
+                actual = self._hash(file, final, slots)
+            if actual == file.key:
                 with self.lock:
-                    self.counts.read_right += file.size
-                self.counts.lies(file.path, file.size)
-                return self._keep(file, final)
-            known = self.plan.note.files.get(file.path)
-            earlier = known is not None and known.key != file.key and is_as_verified(final, known)
+                    self.counts.rehashed_bytes += file.size
+                self.counts.set_size(file.path, file.size)
+                return self._record_verified(file, final)
+            entry = self.plan.note.files.get(file.path)
+            is_earlier_revision = entry is not None and entry.key != file.key and is_as_verified(final, entry)
             with disk_trouble(final):
-                final.replace(aside)
-            if not earlier:
+                final.replace(wrong_file)
+            if not is_earlier_revision:
                 self.notes.append(
-                    f"{file.path} had {_kind(file)} {found} instead of {file.key}: moved aside, fetched again"
+                    f"{file.path} had {_kind(file)} {actual} instead of {file.key}: moved aside, fetched again"
                 )
-        wrong: list[str] = []
+        wrong_hashes: list[str] = []
         for _ in range(2):
-            found = file.key
+            actual = file.key
             if not self.fetch_only(file, slots):
-                found = self._hash(file, part, slots)
+                actual = self._hash(file, part, slots)
             with disk_trouble(final):
                 final.parent.mkdir(parents=True, exist_ok=True)
-                if found == file.key:
+                if actual == file.key:
                     sync(part)
                     part.replace(final)
-                    aside.unlink(missing_ok=True)
-                    return self._keep(file, final)
-                part.replace(aside)
-            wrong.append(found)
-            if len(wrong) == 1:
-                self.notes.append(f"{file.path} came with {_kind(file)} {found} instead of {file.key}: fetched again")
-            self.counts.lies(file.path, 0)
+                    wrong_file.unlink(missing_ok=True)
+                    return self._record_verified(file, final)
+                part.replace(wrong_file)
+            wrong_hashes.append(actual)
+            if len(wrong_hashes) == 1:
+                self.notes.append(f"{file.path} came with {_kind(file)} {actual} instead of {file.key}: fetched again")
+            self.counts.set_size(file.path, 0)
         raise one_problem(
             "weights-checksum",
-            f"{file.path} with {_kind(file)} {' and, fetched again, '.join(wrong)}",
+            f"{file.path} with {_kind(file)} {' and, fetched again, '.join(wrong_hashes)}",
             f"{_kind(file)} {file.key}, as {self.wish.repo} at {self.plan.snapshot.commit} has it",
-            f"find out what alters the data in transit (a proxy, a mirror); the download is in {aside.name}",
+            f"find out what alters the data in transit (a proxy, a mirror); the download is in {wrong_file.name}",
             str(final),
         )
 
     def fetch_only(self, file: RemoteFile, slots: _Slots) -> bool:
-        """Make the part hold all of a file that is not there; return whether it is verified already."""
+        """Fill the part of a missing file; return False if its hash must still be verified."""
         part = self.plan.layout.part(file.key)
-        there = stamp(self._final(file))
-        if there and there[0] == file.size:
+        file_stamp = stamp(self._final(file))
+        if file_stamp and file_stamp[0] == file.size:
             return False
         with slots.streams, self.counts.transferring():
-            self.counts.lies(file.path, part_size(part))
-            if self._from_cache(file, part) or self._from_elsewhere(file, part):
+            self.counts.set_size(file.path, part_size(part))
+            if self._copy_from_cache(file, part) or self._copy_from_nearby(file, part):  # both verify the hash
                 return True
             if self.wish.offline:
                 raise one_problem(
@@ -274,73 +274,73 @@ class _Job:
                     "run once with access to the Hugging Face hub, or copy it from another machine",
                     str(self._final(file)),
                 )
-            self.counts.came(fetch(file, part, self.limits, self.counts.adder(file.path)))
+            self.counts.add_fetched(fetch(file, part, self.limits, self.counts.adder(file.path)))
             return False
 
-    def _from_cache(self, file: RemoteFile, part: Path) -> bool:
-        """Whether the file came from the cache of the hub's client, which is asked once for it."""
-        where = self.plan.cached(file)
-        if self.cache is None or where is None or file.key in self.looked_up:
+    def _copy_from_cache(self, file: RemoteFile, part: Path) -> bool:
+        """Copy the file from the cache of huggingface_hub; return True on success. Each hash is tried once."""
+        cached_path = self.plan.cached(file)
+        if self.cache is None or cached_path is None or file.key in self.tried_in_cache:
             return False
-        self.looked_up.add(file.key)
-        brought = self._brought(self.cache.bring, where, file, part)
-        if brought:
+        self.tried_in_cache.add(file.key)
+        is_copied = self._copy(self.cache.bring, cached_path, file, part)
+        if is_copied:
             with self.lock:
-                self.from_cache += file.size
-        return brought
+                self.cache_bytes += file.size
+        return is_copied
 
-    def _from_elsewhere(self, file: RemoteFile, part: Path) -> bool:
-        return self.wish.bring is not None and self._brought(self.wish.bring, file.path, file, part)
+    def _copy_from_nearby(self, file: RemoteFile, part: Path) -> bool:
+        return self.wish.bring is not None and self._copy(self.wish.bring, file.path, file, part)
 
-    def _brought(self, bring: Bring, name: str, file: RemoteFile, part: Path) -> bool:
-        lay, add = part_size(part), self.counts.adder(file.path)
-        brought = bring(name, part, file.size, file.sha256, file.git_sha1, add)
-        self.counts.lies(file.path, part_size(part))
-        if brought:
+    def _copy(self, bring: Bring, name: str, file: RemoteFile, part: Path) -> bool:
+        size_before, add = part_size(part), self.counts.adder(file.path)
+        is_copied = bring(name, part, file.size, file.sha256, file.git_sha1, add)
+        self.counts.set_size(file.path, part_size(part))
+        if is_copied:
             with self.lock:
-                self.counts.brought += file.size - lay
-        return brought
+                self.counts.copied += file.size - size_before
+        return is_copied
 
     def _final(self, file: RemoteFile) -> Path:
         return self.plan.layout.final(file.path, file.key)
 
     def _hash(self, file: RemoteFile, path: Path, slots: _Slots) -> str:
         with slots.hashers, disk_trouble(path):
-            begun = time.monotonic()
-            found = digest(path, git=file.sha256 is None, tell=self.counts.hashed, stop=self.limits.shared.stop)
+            started = time.monotonic()
+            key = digest(path, git=file.sha256 is None, tell=self.counts.add_hashed, stop=self.limits.shared.stop)
             with self.lock:
-                self.counts.hash_seconds += time.monotonic() - begun
-            return found
+                self.counts.hash_seconds += time.monotonic() - started
+            return key
 
-    def _keep(self, file: RemoteFile, final: Path) -> None:
-        """Record a verified file."""
+    def _record_verified(self, file: RemoteFile, final: Path) -> None:
+        """Record a verified file in the note, which is saved every few seconds."""
         with disk_trouble(final):
             self.plan.layout.link(file.path, file.key)
             entry = verified(final, file.sha256, file.git_sha1)
         with self.lock:
             self.note.files[file.path] = entry
-        if time.monotonic() - self.saved > _NOTE_EVERY_S:
+        if time.monotonic() - self.saved_at > _NOTE_EVERY_S:
             self.save()
 
-    # --- the whole --------------------------------------------------------------------------------------------
+    # --- the repository ---------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write down what was verified so far."""
-        with self.lock, disk_trouble(self.plan.layout.place):
-            self.saved = time.monotonic()
-            write_note(self.plan.layout.place, self.note, self.plan.layout.parts)
+        """Write the note with the files verified until now."""
+        with self.lock, disk_trouble(self.plan.layout.path):
+            self.saved_at = time.monotonic()
+            write_note(self.plan.layout.path, self.note, self.plan.layout.parts)
 
     def end(self) -> None:
-        """Write down that all is there, and remove what only an earlier revision of ours had."""
+        """Mark the note as complete and remove files that only an earlier downloaded revision had."""
         layout, commit = self.plan.layout, self.plan.snapshot.commit
-        for name, known in self.note.left_over.items():
-            if layout.blobs is None and is_as_verified(layout.folder / name, known):
+        for name, entry in self.note.left_over.items():
+            if layout.blobs is None and is_as_verified(layout.folder / name, entry):
                 with contextlib.suppress(OSError):
                     (layout.folder / name).unlink()
         self.note.left_over = {}
-        if self.wish.client_cache and self.from_cache:
-            came, there = shown_bytes(self.from_cache), self.wish.client_cache.folder
-            self.notes.append(f"{came} of {self.wish.repo} were found in {there} and verified")
+        if self.wish.client_cache and self.cache_bytes:
+            size, folder = shown_bytes(self.cache_bytes), self.wish.client_cache.folder
+            self.notes.append(f"{size} of {self.wish.repo} were found in {folder} and verified")
         with disk_trouble(layout.folder):
             for folder in {self._final(file).parent for file in self.plan.to_do}:
                 sync(folder)
@@ -350,33 +350,33 @@ class _Job:
         self.save()
         self.ended = time.monotonic()
 
-    def would(self) -> Placed:
-        """What would be done."""
+    def check_mode_result(self) -> Placed:
+        """Result in check mode: what a real run would download and verify."""
         plan, size = self.plan, self.plan.to_fetch()
-        there = len(plan.to_do) - len(plan.missing())
+        unverified = len(plan.to_do) - len(plan.missing())
         if size:
             self.notes.append(f"would fetch {shown_bytes(size)} of {self.wish.repo} into {plan.layout.folder}")
-        if there:
-            self.notes.append(f"would read {there} files of {self.wish.repo} to verify them")
+        if unverified:
+            self.notes.append(f"would read {unverified} files of {self.wish.repo} to verify them")
         return {**self.result(), "changed": not plan.complete, "bytes_fetched": size}
 
     def result(self) -> Placed:
-        """What was done."""
+        """Result for the wish."""
         plan, counts = self.plan, self.counts
-        moved, seconds, rate = counts.fetched + counts.brought, counts.transfer_seconds, 0
+        transferred, seconds, rate = counts.fetched + counts.copied, counts.transfer_seconds, 0
         if seconds:
-            rate = round(moved / seconds)
-        path = plan.layout.place if self.wish.one_file else plan.layout.folder
+            rate = round(transferred / seconds)
+        path = plan.layout.path if self.wish.one_file else plan.layout.folder
         return {
             "commit": plan.snapshot.commit,
             "path": str(path),
-            "changed": moved > 0,
+            "changed": transferred > 0,
             "bytes": plan.snapshot.size,
             "files": len(plan.snapshot.files),
             "bytes_fetched": counts.fetched,
-            "bytes_brought": counts.brought,
-            "bytes_skipped": counts.standing + counts.read_right,
-            "seconds": round(self.ended - self.begun, 3),
+            "bytes_brought": counts.copied,
+            "bytes_skipped": counts.verified_bytes + counts.rehashed_bytes,
+            "seconds": round(self.ended - self.started, 3),
             "transfer_seconds": round(seconds, 3),
             "hash_seconds": round(counts.hash_seconds, 3),
             "rate": rate,
@@ -385,12 +385,12 @@ class _Job:
 
 
 def part_size(part: Path) -> int:
-    """The bytes that lie in a part."""
-    found = stamp(part)
-    if found is None:
+    """Size of a part in bytes; 0 if it does not exist."""
+    part_stamp = stamp(part)
+    if part_stamp is None:
         return 0
-    return found[0]
+    return part_stamp[0]
 
 
-def _kind(file: RemoteFile) -> str:
+def _kind(file: RemoteFile) -> str:  # of the hash that verifies the file
     return "sha256" if file.sha256 else "git blob id"

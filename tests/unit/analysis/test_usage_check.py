@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from drafthouse.bench.foreign_traffic import counted, foreign
-from drafthouse.bench.usage_check import SLACK_TOKENS, contradictions, least_generated, of_result, sources_of
+from drafthouse.bench.foreign_traffic import foreign_work, token_sums
+from drafthouse.bench.usage_check import SLACK_TOKENS, arm_contradictions, contradictions, least_generated, sources_of
 from drafthouse.report.data.build import build_report
 from tests.support.builders import NOTHING, make_pair, make_resolved
 from tests.support.loosely import judge
@@ -66,7 +66,7 @@ def test_more_tokens_than_bytes_of_text() -> None:
     ]
     # Told to go on behind its end, a model makes marks that are not shown.
     base["settings"]["ignore_eos"] = True
-    assert of_result(base) == []
+    assert arm_contradictions(base) == []
 
 
 def test_marks_that_are_not_shown_accuse_nobody() -> None:
@@ -81,7 +81,7 @@ def test_usage_below_the_chunks_that_came() -> None:
     base, _ = pair()
     for request in base["requests"]:
         request["output_tokens"] = 80
-    assert of_result(base) == [
+    assert arm_contradictions(base) == [
         "usage and the stream disagree: 80 output tokens, but 160 chunks with at least one each "
         "(first copy-edit-1, round 1; 16 of 16 answers)"
     ]
@@ -91,9 +91,9 @@ def test_usage_against_the_engines_own_timings() -> None:
     base, _ = pair()
     for request in base["requests"]:
         request["timings"] = {"predicted_n": 161}
-    assert of_result(base) == []
+    assert arm_contradictions(base) == []
     base["requests"][2]["timings"]["predicted_n"] = 240
-    assert of_result(base) == [
+    assert arm_contradictions(base) == [
         "usage and the engine's timings disagree: 160 output tokens, but 240 (predicted_n) for one answer "
         "(first copy-edit-3, round 1; 1 of 16 answers)"
     ]
@@ -120,10 +120,10 @@ def test_usage_against_the_engines_tokenizer() -> None:
     base, _ = pair()
     for request in base["requests"][:3]:
         request["tokenized"] = 150  # a text that is cut into tokens anew
-    assert of_result(base) == []
+    assert arm_contradictions(base) == []
     for request in base["requests"][:3]:
         request["tokenized"] = 100
-    assert of_result(base) == [
+    assert arm_contradictions(base) == [
         "usage and the engine's tokenizer disagree: 480 output tokens, but 300 for the same 3 texts"
     ]
 
@@ -177,7 +177,7 @@ def requests(number: int = 4, **fields: Any) -> list[Data]:
 def test_a_usage_of_nothing_or_too_little_is_no_other_client(ours: list[Data], output_tokens: int) -> None:
     before = snapshot(input_tokens=0, output_tokens=0, running=0)
     after = snapshot(input_tokens=200, output_tokens=output_tokens, running=0)
-    found = foreign(before, after, ours, 100)
+    found = foreign_work(before, after, ours, 100)
     assert found is not None
     assert not found["polluted"], found["said"]
 
@@ -185,14 +185,14 @@ def test_a_usage_of_nothing_or_too_little_is_no_other_client(ours: list[Data], o
 def test_too_low_a_usage_in_as_many_requests_as_ours_is_said_as_that() -> None:
     before = snapshot(requests=0, input_tokens=0, output_tokens=0, running=0)
     after = snapshot(requests=4, input_tokens=200, output_tokens=800, running=0)
-    found = foreign(before, after, requests(), 400)
+    found = foreign_work(before, after, requests(), 400)
     assert found is not None
     assert found["said"] == (
         "usage and the engine's counters disagree: 400 output tokens more than the 400 that our requests account for"
     )
     base, spec = pair(2.0)
     base["counters"] = [
-        {"round": 1, "group": "copy-edit", "foreign": found, "counted": counted(before, after, requests())}
+        {"round": 1, "group": "copy-edit", "foreign": found, "counted": token_sums(before, after, requests())}
     ]
     verdict = judge(base, spec, make_resolved())
     assert verdict["word"] == "invalid"
@@ -203,7 +203,7 @@ def test_too_low_a_usage_in_as_many_requests_as_ours_is_said_as_that() -> None:
     )
     # With a request more than ours it is a stranger's, as before.
     after["traffic"]["requests"] = 5
-    stranger = foreign(before, after, requests(), 400)
+    stranger = foreign_work(before, after, requests(), 400)
     assert stranger is not None
     assert str(stranger["said"]).startswith("another client used the server")
 
@@ -213,26 +213,26 @@ def test_what_is_within_the_slack_of_the_counts_is_a_strangers_as_before() -> No
     ours = requests(20, output_tokens=20)
     before = snapshot(requests=0, input_tokens=0, output_tokens=0, running=0)
     after = snapshot(requests=20, input_tokens=1000, output_tokens=430, running=0)
-    found = foreign(before, after, ours, 100)
+    found = foreign_work(before, after, ours, 100)
     assert found is not None
     assert str(found["said"]).startswith("another client used the server: 30 output tokens more than the 400")
 
 
 def test_a_request_that_was_cut_off_may_have_cost_all_that_it_asked_for() -> None:
     cut = requests(status="cut_off", output_tokens=None, chunks=3)
-    found = foreign(snapshot(output_tokens=0, running=0), snapshot(output_tokens=400, running=0), cut, 100)
+    found = foreign_work(snapshot(output_tokens=0, running=0), snapshot(output_tokens=400, running=0), cut, 100)
     assert found is not None
     assert not found["polluted"], found["said"]
 
 
 def test_what_cannot_be_counted_is_not() -> None:
     before, after = snapshot(output_tokens=0, running=0), snapshot(output_tokens=400, running=0)
-    assert counted(before, after, requests()) == {"engine": 400, "usage": 400, "answers": 4}
-    assert counted(before, snapshot(output_tokens=400, running=1), requests()) is None
-    assert counted(before, after, requests(status="failed")) is None
-    assert counted(after, before, requests()) is None
-    assert counted(snapshot(), snapshot(), requests()) is None
-    assert counted(before, after, []) is None
+    assert token_sums(before, after, requests()) == {"engine": 400, "usage": 400, "answers": 4}
+    assert token_sums(before, snapshot(output_tokens=400, running=1), requests()) is None
+    assert token_sums(before, after, requests(status="failed")) is None
+    assert token_sums(after, before, requests()) is None
+    assert token_sums(snapshot(), snapshot(), requests()) is None
+    assert token_sums(before, after, []) is None
 
 
 def test_the_least_that_a_request_made() -> None:

@@ -268,7 +268,7 @@ def test_the_key_is_sent_and_never_told() -> None:
 
 def test_a_field_with_which_an_engine_tells_of_drafting_is_sent_beside_the_request() -> None:
     with clock_server(**QUICK) as server:
-        endpoint = Endpoint("a", server.base_url, "clock", asks="tell_of_drafts")
+        endpoint = Endpoint("a", server.base_url, "clock", draft_fields="tell_of_drafts")
 
         async def both() -> None:
             async with open_session(60) as session:

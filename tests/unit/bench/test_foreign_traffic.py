@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drafthouse.bench.client import Ask, Endpoint, closed_loop, open_session, raw_request
-from drafthouse.bench.foreign_traffic import Clocks, clock_jump, foreign, parse_traffic, read_clocks, settled
+from drafthouse.bench.foreign_traffic import Clocks, clock_jump, foreign_work, parse_traffic, read_clocks, settled
 from drafthouse.bench.spec_metrics import read_counters, unreadable
 from tests.fakes.crossover_server import PROMPT_TOKENS, crossover_server
 
@@ -72,7 +72,7 @@ def test_a_counter_in_both_spellings_is_one_counter() -> None:
 def test_our_own_requests_are_nobody_elses() -> None:
     before = snapshot(requests=5, input_tokens=900, output_tokens=3000, running=0)
     after = snapshot(requests=9, input_tokens=1100, output_tokens=3400, running=0)
-    assert foreign(before, after, requests(), 100) == {
+    assert foreign_work(before, after, requests(), 100) == {
         "requests": 0,
         "input_tokens": 0,
         "output_tokens": 0,
@@ -93,7 +93,7 @@ def test_our_own_requests_are_nobody_elses() -> None:
 )
 def test_more_than_ours_is_somebody_elses(more: dict[str, float], said: str) -> None:
     ours = {"requests": 4.0, "input_tokens": 200.0, "output_tokens": 400.0, "running": 0.0}
-    found = foreign(
+    found = foreign_work(
         snapshot(requests=0, input_tokens=0, output_tokens=0, running=0),
         snapshot(**{key: value + more.get(key, 0) for key, value in ours.items()}),
         requests(),
@@ -105,7 +105,7 @@ def test_more_than_ours_is_somebody_elses(more: dict[str, float], said: str) -> 
 
 
 def test_who_is_there_before_we_begin() -> None:
-    found = foreign(snapshot(output_tokens=0, running=1), snapshot(output_tokens=400, running=0), requests(), 100)
+    found = foreign_work(snapshot(output_tokens=0, running=1), snapshot(output_tokens=400, running=0), requests(), 100)
     assert found is not None
     assert found["said"] == "another client used the server: 1 of its requests were running before we began"
 
@@ -113,17 +113,17 @@ def test_who_is_there_before_we_begin() -> None:
 def test_a_health_check_moves_no_median() -> None:
     before = snapshot(requests=0, input_tokens=0, output_tokens=0)
     probe = snapshot(requests=6, input_tokens=220, output_tokens=410)
-    found = foreign(before, probe, requests(), 100)
+    found = foreign_work(before, probe, requests(), 100)
     assert found is not None
     assert (found["requests"], found["output_tokens"], found["polluted"]) == (2, 10, False)
 
 
 def test_requests_count_only_where_tokens_are_not_counted() -> None:
     before, after = snapshot(requests=10), snapshot(requests=16)
-    found = foreign(before, after, requests(), 100)
+    found = foreign_work(before, after, requests(), 100)
     assert found is not None
     assert found["said"] == "another client used the server: 2 requests more than our 4"
-    assert foreign(snapshot(), snapshot(requests=4), requests(), 100) == {
+    assert foreign_work(snapshot(), snapshot(requests=4), requests(), 100) == {
         "requests": 0,
         "input_tokens": None,
         "output_tokens": None,
@@ -138,11 +138,11 @@ def test_what_we_broke_off_is_not_somebody_elses() -> None:
     stopped = requests(2, status="cut_off", output_tokens=None, input_tokens=None)
     after = snapshot(requests=4, input_tokens=200, output_tokens=400)
     before = snapshot(requests=0, input_tokens=0, output_tokens=0)
-    found = foreign(before, after, [*requests(2), *stopped], 100)
+    found = foreign_work(before, after, [*requests(2), *stopped], 100)
     assert found is not None
     assert not found["polluted"]
     # With nothing known of any prompt there is no bound on the input, and nothing is said of it.
-    blind = foreign(before, after, requests(4, output_tokens=None, input_tokens=None), 100)
+    blind = foreign_work(before, after, requests(4, output_tokens=None, input_tokens=None), 100)
     assert blind is not None
     assert (blind["input_tokens"], blind["polluted"]) == (None, False)
 
@@ -158,7 +158,7 @@ def test_what_we_broke_off_is_not_somebody_elses() -> None:
     ],
 )
 def test_counters_that_cannot_tell(before: Any, after: Any) -> None:
-    assert foreign(before, after, requests(), 100) is None
+    assert foreign_work(before, after, requests(), 100) is None
 
 
 # ---- on a server ---------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ async def measured(base_url: str, strangers: int) -> tuple[Any | None, list[Any]
         await other
         after = await settled(lambda: read_counters(session, endpoint))
     raw = [raw_request(record, endpoint, 0.0) for record in records]
-    return foreign(before, after, raw, 30), raw
+    return foreign_work(before, after, raw, 30), raw
 
 
 @pytest.mark.parametrize("strangers", [0, 4])

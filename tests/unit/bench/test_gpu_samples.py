@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from drafthouse.bench.client import Endpoint
-from drafthouse.bench.gpu_samples import GpuSampler, GpusBeside
-from drafthouse.bench.gpu_text import gpu_lines, gpu_trouble, over_groups
+from drafthouse.bench.gpu_samples import GpuSampler, GpuStepReader
+from drafthouse.bench.gpu_text import gpu_lines, gpu_warnings, over_groups
 from drafthouse.bench.groups import StepOptions
 from drafthouse.bench.kept_shapes import checked_result
 from drafthouse.bench.nvml import Nvml, open_nvml
@@ -50,7 +50,7 @@ def suite(prompts: int) -> Any:
 def until(sampler: GpuSampler, samples: int) -> None:
     """Wait until so many more samples were taken."""
     began = time.monotonic()
-    while sampler.measured([(began, time.monotonic())])[0]["samples"] < samples:
+    while sampler.summaries([(began, time.monotonic())])[0]["samples"] < samples:
         assert time.monotonic() - began < 120
         time.sleep(0.01)
 
@@ -66,8 +66,8 @@ def test_clocks_that_drop_are_seen_in_the_turn_in_which_they_do(script: Path) ->
             began = time.monotonic()
             until(sampler, 4)
             turns.append((began, time.monotonic()))
-        fast, slow, cool = (sampler.measured([turn])[0] for turn in turns)
-        both = sampler.measured(turns[:2])[0]
+        fast, slow, cool = (sampler.summaries([turn])[0] for turn in turns)
+        both = sampler.summaries(turns[:2])[0]
         assert (fast["sm_clock_median_mhz"], fast["sm_clock_min_mhz"], fast["throttled_share"]) == (1980, 1980, 0.0)
         assert fast["reasons"] == {"power cap": 1.0}
         assert (slow["sm_clock_median_mhz"], slow["throttled_share"]) == (1200, 1.0)
@@ -77,7 +77,7 @@ def test_clocks_that_drop_are_seen_in_the_turn_in_which_they_do(script: Path) ->
         assert both["reasons"][HOT] == pytest.approx(slow["samples"] / both["samples"], abs=1e-4)
         assert (both["sm_clock_min_mhz"], both["temperature_max_c"], both["power_median_w"]) == (1200, 61, 100.0)
         sampler.forget()
-        assert sampler.measured(turns)[0]["samples"] == 0
+        assert sampler.summaries(turns)[0]["samples"] == 0
 
 
 def test_a_gpu_that_is_lost_in_the_middle_keeps_what_it_told_before(script: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_gpu_that_is_lost_in_the_middle_keeps_what_it_told_before(script: Path
         replaced.write_text("0 1 1980 4 15\n")
         replaced.replace(script)
         until(sampler, 3)
-        well, lost = sampler.measured([(began, time.monotonic())])
+        well, lost = sampler.summaries([(began, time.monotonic())])
     assert (well["error"], well["sm_clock_median_mhz"]) == (None, 1980)
     assert (lost["error"], lost["sm_clock_median_mhz"]) == ("GPU is lost", 1980)
     assert lost["samples"] == well["samples"]
@@ -116,7 +116,7 @@ def test_a_slow_driver_is_asked_less_often() -> None:
 
 def test_without_a_gpu_no_thread_is_started() -> None:
     sampler = GpuSampler(Nvml(why="no GPU here"))
-    assert sampler.measured([(0.0, time.monotonic())]) == []
+    assert sampler.summaries([(0.0, time.monotonic())]) == []
     sampler.close()
 
 
@@ -146,7 +146,7 @@ async def test_each_arm_has_the_gpus_of_its_own_turns(script: Path) -> None:
     )
     assert [gpu["index"] for gpu in step["machine"]["before"]["gpus"]] == [1]
     assert gpu_lines(cool)[0].startswith("GPU 1: SM clock 1,980 MHz (median; lowest 1,980) in ")
-    assert gpu_trouble({"baseline": cool, "speculative": hot}) == [
+    assert gpu_warnings({"baseline": cool, "speculative": hot}) == [
         "speculative: GPU 1 (NVIDIA Fake 2) was throttled 100.0 % of the time (hardware thermal slowdown), and its "
         "SM clock fell to 900 MHz: check its cooling and its power supply"
     ]
@@ -161,14 +161,14 @@ async def test_each_arm_has_the_gpus_of_its_own_turns(script: Path) -> None:
 async def test_beside_a_step_of_the_ladder(script: Path) -> None:
     nobody: Any = None
     with closing(open_nvml(["0"])) as nvml, closing(GpuSampler(nvml, 0.02)) as sampler:
-        beside = GpusBeside(sampler)
+        beside = GpuStepReader(sampler)
         await beside.begin(nobody, nobody)
         until(sampler, 3)
         await beside.end(nobody, nobody)
         (gpu,) = beside.report([], 0)["gpus"]
     assert gpu["samples"] >= 3
     assert gpu["sm_clock_median_mhz"] == 1980
-    assert GpusBeside(GpuSampler(Nvml(why="no GPU here"))).report([], 0) == {}
+    assert GpuStepReader(GpuSampler(Nvml(why="no GPU here"))).report([], 0) == {}
 
 
 def bench(address: str, kept: Path, **environment: str) -> Any:

@@ -13,7 +13,7 @@ from drafthouse.bench import instruments
 from drafthouse.bench.client import Endpoint
 from drafthouse.bench.groups import StepOptions
 from drafthouse.bench.nvml import Nvml, Unreadable, open_nvml
-from drafthouse.bench.power import Meter, PowerBeside, Reading, Tally, open_meter, power_of, spent
+from drafthouse.bench.power import Meter, PowerStepReader, Reading, Tally, open_meter, power_of, spent
 from drafthouse.bench.results import assemble
 from drafthouse.bench.step import measure_step
 from tests.fakes.clock_server import clock_server
@@ -300,7 +300,7 @@ async def test_without_a_meter_a_result_says_why(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_beside_a_step_of_the_ladder() -> None:
-    beside = PowerBeside(SteadyMeter(80.0))
+    beside = PowerStepReader(SteadyMeter(80.0))
     nobody: Any = None
     began = time.monotonic()
     await beside.begin(nobody, nobody)
@@ -318,7 +318,7 @@ async def test_beside_a_step_of_the_ladder() -> None:
     broken_off: Any = {"output_tokens": None, "chunks": 4}
     assert beside.report([*requests, broken_off], 0)["power"]["output_tokens"] is None
     assert beside.report(requests, 1)["power"]["output_tokens"] is None
-    nothing = PowerBeside(Meter(None, "no GPU"))
+    nothing = PowerStepReader(Meter(None, "no GPU"))
     await nothing.begin(nobody, nobody)
     await nothing.end(nobody, nobody)
     assert nothing.report([], 0)["power"]["why"] == "no GPU"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drafthouse.analysis.drafting import drafting_of
-from drafthouse.bench.results import assemble, not_well, percentile, spread, summary_lines
+from drafthouse.bench.results import assemble, not_ok_count, percentile, spread, summary_lines
 
 
 def request(number: int, **fields: Any) -> Any:
@@ -134,7 +134,7 @@ def test_only_good_requests_are_averaged() -> None:
         1,
         2,
     ]
-    assert (result["num_prompts"], not_well(result)) == (6, 5)
+    assert (result["num_prompts"], not_ok_count(result)) == (6, 5)
     for name in ("total_output_tokens", "output_throughput", "mean_ttft_ms", "p99_itl_ms", "mean_tpot_ms"):
         assert result[name] == good[name]
 

@@ -19,8 +19,8 @@ import pytest
 from drafthouse.bench import standstill
 from drafthouse.bench.client import Endpoint
 from drafthouse.bench.groups import StepOptions
-from drafthouse.bench.own_processes import engines_here
-from drafthouse.bench.standstill import StoodStill, until_something_stands
+from drafthouse.bench.own_processes import local_engine_pids
+from drafthouse.bench.standstill import StoodStill, wait_for_standstill
 from drafthouse.bench.step import run_step
 from drafthouse.core.exit_codes import FAILED
 from drafthouse.core.procfs import state_of
@@ -173,7 +173,7 @@ async def test_a_suspended_machine_is_told_by_the_clock_that_ran_on(monkeypatch:
         lambda clock: real(clock) + (lid["closed_s"] if clock == time.CLOCK_BOOTTIME else 0.0),
     )  # fmt: skip
     threading.Timer(0.3, lambda: lid.update(closed_s=3600.0)).start()
-    assert await until_something_stands(set, look_s=0.1, late_s=60.0) == "the machine was suspended for 3,600 s"
+    assert await wait_for_standstill(set, look_s=0.1, late_s=60.0) == "the machine was suspended for 3,600 s"
 
 
 async def test_our_own_work_is_no_standstill() -> None:
@@ -181,7 +181,7 @@ async def test_our_own_work_is_no_standstill() -> None:
     import asyncio
 
     for _ in range(4):  # a machine that stood still itself is one all the same, but not every time
-        looking = asyncio.create_task(until_something_stands(set, look_s=0.05, late_s=0.5))
+        looking = asyncio.create_task(wait_for_standstill(set, look_s=0.05, late_s=0.5))
         await asyncio.sleep(0.2)
         end = time.process_time() + 1.2
         while time.process_time() < end:
@@ -195,6 +195,6 @@ async def test_our_own_work_is_no_standstill() -> None:
 
 def test_only_servers_of_this_machine_are_looked_at() -> None:
     with clock_server(**SLOW) as server:
-        assert server.pid in engines_here([Endpoint("a", server.base_url, "clock")])
+        assert server.pid in local_engine_pids([Endpoint("a", server.base_url, "clock")])
         elsewhere = server.base_url.replace("127.0.0.1", "192.0.2.7")
-        assert engines_here([Endpoint("a", elsewhere, "clock")]) == set()
+        assert local_engine_pids([Endpoint("a", elsewhere, "clock")]) == set()

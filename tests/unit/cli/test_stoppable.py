@@ -120,7 +120,7 @@ def test_a_second_ctrl_c_ends_what_would_stop_the_servers(
     """It comes while the run still ends: what has been started beside it is ended before it does anything."""
     waits = subprocess.Popen(["sleep", "60"], start_new_session=True)
     twice = "import os, signal, time\nfor _ in 1, 2: os.kill(os.getppid(), signal.SIGINT); time.sleep(0.5)\n"
-    monkeypatch.setattr(stoppable, "_started", lambda command: waits)
+    monkeypatch.setattr(stoppable, "_start_playbook", lambda command: waits)
     assert stoppable.main(["--", sys.executable, "-c", twice]) == 130
     assert waits.returncode == -signal.SIGTERM
     assert capsys.readouterr().out.endswith("left as it is; make stop stops it\n")
@@ -148,7 +148,7 @@ def test_the_closing_lines_come_behind_what_is_stopped(
         say(f"  stopped by {Path(command[1]).name}")
         return 0
 
-    monkeypatch.setattr(stoppable, "_played", stop)
+    monkeypatch.setattr(stoppable, "_run_playbook", stop)
     assert stoppable.main(["--stop-after", "--", sys.executable, "-c", played]) == 0
     assert capsys.readouterr().out == (
         "stopping what was started\n  stopped by stop.yml\nverdict: pays\nreport: file:///r\n"

@@ -163,4 +163,4 @@ def test_what_an_answer_says(
     code: ModuleType, monkeypatch: pytest.MonkeyPatch, date: str | None, data: object, says: object
 ) -> None:
     monkeypatch.setattr(code, "talk", lambda *words: (200, data, date))
-    assert code.told("https://console.vast.ai", {}) == says
+    assert code.provider_time("https://console.vast.ai", {}) == says

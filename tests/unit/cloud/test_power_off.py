@@ -254,5 +254,5 @@ def test_what_keeps_a_server() -> None:
         70: (("rsync", "--server", "--sender", ".", "/w/results/"), 1),
         80: (("/workshop/venv/bin/supervisord", "-c", "/workshop/supervisord.conf"), 1),
     }
-    assert power_off.keepers(table, "/w") == power_off.keepers(table, "/w/") == {30, 50, 60, 61, 63}
+    assert power_off.root_processes(table, "/w") == power_off.root_processes(table, "/w/") == {30, 50, 60, 61, 63}
     assert power_off.with_children(table, {30, 50, 60}) == {30, 31, 50, 60}

@@ -55,15 +55,15 @@ def test_what_the_first_process_was_given() -> None:
 
 def test_no_secret_is_taken_along() -> None:
     everything = {**GIVEN, **SECRETS}
-    for taken in (facts(everything), for_engines(everything), for_engines(everything, own=True)):
+    for taken in (facts(everything), for_engines(everything), for_engines(everything, brings_cuda=True)):
         assert "s-" not in json.dumps(taken)
     assert for_engines(everything)["NCCL_P2P_DISABLE"] == "1"
 
 
 def test_an_engine_of_our_own_does_not_get_the_images_libraries() -> None:
     assert for_engines(GIVEN)["LD_LIBRARY_PATH"] == GIVEN["LD_LIBRARY_PATH"]
-    assert for_engines(GIVEN, own=True)["LD_LIBRARY_PATH"] == "/usr/local/nvidia/lib64"
-    assert "LD_LIBRARY_PATH" not in for_engines({"LD_LIBRARY_PATH": "/usr/local/cuda/lib64"}, own=True)
+    assert for_engines(GIVEN, brings_cuda=True)["LD_LIBRARY_PATH"] == "/usr/local/nvidia/lib64"
+    assert "LD_LIBRARY_PATH" not in for_engines({"LD_LIBRARY_PATH": "/usr/local/cuda/lib64"}, brings_cuda=True)
 
 
 def test_reading_a_real_process() -> None:

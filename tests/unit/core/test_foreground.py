@@ -37,8 +37,8 @@ def test_a_lock_that_complains_of_the_signal_is_the_signal() -> None:
 
 def test_signals_that_are_heard_are_kept_and_given_back() -> None:
     before = [signal.getsignal(one) for one in SIGNALS]
-    with Stop().heard() as stop:
+    with Stop().handling_signals() as stop:
         for number in SIGNALS:
             os.kill(os.getpid(), number)
-    assert sorted(stop.seen) == sorted(SIGNALS)
+    assert sorted(stop.received) == sorted(SIGNALS)
     assert [signal.getsignal(one) for one in SIGNALS] == before

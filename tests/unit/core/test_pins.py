@@ -23,7 +23,7 @@ from drafthouse.profiles.pickles import pickles
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
 from drafthouse.report.data.setup import setup
-from drafthouse.weights.sources import at_path
+from drafthouse.weights.sources import check_at_path
 from tests.support.refusals import refuses
 
 A, B = "a" * 40, "b" * 40
@@ -229,9 +229,9 @@ def test_pickles_in_a_folder_of_the_users_own_are_refused_too(tmp_path: Path) ->
     (tmp_path / "pytorch_model.bin").write_bytes(b"x")
     item: Any = {"id": "mine", "name": "Mine", "source": "path", "path": str(tmp_path), "details": {}, "bytes": 1}
     with pytest.raises(DrafthouseError, match=r"pickled weights: pytorch_model\.bin"):
-        at_path(item)
+        check_at_path(item)
     item["allow_pickle"] = ["*.bin"]
-    assert at_path(item)["changed"] is False
+    assert check_at_path(item)["changed"] is False
 
 
 def test_preflight_says_whose_code_will_run(monkeypatch: pytest.MonkeyPatch) -> None:

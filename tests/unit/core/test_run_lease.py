@@ -23,9 +23,9 @@ from ansible_collections.drafthouse.core.plugins.module_utils.core.run_lease imp
     lease_file,
     lease_of,
     look_command,
+    parsed_look,
     read_lease,
     refused,
-    seen,
     take_command,
 )
 from ansible_collections.drafthouse.core.plugins.plugin_utils import beats
@@ -175,9 +175,9 @@ def test_a_file_that_is_not_ours_holds_nobody(home: Path, text: str) -> None:
 
 
 def test_what_is_looked_at(home: Path) -> None:
-    assert seen(shell(f"{{ {look_command(str(home / 'none'))}; }} 2>/dev/null").stdout)[0] is False
+    assert parsed_look(shell(f"{{ {look_command(str(home / 'none'))}; }} 2>/dev/null").stdout)[0] is False
     before = time.time()
-    there, touched, now, text = seen(shell(f"{{ {look_command(str(home))}; }} 2>/dev/null").stdout)
+    there, touched, now, text = parsed_look(shell(f"{{ {look_command(str(home))}; }} 2>/dev/null").stdout)
     assert (there, touched, text) == (True, 0, "")
     assert before - 1 <= now <= time.time()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.core.versions import having, known, ranges, releases, spelled
+from drafthouse.core.versions import having, ranges, releases, spelled, supports
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT, resolved_profile, site_of_inventory
 from tests.support.catalogue import table
@@ -24,8 +24,8 @@ def test_bounds_are_inclusive_and_a_gap_is_a_gap() -> None:
     entry = {"since": "0.9.0", "until": "0.32.0", "except": {"since": "0.10.0", "until": "0.14.1"}}
     versions = ["0.8.5", "0.9.0", "0.10.0", "0.14.1", "0.15.0", "0.32.0", "0.33.0", "nightly"]
     assert having(versions, entry) == ["0.9.0", "0.15.0", "0.32.0"]
-    assert known("nightly", {"since": "0.15.0"})
-    assert not known("nightly", {"until": "0.32.0"})
+    assert supports("nightly", {"since": "0.15.0"})
+    assert not supports("nightly", {"until": "0.32.0"})
     assert spelled("1.0", "new", [{"as": "old", "until": "1.0"}]) == "old"
     assert spelled("1.1", "new", [{"as": "old", "until": "1.0"}]) == "new"
     assert ranges(["0.9.0", "0.15.0", "0.32.0"], versions) == "0.9.0, 0.15.0 to 0.32.0"

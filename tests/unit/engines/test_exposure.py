@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from drafthouse.addons.gateway_ready import asked, trust_of
+from drafthouse.addons.gateway_ready import request_status, trust_of
 from drafthouse.operate.checks.registry import preflight_problems
 from drafthouse.operate.doctor.paths import ask_gateway_paths, ask_paths
 from drafthouse.operate.doctor.probe import ask_gateway
@@ -193,7 +193,7 @@ def test_the_gateway_lets_none_of_them_through(name: str, version: str, tmp_path
             trust = trust_of(gateway.certificate)
 
             def ask(method: str, path: str) -> int:
-                return asked(settings.port, "", trust, path, method=method)
+                return request_status(settings.port, "", trust, path, method=method)
 
             found = ask_gateway_paths(facts, "/health", ask)
             assert (found["open"], found["error"]) == ([], "")

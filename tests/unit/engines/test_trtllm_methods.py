@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.core.versions import known, releases
+from drafthouse.core.versions import releases, supports
 from tests.support.catalogue import table
 from tests.support.made_methods import with_method
 
@@ -34,9 +34,9 @@ def test_a_method_with_all_its_options_passes_the_schema_of_each_version_that_ha
     options = {
         name: TEXTS.get(name, FIGURES.get(option["type"]))
         for name, option in entry.get("options", {}).items()
-        if known(version, option)
+        if supports(version, option)
     }
-    if known(version, entry):
+    if supports(version, entry):
         assert len(speculative_config(method, version, **options)) >= 2 + len(options)
         return
     with pytest.raises(DrafthouseError) as caught:

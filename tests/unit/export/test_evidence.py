@@ -42,7 +42,7 @@ def profile() -> Any:
 
 def test_the_report_is_found_by_its_commands_and_told_by_its_hash(tmp_path: Path) -> None:
     folder = measured(tmp_path, "20261121-111742")
-    found = evidence_of(tmp_path, profile(), own=tmp_path)
+    found = evidence_of(tmp_path, profile(), clone_reports=tmp_path)
     assert found
     assert found.sha256 == hashlib.sha256((folder / "report.json").read_bytes()).hexdigest()
     report = json.loads((folder / "report.json").read_text())
@@ -58,7 +58,7 @@ def test_the_report_is_found_by_its_commands_and_told_by_its_hash(tmp_path: Path
 
 def test_a_report_of_another_clone_does_not_choose_the_image(tmp_path: Path) -> None:
     measured(tmp_path, "20261121-111742")
-    found = evidence_of(tmp_path, profile(), own=tmp_path / "elsewhere")
+    found = evidence_of(tmp_path, profile(), clone_reports=tmp_path / "elsewhere")
     assert found
     for name, target in TARGETS.items():
         order = exports.order(exports.QWEN, name, evidence=found)
@@ -85,7 +85,7 @@ def test_a_digest_that_is_none_is_not_taken(digest: Any, tmp_path: Path) -> None
     report = json.loads((folder / "report.json").read_text())
     report["resolved"]["image_digest"] = digest
     (folder / "report.json").write_text(json.dumps(report))
-    found = evidence_of(tmp_path, profile(), own=tmp_path)
+    found = evidence_of(tmp_path, profile(), clone_reports=tmp_path)
     if found:  # or the report is refused for its shape, and proves nothing
         assert found.digest is None
     for name, target in TARGETS.items():

@@ -182,9 +182,9 @@ def test_replicas_that_are_none_are_refused(text: str) -> None:
 def test_a_gpu_without_a_name_is_refused() -> None:
     hardware: Any = exports.resolved(exports.QWEN)["hardware"]
     for tool in ("skypilot", "dstack", "product"):
-        assert gpus.spelled(hardware, tool) in gpus.names(tool)
+        assert gpus.gpu_name(hardware, tool) in gpus.gpu_names_of(tool)
         with pytest.raises(DrafthouseError, match="export-gpu"):
-            gpus.spelled(cast("Any", {**hardware, "gpu_names": ["H1000"]}), tool)
+            gpus.gpu_name(cast("Any", {**hardware, "gpu_names": ["H1000"]}), tool)
     with pytest.raises(DrafthouseError, match="export-gpu"):
         exported(TARGETS["skypilot"], exports.order("dgx-spark-nemotron35-dspark", "skypilot"))
 

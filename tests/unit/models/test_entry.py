@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.models.entry import Found, entry_id, made_entry
+from drafthouse.models.entry import Facts, entry_id, made_entry
 from drafthouse.models.tensor_totals import TensorKind
 from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.workspace import ROOT
@@ -49,7 +49,7 @@ def _config(key: str) -> dict[str, Any]:
 
 
 def _made(config: dict[str, Any], head_for: str | None = None, repo: str = "org/name") -> Any:
-    return made_entry(Found(repo, "a" * 40, config, {"model.safetensors": 2}, ONE), HOUSE.models, head_for=head_for)
+    return made_entry(Facts(repo, "a" * 40, config, {"model.safetensors": 2}, ONE), HOUSE.models, head_for=head_for)
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -83,7 +83,7 @@ def test_weights_of_a_dense_model_are_the_hand_written_ones(key: str) -> None:
     ours, config = HOUSE.models[key], _config(key)
     tensors = llama_like(config)
     files = {"model.safetensors": sum(one.size for one in tensors.values())}
-    made = made_entry(Found(ours["name"], "a" * 40, config, files, tensors), HOUSE.models).entry
+    made = made_entry(Facts(ours["name"], "a" * 40, config, files, tensors), HOUSE.models).entry
     assert made["parameters"] == pytest.approx(ours["parameters"], rel=1e-4)
     assert made["weight_bytes"] == pytest.approx(ours["weight_bytes"], rel=1e-3)
 

@@ -12,7 +12,7 @@ import yaml
 
 from drafthouse.cli import profiles
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.models.entry import Found, Made, made_entry
+from drafthouse.models.entry import Facts, NewEntry, made_entry
 from drafthouse.models.local_entries import write_entry
 from drafthouse.profiles.catalog import House, load_house
 from drafthouse.profiles.heads import builtin_kinds
@@ -41,13 +41,13 @@ def clone(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def made(clone: Path) -> Made:
+def made(clone: Path) -> NewEntry:
     tensors = llama_like(CONFIG)
     files = {"model.safetensors": sum(one.size for one in tensors.values())}
-    return made_entry(Found("org/Little-1B", COMMIT, CONFIG, files, tensors), load_house(clone).models)
+    return made_entry(Facts("org/Little-1B", COMMIT, CONFIG, files, tensors), load_house(clone).models)
 
 
-def test_an_entry_is_written_once_and_a_profile_may_name_its_repository(clone: Path, made: Made) -> None:
+def test_an_entry_is_written_once_and_a_profile_may_name_its_repository(clone: Path, made: NewEntry) -> None:
     house = load_house(clone)
     path, changed = write_entry(made, house, clone, "drafthouse model add org/Little-1B")
     assert (path, changed) == (clone / "profiles/catalog/local/little-1b.yml", True)
@@ -84,14 +84,14 @@ def test_an_unknown_model_is_refused_with_the_command_that_adds_it(clone: Path, 
     assert [problem.do for problem in error.value.problems] == [do]
 
 
-def test_what_would_stop_the_catalogue_is_not_written(clone: Path, made: Made) -> None:
+def test_what_would_stop_the_catalogue_is_not_written(clone: Path, made: NewEntry) -> None:
     odd = replace(made, entry={**made.entry, "license": "one\ntwo"})
     with pytest.raises(DrafthouseError, match="control-character"):
         write_entry(odd, load_house(clone), clone, "")
     assert not (clone / "profiles/catalog/local").exists()
 
 
-def test_a_name_of_the_catalogue_is_not_taken(clone: Path, made: Made) -> None:
+def test_a_name_of_the_catalogue_is_not_taken(clone: Path, made: NewEntry) -> None:
     taken = replace(made, id="qwen3-32b")
     with pytest.raises(DrafthouseError) as error:
         write_entry(taken, load_house(clone), clone, "")
@@ -169,7 +169,7 @@ def test_what_is_made_from_a_broken_entry_is_broken_too(tmp_path: Path) -> None:
 
 
 def test_a_clone_with_a_broken_entry_loads_and_the_entry_is_written_anew(
-    clone: Path, made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    clone: Path, made: NewEntry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _own(clone, "little-1b.yml", "little-1b: {\n")
     _own(clone, "other-1b.yml", "other-1b: {\n")

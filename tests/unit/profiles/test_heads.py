@@ -15,7 +15,7 @@ from drafthouse.profiles.catalog import House, load_house
 from drafthouse.profiles.memory_fit import read_for_a_draft, read_for_a_token
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
-from drafthouse.tuning.space import reach
+from drafthouse.tuning.space import catalogue_space
 from tests.support.catalogue import table, write
 from tests.support.refusals import refuses
 
@@ -164,7 +164,7 @@ def test_the_tuner_tries_the_head_inside_beside_others(house: House) -> None:
     house = with_assistant(house)
     house.models[TARGET]["builtin_head"]["max_tokens"] = 4
     kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
-    found = reach(house, PROFILE, dict(site_of_inventory("workstation")), kinds)
+    found = catalogue_space(house, PROFILE, dict(site_of_inventory("workstation")), kinds)
     families = {family.id: family.tokens for family in found.families}
     assert families["mtp"] == (1, 2, 3, 4)
     assert f"mtp {ASSISTANT}" in families

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.serving.readiness import read_ready, ready_file, told_of_start, wait_until_ready
+from drafthouse.serving.readiness import read_ready, ready_file, start_facts, wait_until_ready
 from drafthouse.serving.runtimes import State
 from tests.fakes.clock_server import clock_server
 
@@ -57,7 +57,7 @@ def waited(runtime: Started, base_url: str, keep: Path, on_look: Callable[[Any],
 
 
 def test_a_start_that_was_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = "drafthouse.serving.readiness._answers"
+    module = "drafthouse.serving.readiness._is_healthy"
     looks: list[str] = []
 
     def third_time(url: str) -> bool:
@@ -70,7 +70,7 @@ def test_a_start_that_was_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         began = time.monotonic()
         seconds = waited(Started(time.time() - 4), server.base_url, keep)
         took = time.monotonic() - began
-    assert dict(told_of_start(tmp_path, "baseline")) == {"ready_s": pytest.approx(seconds, abs=0.01)}
+    assert dict(start_facts(tmp_path, "baseline")) == {"ready_s": pytest.approx(seconds, abs=0.01)}
     assert 4.3 < seconds < 4.1 + took
     assert [path.name for path in keep.parent.iterdir()] == ["baseline.ready.json"]
 
@@ -93,7 +93,7 @@ def test_one_that_was_ready_at_the_first_look_is_a_bound(tmp_path: Path) -> None
         began = time.monotonic()
         waited(Started(time.time() - 2), server.base_url, ready_file(tmp_path, "baseline"))
         took = time.monotonic() - began
-    told = dict(told_of_start(tmp_path, "baseline"))
+    told = dict(start_facts(tmp_path, "baseline"))
     assert 1.9 < cast(float, told.pop("ready_s")) < 2.1 + took
     assert told == {"ready_at_most": True}
 
@@ -102,7 +102,7 @@ def test_nothing_is_kept_of_a_start_that_failed(tmp_path: Path) -> None:
     keep = ready_file(tmp_path, "baseline")
     with clock_server() as server, pytest.raises(DrafthouseError, match="died"):
         waited(Started(None, running=False), server.base_url, keep)
-    assert told_of_start(tmp_path, "baseline") == {}
+    assert start_facts(tmp_path, "baseline") == {}
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", json.dumps({"started": 1})])
@@ -110,7 +110,7 @@ def test_a_file_that_is_not_ours_says_nothing(tmp_path: Path, text: str) -> None
     keep = ready_file(tmp_path, "baseline")
     keep.parent.mkdir(parents=True)
     keep.write_text(text)
-    assert told_of_start(tmp_path, "baseline") == {}
+    assert start_facts(tmp_path, "baseline") == {}
 
 
 def test_a_home_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:

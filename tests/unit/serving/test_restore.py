@@ -25,15 +25,15 @@ from drafthouse.profiles.container import LABEL, arm_container, definition, engi
 from drafthouse.profiles.workspace import ROOT
 from drafthouse.serving import containers
 from drafthouse.serving.history import BALLAST_BYTES
-from drafthouse.serving.promote import accept, end, would_accept
+from drafthouse.serving.promote import accept, record_end, would_accept
 from drafthouse.serving.releases import release_ids
 from drafthouse.serving.restore import (
-    at_start,
+    restore_at_boot,
     drift,
     put_back,
     put_back_current,
     roll_back,
-    said_of_return,
+    outcome_of_restore,
     switch_arm,
 )
 from tests.support.little_box import Box, little_box
@@ -80,7 +80,7 @@ def test_the_last_good_server_comes_back_after_a_change_of_the_same_profile(box:
     # A change that got as far as its first arm, with other files at the same places.
     box.start(box.resolved("dies"), "baseline")
     assert "baseline runs instead of the speculative arm" in drift(box.home) or "nothing runs" in drift(box.home)
-    said = said_of_return(box.home)
+    said = outcome_of_restore(box.home)
     assert said.found.startswith(
         "the last good server runs again: release 0001 (little, the speculative arm, little 1)"
     )
@@ -131,7 +131,7 @@ def test_nothing_to_go_back_to_on_a_bare_box(box: Box) -> None:
     with pytest.raises(DrafthouseError, match="nothing has served here yet"):
         roll_back(box.home)
     assert put_back_current(box.home) is None
-    assert end(box.home, "make stop") is None
+    assert record_end(box.home, "make stop") is None
 
 
 @pytest.mark.parametrize(("name", "why"), [("dies", "no-such-flag"), ("mute", "does not answer a request: status 500")])
@@ -167,10 +167,10 @@ def test_arms_change_and_change_back(box: Box) -> None:
 
 def test_after_a_stop_nothing_comes_back(box: Box) -> None:
     box.serve(box.resolved("one"))
-    assert (end(box.home, "make stop") or {})["release"] == "0001"
+    assert (record_end(box.home, "make stop") or {})["release"] == "0001"
     box.supervisor.shut_down()
     assert drift(box.home) == ""
-    assert at_start(box.home) == 0
+    assert restore_at_boot(box.home) == 0
     assert box.supervisor.running() == []
 
 
@@ -198,7 +198,7 @@ def test_a_box_that_cannot_serve_says_why_when_it_starts(box: Box, capsys: pytes
     box.serve(box.resolved("one"))
     box.supervisor.shut_down()
     (box.home / "weights").unlink()
-    assert at_start(box.home) == 1
+    assert restore_at_boot(box.home) == 1
     assert "release 0001 needs missing files" in capsys.readouterr().err
 
 
@@ -259,8 +259,8 @@ def test_nobody_is_in_the_way_of_two_at_once(box: Box) -> None:
     box.serve(box.resolved("one"))
     box.supervisor.shut_down()
     status: list[int] = []
-    code = "import sys; from drafthouse.serving.restore import at_start; "
-    words = [sys.executable, "-c", code + "sys.exit(at_start(sys.argv[1]))", str(box.home)]
+    code = "import sys; from drafthouse.serving.restore import restore_at_boot; "
+    words = [sys.executable, "-c", code + "sys.exit(restore_at_boot(sys.argv[1]))", str(box.home)]
 
     def start() -> None:
         status.append(subprocess.run(words, cwd=ROOT / "src", timeout=180, check=False).returncode)
@@ -418,7 +418,7 @@ def test_what_is_recorded_is_what_is_defined_of_the_image_that_ran(box: Box, eng
     one = contained(box.resolved("one"))
     engine.add("speculative")
     recorded = containers.record(one, "speculative")
-    kept = recorded if arm == "speculative" else containers.of_image(recorded["Image"], one, arm)
+    kept = recorded if arm == "speculative" else containers.record_of_image(recorded["Image"], one, arm)
     assert kept["Image"] == "sha256:1"
     containers.run_alone(arm, kept)
     assert list(engine.containers) == [f"drafthouse-{arm}"]
@@ -432,7 +432,7 @@ def test_what_is_recorded_is_what_is_defined_of_the_image_that_ran(box: Box, eng
 def test_the_very_image_that_served_is_taken(engine: Engine) -> None:
     engine.add("speculative")
     kept = engine.recorded()
-    containers.look_for_image(kept)
+    containers.require_image(kept)
     # The name is another image's by now, and the old one is still there.
     engine.images = {"engine:1": "sha256:2", "old": "sha256:1"}
     engine.containers.clear()
@@ -440,7 +440,7 @@ def test_the_very_image_that_served_is_taken(engine: Engine) -> None:
     assert engine.containers["drafthouse-speculative"]["Image"] == "sha256:1"
     engine.images = {"engine:1": "sha256:2"}
     with pytest.raises(DrafthouseError, match=r"the image engine:1 \(sha256:1\) is gone"):
-        containers.look_for_image(kept)
+        containers.require_image(kept)
 
 
 def test_an_engine_that_is_not_ours_to_ask_is_nothing_to_a_process(
@@ -456,7 +456,7 @@ def test_an_engine_that_is_not_ours_to_ask_is_nothing_to_a_process(
     put_back(box.home, "0001", "speculative")
     assert drift(box.home) == ""
     with pytest.raises(DrafthouseError, match="Permission denied"):
-        containers.ours()
+        containers.list_containers()
 
 
 def test_containers_of_this_home_alone_are_in_the_way_of_a_process(box: Box, engine: Engine) -> None:

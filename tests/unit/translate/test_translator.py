@@ -21,7 +21,7 @@ from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.schemas import PROFILE
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from drafthouse.translate.flags import load_flags
-from drafthouse.translate.nearest_profile import called, called_like
+from drafthouse.translate.nearest_profile import catalogue_id, guessed_catalogue_id
 from drafthouse.translate.sources import commands_of, engine_of_words
 from drafthouse.translate.text import command_text, translation_text
 from drafthouse.translate.translator import Translation, translate
@@ -236,8 +236,8 @@ def test_a_model_of_ones_own_is_found_by_its_folder_and_one_of_the_hub_by_its_re
     house = replace(HOUSE, models={**HOUSE.models, "my-own": mine})
     hub = HOUSE.models["llama33-70b-fp8"]["source"]["hub"]
     for word, key in (("/models/mine/", "my-own"), (f"{hub['repo']}@{hub['revision']}", "llama33-70b-fp8")):
-        assert called(house, word) == key
-    assert (called(house, "/data/Qwen3-32B"), called_like(house, "/data/Qwen3-32B")) == (None, "qwen3-32b")
+        assert catalogue_id(house, word) == key
+    assert (catalogue_id(house, "/x/Qwen3-32B"), guessed_catalogue_id(house, "/x/Qwen3-32B")) == (None, "qwen3-32b")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
-from drafthouse.tuning.journal import Journal, Recorded
+from drafthouse.tuning.journal import Journal, JournaledTrial
 from drafthouse.tuning.search import tune
 from drafthouse.tuning.tries import STOP_S
 from drafthouse.tuning.types import OK, Candidate, Outcome, Task
@@ -65,7 +65,7 @@ def test_what_a_killed_run_used_is_counted_once(tmp_path: Path) -> None:
     second.close()
     third = Journal(path, "search", clock)
     assert third.spent_s == pytest.approx(47, abs=0.1)
-    outcome = Recorded(lambda task: OUTCOME, third)(TASK)
+    outcome = JournaledTrial(lambda task: OUTCOME, third)(TASK)
     # It belongs to the budget, and is no start's usual cost.
     assert outcome.elapsed_s == pytest.approx(77, abs=0.1)
     assert outcome.overhead_s == pytest.approx(OUTCOME.overhead_s, abs=0.1)
@@ -161,7 +161,7 @@ def test_killed_again_and_again_it_finds_the_same_in_one_budget(tmp_path: Path, 
 
     while True:
         journal = Journal(tmp_path / "j.jsonl", "search", clock)
-        recorded = Recorded(trial, journal)
+        recorded = JournaledTrial(trial, journal)
         begun, before_s = clock.now, journal.spent_s
         try:
             found = tune(space(own=2, families={"head": 8}), recorded, budget_s)
@@ -190,7 +190,7 @@ def test_what_ended_the_search_is_asked_again_once_it_is_mended(tmp_path: Path, 
     def run() -> tuple[str, Journal]:
         journal = Journal(tmp_path / "j.jsonl", "search")
         try:
-            found = tune(space(own=2), Recorded(box, journal), 1800.0)
+            found = tune(space(own=2), JournaledTrial(box, journal), 1800.0)
         except DrafthouseError as error:
             return error.problems[0].found, journal
         finally:
@@ -218,7 +218,7 @@ def test_a_failure_that_ended_nothing_is_kept(tmp_path: Path) -> None:
     box = KnownBox(lambda c: peak(9)(c.tokens), 11, broken=("draft K=1", "draft K=16"))
     for _ in range(2):
         journal = Journal(tmp_path / "j.jsonl", "search")
-        assert tune(space(own=2), Recorded(box, journal), 1800.0).final
+        assert tune(space(own=2), JournaledTrial(box, journal), 1800.0).final
         journal.close()
     assert len(box.tasks) == len({task.key for task in box.tasks})
 
@@ -227,7 +227,7 @@ def test_what_a_run_used_before_its_first_trial_is_spent_too(tmp_path: Path) -> 
     journal = Journal(tmp_path / "j.jsonl", "search", early_s=4.0)
     assert not journal.resumed
     assert journal.spent_s == 4.0
-    assert Recorded(lambda task: OUTCOME, journal)(TASK).elapsed_s == 34.0
+    assert JournaledTrial(lambda task: OUTCOME, journal)(TASK).elapsed_s == 34.0
     journal.close()
     again = Journal(tmp_path / "j.jsonl", "search", early_s=2.0)
     assert again.spent_s == pytest.approx(36.0, abs=0.1)

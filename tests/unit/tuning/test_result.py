@@ -16,7 +16,7 @@ from drafthouse.profiles.catalog import load_house
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.schemas import PROFILE
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
-from drafthouse.tuning.paired_stats import Tried
+from drafthouse.tuning.paired_stats import CandidateRecord
 from drafthouse.tuning.prompt_split import TunePrompts
 from drafthouse.tuning.result import (
     AS_FAST,
@@ -27,15 +27,15 @@ from drafthouse.tuning.result import (
     UNCONFIRMED,
     WRONG_OUTPUT,
     as_json,
-    company,
     evidence,
+    foreign_load_note,
     judge,
     profile_yaml,
     table_of,
     text_of,
     tuned_profile,
 )
-from drafthouse.tuning.search import Found, tune
+from drafthouse.tuning.search import SearchResult, tune
 from drafthouse.tuning.tries import ALL, TIME
 from drafthouse.tuning.types import BASELINE, OK, SPECULATIVE, Candidate, Outcome
 from tests.fakes.known_box import KnownBox, peak, space
@@ -64,12 +64,12 @@ def outcomes(
     ]
 
 
-def found(winner: Candidate, own: float, won: float, **changes: Any) -> Found:
+def found(winner: Candidate, own: float, won: float, **changes: Any) -> SearchResult:
     drafted = changes.pop("drafted", True)
     tried = [
-        Tried(OWN, {f"s{n}": [10.0] for n in range(8)}, starts=2),
-        Tried(winner, {f"s{n}": [10.0 / won * own] for n in range(8)}, starts=3),
-        Tried(Candidate("draft-simple d", 16), {"s0": [30.0]}, "0.33 x the leader's speed after 3 of 4 prompts", 1),
+        CandidateRecord(OWN, {f"s{n}": [10.0] for n in range(8)}, starts=2),
+        CandidateRecord(winner, {f"s{n}": [10.0 / won * own] for n in range(8)}, starts=3),
+        CandidateRecord(Candidate("draft-simple d", 16), {"s0": [30.0]}, "0.33 x the leader's speed after 3 of 4", 1),
     ]
     final = {
         (BASELINE, winner.id): outcomes(1.0, 1, {"a": "1", "b": "2"}, drafted=False),
@@ -77,7 +77,7 @@ def found(winner: Candidate, own: float, won: float, **changes: Any) -> Found:
         (SPECULATIVE, OWN.id): outcomes(own, 3),
     }
     given: dict[str, Any] = {"why": "the fastest", "ended": ALL, "spent_s": 801.2, "final": final, **changes}
-    return Found(OWN, winner, given["why"], tried, given["ended"], given["spent_s"], given["final"],
+    return SearchResult(OWN, winner, given["why"], tried, given["ended"], given["spent_s"], given["final"],
                  given.get("unconfirmed", ""))  # fmt: skip
 
 
@@ -198,10 +198,10 @@ def test_the_table_and_the_text() -> None:
 
 def test_a_busy_box_is_warned_about() -> None:
     given = found(SMALLER, 1.5, 1.8)
-    assert company(given) == []
+    assert foreign_load_note(given) == []
     given.tried[0].facts = {"other_cpu_percent": 4.0}
     given.tried[1].facts = {"other_cpu_percent": 61.0}
-    (note,) = company(given)
+    (note,) = foreign_load_note(given)
     assert "up to 61 % of the machine's CPU, and more than 10 % in 1 of 2 trials" in note
     assert note in text_of(given, judge(given), [], [])
 

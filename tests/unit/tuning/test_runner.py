@@ -14,7 +14,7 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.procfs import is_gone
-from drafthouse.tuning.journal import Journal, Recorded
+from drafthouse.tuning.journal import Journal, JournaledTrial
 from drafthouse.tuning.prompt_split import TunePrompts
 from drafthouse.tuning.runner import PREPARE, STOP, TRIAL, BoxTrial, Played, Plays, asks_of, outcome_of
 from drafthouse.tuning.types import BASELINE, FAILED, FINAL, OK, SPECULATIVE, STOPPED, TOO_LATE, Candidate, Task
@@ -270,11 +270,11 @@ def test_a_box_out_of_reach_is_a_problem_and_no_outcome(
     made = FakePlays({"box": TRIAL_DATA}, {playbooks: status})
     task = Task(CANDIDATE, count=2, seconds=90)
     with pytest.raises(DrafthouseError) as caught:
-        Recorded(box(made, tmp_path), journal)(task)
+        JournaledTrial(box(made, tmp_path), journal)(task)
     assert "the box is unreachable: it broke" in caught.value.problems[0].found
     assert journal.outcomes == {}
     made.status = {}
-    assert Recorded(box(made, tmp_path), journal)(task).status == OK
+    assert JournaledTrial(box(made, tmp_path), journal)(task).status == OK
     journal.close()
 
 

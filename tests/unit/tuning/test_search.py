@@ -258,7 +258,7 @@ def test_a_box_on_which_nothing_runs_any_more_is_a_problem_and_no_result() -> No
             assert "the engine died" in error.problems[0].found
             assert "AGAIN=1" in error.problems[0].do
         else:
-            assert found.winner != space(own=2).own, after
+            assert found.winner != space(own=2).original, after
 
 
 def test_what_failed_all_alike_is_nothing_to_compare_with() -> None:
@@ -272,25 +272,25 @@ def test_what_failed_all_alike_is_nothing_to_compare_with() -> None:
 
 def test_refining_that_had_no_time_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     search = _Search(space(own=4, most=8), KnownBox(by_tokens(peak(4)), 1), BUDGET_S, lambda text: None)
-    search.begin()
+    search.measure_original()
     search.halve()
     monkeypatch.setattr(search, "fits", lambda trials, answers: False)
     search.refine()
-    search.go_on()  # the coarse row is done
+    search.try_remaining()  # the coarse row is done
     assert search.ended == TIME
     monkeypatch.undo()
     search.refine()
-    search.go_on()
+    search.try_remaining()
     assert search.ended == ALL
 
 
 def test_no_time_to_measure_once_more_leaves_nothing_untried(monkeypatch: pytest.MonkeyPatch) -> None:
     box = KnownBox(lambda candidate: 1.5, 2, start_s=(2.0, 3.0), drift=0.0, noise=0.0)
     search = _Search(space(own=3, most=4), box, 36_000.0, lambda text: None)
-    search.begin()
+    search.measure_original()
     search.halve()
     search.refine()
-    search.go_on()
+    search.try_remaining()
     assert search.ended == ALL
     monkeypatch.setattr(search, "fits", lambda trials, answers: False)
     search.play_off()

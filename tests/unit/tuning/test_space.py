@@ -12,7 +12,7 @@ from drafthouse.profiles.catalog import House, load_house, profile_files
 from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
 from drafthouse.tuning.search import tune
-from drafthouse.tuning.space import MOST_TOKENS, Reach, reach
+from drafthouse.tuning.space import MOST_TOKENS, CatalogueSpace, catalogue_space
 from drafthouse.tuning.types import Space
 from tests.fakes.known_box import KnownBox
 
@@ -30,8 +30,8 @@ def site_of(house: House, name: str) -> Any:
     return site_of_inventory(inventory)
 
 
-def reached(house: House, name: str, overrides: dict[str, Any] | None = None) -> Reach:
-    return reach(house, name, site_of(house, name), KINDS, overrides)
+def reached(house: House, name: str, overrides: dict[str, Any] | None = None) -> CatalogueSpace:
+    return catalogue_space(house, name, site_of(house, name), KINDS, overrides)
 
 
 @pytest.mark.parametrize("name", list(profile_files(ROOT)))

@@ -11,7 +11,7 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.retry import Patience
-from drafthouse.weights.hub_client import RemoteFile, Snapshot, _file, look_up
+from drafthouse.weights.hub_client import RemoteFile, Snapshot, _remote_file, look_up
 from tests.fakes.hub_contents import Zeros, git_sha1_of
 from tests.fakes.hub_server import ALWAYS, COMMIT, RIGHT, STRANGER, Fault, Hub, hub_server
 from tests.support.refusals import refuses
@@ -122,9 +122,9 @@ RIGHT_ENTRY = {"type": "file", "path": "a", "size": 1, "oid": "0" * 40}
     ],
 )
 def test_an_entry_that_cannot_be_trusted(change: dict[str, Any]) -> None:
-    assert isinstance(_file(RIGHT_ENTRY, "org/model", COMMIT, "http://h"), RemoteFile)
+    assert isinstance(_remote_file(RIGHT_ENTRY, "org/model", COMMIT, "http://h"), RemoteFile)
     with pytest.raises(DrafthouseError, match="in the listing of org/model"):
-        _file({**RIGHT_ENTRY, **change}, "org/model", COMMIT, "http://h")
+        _remote_file({**RIGHT_ENTRY, **change}, "org/model", COMMIT, "http://h")
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

@@ -22,7 +22,7 @@ import pytest
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.weights.install import Tools, put_all
 from drafthouse.weights.integrity import read_note
-from drafthouse.weights.nearby_copies import place_of
+from drafthouse.weights.nearby_copies import nearby_folder_of
 
 pytestmark = pytest.mark.processes
 
@@ -173,8 +173,8 @@ def test_a_package_from_elsewhere_asks_no_index(
     there = tmp_path / "mount" / "t" / "tiny.gguf"
     there.parent.mkdir(parents=True)
     there.write_bytes(model.read_bytes())
-    place = place_of({"models_dir": str(tmp_path / "models"), "folder": str(tmp_path / "mount")})
-    assert put(package, elsewhere=place)["changed"] is True
+    place = nearby_folder_of({"models_dir": str(tmp_path / "models"), "folder": str(tmp_path / "mount")})
+    assert put(package, nearby=place)["changed"] is True
     assert Path(package["path"]).read_bytes() == model.read_bytes()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.weights.nearby_copies import Place, place_of
+from drafthouse.weights.nearby_copies import NearbyFolder, nearby_folder_of
 
 COMMIT = "0123456789" * 4
 DATA = bytes(range(256)) * 40_000  # ten megabytes: several pieces
@@ -32,8 +32,8 @@ def part(tmp_path: Path) -> Path:
     return tmp_path / "models" / "org-model" / ".drafthouse-parts" / f"{SHA256}.part"
 
 
-def folder_place(there: Path) -> Place:
-    place = place_of({"folder": str(there), "models_dir": "/models"})
+def folder_place(there: Path) -> NearbyFolder:
+    place = nearby_folder_of({"folder": str(there), "models_dir": "/models"})
     assert place
     return place
 
@@ -50,14 +50,14 @@ class Told:
 
 
 def bring(
-    place: Place, part: Path, sha256: str | None = SHA256, git: str | None = None, size: int | None = len(DATA)
+    place: NearbyFolder, part: Path, sha256: str | None = SHA256, git: str | None = None, size: int | None = len(DATA)
 ) -> bool:
     return place.bring(NAME, part, size, sha256, git, Told())
 
 
 def test_no_settings_no_place() -> None:
-    assert place_of(None) is None
-    assert place_of({}) is None
+    assert nearby_folder_of(None) is None
+    assert nearby_folder_of({}) is None
 
 
 def test_a_file_is_brought_by_either_hash(there: Path, part: Path) -> None:

@@ -1,7 +1,7 @@
-"""Which replicas a fleet's front has. Pure; the controller's part.
+"""Choose the replicas of a fleet's front: the boxes (hosts that serve) to which its gateway sends requests. No I/O.
 
-A run is often about some boxes alone (`--limit`): what the front has of the others stays. A box that failed in this run
-is left out, and so is one that is no longer in the inventory.
+This runs on the controller. A run with `--limit` is about some boxes only: the front keeps the others. A box that
+failed in this run, or is no longer in the inventory, is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KEPT = "replicas.json"
 
 
 class Entry(TypedDict):
-    """How the front reaches a box's gateway, the certificate that it must show (PEM), and the model's name there."""
+    """The address of a box's gateway, the certificate that it must present (PEM), and the name of its model."""
 
     address: str
     port: int
@@ -27,9 +27,9 @@ class Entry(TypedDict):
 
 
 def front_host(named: str, members: Sequence[str]) -> str:
-    """The host that has the front: ``named`` by the inventory, or the first of the fleet's ``members``.
+    """The host of the front: ``named`` in the inventory, or the first of the fleet's ``members`` if that is ''.
 
-    Raises DrafthouseError if the named host is not one of them.
+    Raises DrafthouseError if the named host is not a member.
     """
     if not named:
         return members[0]
@@ -45,39 +45,39 @@ def front_host(named: str, members: Sequence[str]) -> str:
 
 
 def kept_replicas(text: str) -> dict[str, Entry]:
-    """What the front has, {} where its file is missing or cannot be read."""
+    """The valid entries in the ``text`` of the front's file, by name; {} if it is not valid JSON."""
     try:
         kept = json_of(text)
     except BadDocument:
         return {}
-    right = shape_of(Entry)
+    shape = shape_of(Entry)
     if not isinstance(kept, dict):
         return {}
-    return {name: entry for name, entry in kept.items() if check(entry, right, Findings(KEPT))}
+    return {name: entry for name, entry in kept.items() if check(entry, shape, Findings(KEPT))}
 
 
 def replicas_for(
     inventory: Iterable[str], played: Mapping[str, Entry | None], kept: Mapping[str, Entry]
 ) -> dict[str, Entry]:
-    """The replicas by name, in the inventory's order. Raises DrafthouseError where they make no fleet.
+    """The replicas by name, in the inventory's order. Raises DrafthouseError if there are none, or their models differ.
 
-    ``played`` are the boxes of this run, None for one that failed; ``kept`` what the front has.
+    ``played``: the boxes of this run, None for one that failed. ``kept``: the replicas that the front has.
     """
-    found: dict[str, Entry] = {}
+    replicas: dict[str, Entry] = {}
     for name in inventory:
         entry = kept.get(name)
         if name in played:
             entry = played[name]
         if entry:
-            found[name] = entry
-    if not found:
+            replicas[name] = entry
+    if not replicas:
         raise one_problem(
             "no-replica",
             "no box of the fleet serves behind a gateway",
             "one at least",
             "see what failed above; drafthouse fleet up sets them up. The front is unchanged",
         )
-    names = sorted({entry["served_name"] for entry in found.values()})
+    names = sorted({entry["served_name"] for entry in replicas.values()})
     if len(names) > 1:
         raise one_problem(
             "fleet-names-differ",
@@ -86,4 +86,4 @@ def replicas_for(
             "set served_name in drafthouse_fleet, then run again",
             "site.fleet.served_name",
         )
-    return found
+    return replicas

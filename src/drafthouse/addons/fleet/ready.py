@@ -1,11 +1,11 @@
-"""The answer of a box's /ready: whether the fleet's front may send requests here.
+"""The program behind a box's /ready, which tells the front of its fleet whether the box can take requests.
 
     python drafthouse-HASH.pyz ready HOME
 
-200 while nobody has taken the box out and its engine answers. Any answered request counts; after 10 s without one the
-engine is asked for a single token. Two failures in a row make 503. While the engine's counters move, an answer that is
-late is no failure: the engine has much to do. It listens on a socket, where the text is the reason; the gateway passes
-on the status alone. Standard library only, Python 3.10.
+It answers 503 if the box was taken out of traffic (`serving/out_of_traffic.py`) or its engine generates no tokens, else
+200. If the engine's token counter has not risen for 10 s, the program requests one token; two failures in a row give
+503. A late token is no failure if the counter rises meanwhile: the engine is busy. The program listens on a Unix
+socket; the gateway passes on the status, and not the body with the reason. Standard library only, Python 3.10.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from ..gateway_door import ready_socket
 from ..watchdog.switch import is_measured
 from .traffic import Order, order_of, traffic_of
 
-#: Seconds without an answered request until a token is asked; between two that are asked after a failure.
+#: Seconds without a new token until one is requested; pause between requests after a failure.
 QUIET_S, AGAIN_S = 10.0, 2.0
-#: Seconds for the token to come; for the engine's own health page, which is asked at each check; between two looks.
+#: Timeout of the requested token; timeout of the engine's health page; pause between two looks. In seconds.
 ANSWER_S, HEALTH_S, LOOK_S = 30.0, 1.0, 1.0
-FAILURES = 2
+FAILURES = 2  # in a row, until the box is not ready
 
 
 class Readiness:
-    """What is known of one box's engine. ``clock`` and ``ask`` are given by tests."""
+    """The readiness of one box's engine. Tests pass ``clock`` and ``ask``."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class Readiness:
         ask: Callable[[Order], str] | None = None,
     ) -> None:
         self.home, self.clock, self.ask = home, clock, ask or token_failure
-        self.answered_s = clock() - QUIET_S  # the last answer; at first a token is asked at once
+        self.answered_s = clock() - QUIET_S  # time of the last new token; initially so that one is requested at once
         self.asked_s = clock() - AGAIN_S
-        self.made: float | None = None  # tokens since the engine's start
+        self.generated: float | None = None  # tokens since the engine's start
         self.failures, self.failure = 0, ""
 
     def look(self) -> None:
-        """Read the engine's counters, and ask for a token if no answer was seen for `QUIET_S`."""
+        """Read the engine's counters, and request a token if there was no new one for `QUIET_S`."""
         if reasons_out(self.home) or is_measured(self.home):
             self.failures, self.failure, self.answered_s = 0, "", self.clock() - QUIET_S
             return
@@ -63,14 +63,14 @@ class Readiness:
             return
         self.asked_s = now
         failure = self.ask(order)
-        worked = self._count(order)  # our own token is counted now, and not as somebody's at the next look
-        if worked or not failure:
-            self._answered()
+        has_worked = self._count(order)  # read now, so that the requested token does not count at the next look
+        if has_worked or not failure:
+            self._note_answer()
         else:
             self.failures, self.failure = self.failures + 1, failure
 
     def why_not(self) -> str:
-        """Why the box takes no requests now; empty if it does."""
+        """The reason for which the box takes no requests now; '' if it does."""
         if reasons := reasons_out(self.home):
             return "; ".join(reasons)
         if is_measured(self.home):
@@ -79,24 +79,24 @@ class Readiness:
             return self.failure
         return health_failure(order_of(self.home))
 
-    def _answered(self) -> None:
+    def _note_answer(self) -> None:
         self.answered_s, self.failures, self.failure = self.clock(), 0, ""
 
     def _count(self, order: Order) -> bool:
-        """Read the tokens that the engine has made; True if they are more than when they were read last."""
+        """Read the engine's token counter; return True if it has risen since the last time."""
         try:
-            made = (traffic_of(order) or {}).get("output_tokens")
+            generated = (traffic_of(order) or {}).get("output_tokens")
         except OSError:
-            made = None
-        worked = made is not None and self.made is not None and made > self.made
-        self.made = made
-        if worked:
-            self._answered()
-        return worked
+            generated = None
+        has_worked = generated is not None and self.generated is not None and generated > self.generated
+        self.generated = generated
+        if has_worked:
+            self._note_answer()
+        return has_worked
 
 
 def token_failure(order: Order, timeout_s: float = ANSWER_S) -> str:
-    """Ask the engine for one token; what is wrong with its answer, empty if nothing is."""
+    """Request one token from the engine; return why that failed, '' if it did not."""
     try:
         ask_once(order["base_url"], order["model"], text_in(order["key_file"]).strip(), timeout_s, tokens=1)
     except DrafthouseError as error:
@@ -105,7 +105,7 @@ def token_failure(order: Order, timeout_s: float = ANSWER_S) -> str:
 
 
 def health_failure(order: Order) -> str:
-    """What the engine's health page says against it; a page that is slow says nothing."""
+    """Why the engine's health page shows a failure, '' if it does not; a timeout is no failure."""
     try:
         with opener().open(f"{order['base_url']}{order['health']}", timeout=HEALTH_S):
             return ""
@@ -148,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def answering(home: Path, readiness: Readiness) -> Iterator[None]:
-    """Answer at the box's socket while the block runs."""
+    """Answer requests at the box's socket while the block runs."""
     socket = Path(ready_socket(str(home)))
     socket.parent.mkdir(parents=True, exist_ok=True)
     socket.unlink(missing_ok=True)
@@ -162,9 +162,9 @@ def answering(home: Path, readiness: Readiness) -> Iterator[None]:
 
 
 def answer_for_ever(home: Path) -> None:
-    """Answer until somebody ends it; an order that cannot be read now may be there later."""
+    """Answer until the program is ended. An order that cannot be read makes the box not ready until it can."""
     readiness = Readiness(home)
-    said = ""
+    printed = ""
     with answering(home, readiness):
         while True:
             try:
@@ -172,7 +172,7 @@ def answer_for_ever(home: Path) -> None:
                 why = readiness.failure if readiness.failures >= FAILURES else ""
             except (DrafthouseError, OSError) as error:
                 why = str(error)
-            if why != said:
-                said = why
+            if why != printed:
+                printed = why
                 print(f"not ready: {why}" if why else "ready again", flush=True)
             time.sleep(LOOK_S)

@@ -1,6 +1,6 @@
-"""Take a box of a fleet out of traffic, wait for what runs in its engine, and put it back.
+"""Take a box out of its fleet's traffic, wait until its engine has no running requests, and put it back.
 
-The files are `serving/out_of_traffic.py`'s. Standard library only, Python 3.10: it runs on the box.
+`serving/out_of_traffic.py` has the files that do this. Standard library only, Python 3.10: it runs on the box.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ...core.places import ORDER
 from ...serving.first_request import ask_once
 from ...serving.out_of_traffic import FOLDER, RUN, out_file
 
-#: Seconds between two looks at what still runs. Two in a row must see nothing.
+#: Seconds between two looks for running requests. The box is idle if two looks in a row see none.
 LOOK_S = 1.0
-#: Seconds until the front knows that the box is out, or in: its checks come every 2 s and may take 3 s.
+#: Seconds until the front has noticed that the box is out or in: it checks every 2 s, with a timeout of 3 s.
 FRONT_S = 5.0
 _READ_S = 10.0
 
 
 class Order(TypedDict):
-    """Where a box's engine is, and how it is asked."""
+    """The addresses of a box's engine: its base URL, the paths of health page and counters, the model, the key."""
 
     base_url: str
     health: str
@@ -42,15 +42,15 @@ class Order(TypedDict):
 
 @dataclass(frozen=True)
 class Moved:
-    """A change of a box's traffic: whether anything changed, the requests that still run, the seconds it took."""
+    """The result of taking a box out of traffic, or of putting it back."""
 
-    changed: bool
-    running: int | None
-    seconds: float
+    changed: bool  # False if it was out, or in, before
+    running: int | None  # requests in the engine at the end; None if it does not report them, or they were not read
+    seconds: float  # that it took
 
 
 def order_of(home: Path) -> Order:
-    """The box's order. Raises DrafthouseError if the box is in no fleet."""
+    """The order (settings) in the box's ``home``. Raises DrafthouseError if the box is in no fleet."""
     file = home / FOLDER / ORDER
     if not file.is_file():
         do = "set drafthouse_fleet in its inventory, and run site.yml --tags gateway"
@@ -60,7 +60,7 @@ def order_of(home: Path) -> Order:
 
 
 def traffic_of(order: Order) -> Traffic | None:
-    """The engine's counters, or None if they cannot be read. Raises OSError if the engine is not there."""
+    """The engine's counters, or None if it refuses to show them. Raises OSError if it cannot be reached."""
     key = {"Authorization": f"Bearer {text_in(order['key_file']).strip()}"}
     request = urllib.request.Request(f"{order['base_url']}{order['metrics_path']}", headers=key)  # noqa: S310
     try:
@@ -71,7 +71,7 @@ def traffic_of(order: Order) -> Traffic | None:
 
 
 def running_in(order: Order) -> int | None:
-    """Requests in the engine, queue included; 0 if the engine does not run, None if nobody knows."""
+    """The requests that the engine runs or queues; 0 if it does not run, None if it does not report them."""
     try:
         running = (traffic_of(order) or {}).get("running")
     except (ConnectionRefusedError, urllib.error.URLError) as error:
@@ -90,23 +90,23 @@ def take_out(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Moved:
-    """Take the box out of traffic, and return when its engine has no running request.
+    """Take the box out of traffic for ``owner``, and wait at most ``wait_s`` seconds for the running requests.
 
-    An engine that does not say how many run is given all of ``wait_s`` seconds. Raises DrafthouseError if some still
-    run by then. A run's own file is removed in that case, because the run ends there; a person's drain stays.
+    If the engine does not report them, wait the whole time. Raises DrafthouseError if requests still run. Then the file
+    of a run is removed, because that run ends; the file of a person's drain stays.
     """
     order = order_of(home)
     file = out_file(home, owner)
     changed = not file.exists()
     file.parent.mkdir(parents=True, exist_ok=True)
     replace_file(file, f"{why}\n", 0o644)
-    begun, quiet = clock(), 0
+    begun, idle_looks = clock(), 0
     while True:
         sleep(LOOK_S)
         running = running_in(order)
         waited = clock() - begun
-        quiet = quiet + 1 if running == 0 else 0
-        if quiet > 1 and waited >= FRONT_S:
+        idle_looks = idle_looks + 1 if running == 0 else 0
+        if idle_looks > 1 and waited >= FRONT_S:
             return Moved(changed, running, waited)
         if waited < max(wait_s, FRONT_S):
             continue
@@ -122,10 +122,10 @@ def take_out(
 
 
 def put_in(home: Path, owner: str, sleep: Callable[[float], None] = time.sleep) -> Moved:
-    """Put the box back into traffic, as far as it is ``owner`` who has taken it out.
+    """Remove the file with which ``owner`` has taken the box out of traffic.
 
-    A run first asks for one real answer, and waits until the front has seen the box. Raises DrafthouseError if the
-    engine does not answer; the box stays out then.
+    For a run, the engine must first answer a request, and then the front gets time to notice the box. Raises
+    DrafthouseError if the engine does not answer; then the box stays out.
     """
     order = order_of(home)
     file = out_file(home, owner)

@@ -1,21 +1,21 @@
-"""Does speculation still pay on a box's real traffic, and what to do where it does not: the decisions. Pure.
+"""Decide whether a box should switch speculation off or on, from the engine's counters under real traffic. No I/O.
 
-Every few seconds the program on the box (`run.py`) hands in one `Window` of what the engine counted. Those of
-the last ``look_s`` seconds are put together and held against the break-even (`break_even.py`): their **gain** is how
-many times as fast as without drafting they came, by the measured cost of a drafted token at their load.
+Every few seconds `run.py` passes one `Window` of counts. The windows of the last ``look_s`` seconds are summed. From
+the sums and the measured cost of a draft token at that load (`break_even.py`) follows the **gain**: the speed as a
+multiple of the speed without drafting.
 
 A decision is one of
 
-- `hold`: nothing is to be done, and why;
-- `off`: the gain was below ``off_below`` for ``patience_s`` seconds of drafting traffic;
-- `trial`: speculation is off, and is tried again: because the load is one at which the acceptance seen before would
-  pay, or because time went by, each time twice as long;
-- `on`: a trial has shown that it pays, or (where speculation is only watched) that it does so again.
+- `hold`: do nothing, with the reason;
+- `off`: the gain was below the threshold ``off_below`` for ``patience_s`` seconds of drafting traffic;
+- `trial`: switch speculation on to measure it again, because the earlier acceptance rate would pay at the present load,
+  or because a waiting time is over, which doubles after each failed trial;
+- `on`: a trial has shown that it pays, or (in the mode `report`) it pays again.
 
-What keeps it calm: seconds below the bar are counted, and only a gain of ``on_above`` or more takes them back, so that
-between the two bars nothing moves; a server that was changed stays as it is for ``dwell_s`` seconds, whatever comes, so
-that there is at most one change in that time, a failed trial's own end included; too few drafts decide nothing.
-Time is a clock that only the caller moves on, in seconds: a wall clock that is set shortens nothing.
+Three rules prevent frequent switching. Seconds below ``off_below`` are reset only by a gain of ``on_above`` or more.
+A server that was changed is left alone for ``dwell_s`` seconds; a failed trial ends after that time too. Fewer than
+``least_drafted`` draft tokens decide nothing. All times are on a clock in seconds that only the caller advances, so a
+wall clock that is set has no effect.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ...analysis.break_even import Counts, Point, break_even, cost_at, counts_of
 
 Kind = TypeVar("Kind")
 HOLD, OFF, TRIAL, ON = "hold", "off", "trial", "on"
-#: What is the case: speculation serves, does not, or is being tried again.
+#: The phases: the speculative arm serves, the baseline serves (speculation is off), or a trial runs.
 PHASES = (ON, OFF, TRIAL)
 
 
 @dataclass(frozen=True)
 class Rules:
-    """When what is decided; times in seconds. ``off_below`` and ``on_above`` are gains (1: as fast as without)."""
+    """The settings of a decision (docs/watchdog.md); times in seconds, ``off_below`` and ``on_above`` are gains."""
 
     look_s: float = 600.0
     patience_s: float = 600.0
@@ -49,10 +49,10 @@ class Rules:
 
 @dataclass(frozen=True)
 class Window:
-    """What an engine counted between two looks.
+    """The counts of an engine between two reads of its counters.
 
-    ``drafts`` and ``tokens`` are None where it does not count them, ``load`` (requests under way at the look) too.
-    ``missing`` says why nothing is known; ``restarted`` that it is not the engine of the look before.
+    ``drafted`` and ``accepted`` are draft tokens, ``tokens`` output tokens, ``load`` the running requests at the second
+    read; None for what the engine does not count. ``missing``: why there are no counts. ``restarted``: a new server.
     """
 
     seconds: float
@@ -67,11 +67,11 @@ class Window:
 
 @dataclass(frozen=True)
 class Memory:
-    """All that the machine knows; it goes to a file and comes back, so that a restart loses nothing.
+    """The state of the decisions, which `journal.py` saves so that a restart loses nothing.
 
-    ``clock_s`` has run since the watch began, ``changed_s`` is its reading at the last change of the server. ``low_s``
-    and ``high_s`` are the seconds of drafting traffic below the lower and above the upper bar. ``seen`` is the last
-    traffic that was judged: [tokens, drafted, accepted].
+    ``clock_s``: seconds since the watch began; ``changed_s``: the clock at the last change of the server. ``low_s`` and
+    ``high_s``: seconds of drafting traffic with a gain below ``off_below``, and of ``on_above`` or more. ``seen``: the
+    last traffic with a gain: (output tokens, draft tokens, accepted tokens). ``windows``: (clock at its end, window).
     """
 
     phase: str = ON
@@ -85,7 +85,7 @@ class Memory:
 
 
 class Numbers(TypedDict, total=False):
-    """What a decision rests on; times in seconds, rates from 0 to 1, ``load`` in requests under way."""
+    """The figures of a decision; times in seconds, rates are fractions, ``load`` is the mean of running requests."""
 
     phase: str
     seconds: float
@@ -105,7 +105,7 @@ class Numbers(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be done; ``code`` names the reason for programs, ``why`` says it, ``numbers`` are what it rests on."""
+    """A decision: ``word`` is HOLD, OFF, TRIAL or ON, ``code`` the reason for programs, ``why`` for people."""
 
     word: str
     code: str
@@ -114,7 +114,7 @@ class Decision:
 
 
 def memory_of(data: Any) -> Memory:
-    """The memory that was kept as JSON. Raises ValueError, TypeError or KeyError for what it has not written."""
+    """The memory from its JSON form. Raises ValueError, TypeError or KeyError if the data is not valid."""
     if data["phase"] not in PHASES:
         raise ValueError(f"no phase {data['phase']!r}")
     windows = tuple((float(at), as_declared(Window(**window))) for at, window in data["windows"])
@@ -127,30 +127,30 @@ def memory_of(data: Any) -> Memory:
 
 
 def as_declared(made: Kind) -> Kind:
-    """``made``, whose numbers and texts are what they are declared as. Raises TypeError."""
-    for name, kind in get_type_hints(type(made)).items():
+    """Return the dataclass ``made``. Raises TypeError if a number or a text in it is not of its declared type."""
+    for name, declared in get_type_hints(type(made)).items():
         value = getattr(made, name)
-        right = kind
-        if kind in (float, float | None):
-            right = kind | int
+        accepted = declared
+        if declared in (float, float | None):
+            accepted = declared | int  # JSON writes 1.0 as 1
         plain = (str, bool, int, str | None, int | None, float | int, float | int | None)
-        if right in plain and not isinstance(value, right):
+        if accepted in plain and not isinstance(value, accepted):
             raise TypeError(f"{name}: {value!r}")
     return made
 
 
 def decide(
-    rules: Rules, points: Sequence[Point], tokens: int, memory: Memory, window: Window, *, sees: bool = False
+    rules: Rules, points: Sequence[Point], tokens: int, memory: Memory, window: Window, *, always_drafts: bool = False
 ) -> tuple[Memory, Decision]:
-    """Take one window in, and return what is known now and what is to be done; ``tokens`` is K.
+    """Add a window to the memory, and return the new memory and the decision; ``tokens`` is K, the tokens of a draft.
 
-    ``sees``: the engine drafts on although speculation is held to be off (it is only watched), so that its counters
-    say when it pays again and no trial is needed. What is decided changes nothing until `settled` is told of it.
+    ``always_drafts``: the engine drafts in the phase OFF too (the mode `report` switches nothing), so no trial is
+    needed. The caller applies a decision to the memory with `settled` once it has been carried out.
     """
-    memory = _taken_in(rules, memory, window)
-    evidence = [one for _, one in memory.windows]
-    counts, load = _together(evidence, tokens)
-    numbers = _numbers(memory, points, tokens, evidence, counts, load)
+    memory = _with_window(rules, memory, window)
+    windows = [kept_window for _, kept_window in memory.windows]
+    counts, load = _sums(windows, tokens)
+    numbers = _numbers(memory, points, tokens, windows, counts, load)
 
     def answer(word: str, code: str, why: str) -> tuple[Memory, Decision]:
         return memory, Decision(word, code, why, numbers)
@@ -160,8 +160,8 @@ def decide(
         return answer(HOLD, "restarted", f"the server was restarted: no change for {rules.dwell_s:.0f} s")
     if window.missing:
         return answer(HOLD, "unknown", window.missing)
-    if memory.phase == OFF and not sees:
-        word, code, why = _while_off(rules, points, memory, evidence, load, left_s)
+    if memory.phase == OFF and not always_drafts:
+        word, code, why = _while_off(rules, points, memory, windows, load, left_s)
         return answer(word, code, why)
     if counts.drafted < rules.least_drafted:
         if not counts.drafted:
@@ -170,7 +170,7 @@ def decide(
         if counts.tokens:
             traffic = f"{counts.drafted:.0f} drafted tokens"
         return answer(HOLD, "few", f"{traffic} in {rules.look_s:.0f} s, {rules.least_drafted} needed for a decision")
-    memory = _weighed(rules, memory, window, counts, numbers["gain"])
+    memory = _with_gain(rules, memory, window, counts, numbers["gain"])
     numbers["low_s"] = round(memory.low_s, 1)
     return answer(*_while_drafting(rules, memory, numbers, counts.rate, left_s))
 
@@ -178,7 +178,7 @@ def decide(
 def _while_drafting(
     rules: Rules, memory: Memory, numbers: Numbers, acceptance: float, left_s: float
 ) -> tuple[str, str, str]:
-    """Word, code and reason where drafts enough were counted; ``left_s``: so long the server is not changed."""
+    """Word, code and reason if enough drafts were counted; the server may be changed in ``left_s`` seconds."""
     gain = numbers["gain"]
     figures = f"the gain is {gain:.2f}, the acceptance rate {acceptance:.2f} (break-even: {numbers['break_even']:.2f})"
     if memory.phase == TRIAL:
@@ -199,7 +199,7 @@ def _while_drafting(
 
 
 def settled(memory: Memory, decision: Decision) -> Memory:
-    """What is known once a decision was carried out: the server is another one from now on."""
+    """The memory after a decision was carried out: its phase is the decision's word."""
     failed = memory.failed_trials
     if decision.word == ON:
         failed = 0
@@ -209,27 +209,24 @@ def settled(memory: Memory, decision: Decision) -> Memory:
 
 
 def changed(memory: Memory) -> Memory:
-    """What is known after somebody changed the server, or a change failed: it is left alone for a while."""
+    """The memory after a change of the server, or a failed change: ``dwell_s`` begins, and all counts restart."""
     return replace(memory, changed_s=memory.clock_s, low_s=0.0, high_s=0.0, windows=())
 
 
-# --- what was counted ---------------------------------------------------------------------------------
-
-
-def _taken_in(rules: Rules, memory: Memory, window: Window) -> Memory:
-    """The memory with one more window, without those that are too old."""
+def _with_window(rules: Rules, memory: Memory, window: Window) -> Memory:
+    """The memory with one more window, and without those that are older than ``look_s``."""
     memory = replace(memory, clock_s=memory.clock_s + max(0.0, window.seconds))
     if window.restarted:
         return changed(memory)
     since = memory.clock_s - rules.look_s
-    kept = tuple((at, one) for at, one in memory.windows if at > since)
+    kept = tuple((at, kept_window) for at, kept_window in memory.windows if at > since)
     if not window.missing:
         kept = (*kept, (memory.clock_s, window))
     return replace(memory, windows=kept)
 
 
-def _together(windows: Sequence[Window], tokens: int) -> tuple[Counts, float | None]:
-    """What some windows counted, and the mean load of those in which something ran."""
+def _sums(windows: Sequence[Window], tokens: int) -> tuple[Counts, float | None]:
+    """The sums of the windows' counts, and their mean load, idle windows left out; None if all are idle."""
     drafted = accepted = 0.0
     loads = []
     for window in windows:
@@ -238,15 +235,16 @@ def _together(windows: Sequence[Window], tokens: int) -> tuple[Counts, float | N
         if window.load:
             loads.append(window.load)
     drafts = _sum_if_all_known([window.drafts for window in windows])
-    answered = _sum_if_all_known([window.tokens for window in windows])
+    output_tokens = _sum_if_all_known([window.tokens for window in windows])
 
     mean_load = None
     if loads:
         mean_load = math.fsum(loads) / len(loads)
-    return counts_of(drafted, accepted, tokens, drafts, answered), mean_load
+    return counts_of(drafted, accepted, tokens, drafts, output_tokens), mean_load
 
 
 def _sum_if_all_known(values: Sequence[float | None]) -> float | None:
+    """The sum; None if a value is None."""
     total = 0.0
     for value in values:
         if value is None:
@@ -255,8 +253,8 @@ def _sum_if_all_known(values: Sequence[float | None]) -> float | None:
     return total
 
 
-def _weighed(rules: Rules, memory: Memory, window: Window, counts: Counts, gain: float) -> Memory:
-    """The memory with the window's seconds below the lower or above the upper bar."""
+def _with_gain(rules: Rules, memory: Memory, window: Window, counts: Counts, gain: float) -> Memory:
+    """The memory with the window's seconds added to ``low_s`` or ``high_s``, by the gain."""
     seconds = 0.0
     if window.drafted:
         seconds = _drafting_s(memory.windows)
@@ -269,10 +267,10 @@ def _weighed(rules: Rules, memory: Memory, window: Window, counts: Counts, gain:
 
 
 def _drafting_s(windows: Sequence[tuple[float, Window]]) -> float:
-    """The seconds of the last window, in which drafts were counted, and of those in which they were made.
+    """The seconds of the last window and of the windows before it in which its drafts were made.
 
-    Engines that count a request's drafts as it ends (llama.cpp) show them in one window, and nothing in those before,
-    in which the request ran.
+    An engine that counts a request's drafts when the request ends (llama.cpp) shows them all in one window, and none
+    in the windows before, in which the request ran.
     """
     *before, (_, last) = windows
     seconds = [last.seconds]
@@ -284,16 +282,16 @@ def _drafting_s(windows: Sequence[tuple[float, Window]]) -> float:
 
 
 def _while_off(
-    rules: Rules, points: Sequence[Point], memory: Memory, evidence: Sequence[Window], load: float | None, left_s: float
+    rules: Rules, points: Sequence[Point], memory: Memory, windows: Sequence[Window], load: float | None, left_s: float
 ) -> tuple[str, str, str]:
-    """Whether speculation is to be tried again; without it nothing is drafted, so that only this can tell."""
+    """Word, code and reason while nothing is drafted: whether to try speculation again."""
     if left_s > 0:
         return HOLD, "dwell", f"speculation stays off for {left_s:.0f} s more"
-    away_s = memory.clock_s - memory.changed_s
+    off_s = memory.clock_s - memory.changed_s
     wait_s = min(rules.trial_after_s * 2.0**memory.failed_trials, rules.trial_at_most_s)
-    if away_s >= wait_s:
-        return TRIAL, "time", f"speculation has been off for {away_s:.0f} s: current traffic may draft better"
-    busy_s = math.fsum(one.seconds for one in evidence if one.load)
+    if off_s >= wait_s:
+        return TRIAL, "time", f"speculation has been off for {off_s:.0f} s: current traffic may draft better"
+    busy_s = math.fsum(window.seconds for window in windows if window.load)
     if memory.seen and load and busy_s >= rules.look_s / 2:
         gain = gain_of(Counts(*memory.seen), cost_at(points, load)[0])
         if gain >= rules.on_above:
@@ -302,18 +300,19 @@ def _while_off(
                 "load",
                 f"at {load:.1f} running requests the last acceptance rate gives a gain of {gain:.2f}",
             )
-    return HOLD, "off", f"speculation is off; it is tried again in {wait_s - away_s:.0f} s, or when the load falls"
+    return HOLD, "off", f"speculation is off; it is tried again in {wait_s - off_s:.0f} s, or when the load falls"
 
 
 def _numbers(
     memory: Memory,
     points: Sequence[Point],
     tokens: int,
-    evidence: Sequence[Window],
+    windows: Sequence[Window],
     counts: Counts,
     load: float | None,
 ) -> Numbers:
-    bar = break_even(points, max(1.0, load or 1.0), tokens)
+    """The figures of a `Decision`, rounded for the journal."""
+    threshold = break_even(points, max(1.0, load or 1.0), tokens)
     acceptance = None
     if counts.drafted:
         acceptance = round(counts.rate, 4)
@@ -321,16 +320,16 @@ def _numbers(
         load = round(load, 2)
     return {
         "phase": memory.phase,
-        "seconds": round(math.fsum(one.seconds for one in evidence), 1),
+        "seconds": round(math.fsum(window.seconds for window in windows), 1),
         "load": load,
-        "load_measured": bar["measured"],
+        "load_measured": threshold["measured"],
         "tokens": round(counts.tokens),
         "drafted": round(counts.drafted),
         "accepted": round(counts.accepted),
         "acceptance": acceptance,
-        "break_even": round(bar["rate"], 4),
-        "break_even_length": round(bar["length"], 3),
-        "gain": round(gain_of(counts, bar["rate"]), 4),
+        "break_even": round(threshold["rate"], 4),
+        "break_even_length": round(threshold["length"], 3),
+        "gain": round(gain_of(counts, threshold["rate"]), 4),
         "low_s": round(memory.low_s, 1),
         "since_change_s": round(memory.clock_s - memory.changed_s, 1),
         "failed_trials": memory.failed_trials,

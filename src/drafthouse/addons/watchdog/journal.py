@@ -1,8 +1,8 @@
-"""The watchdog's files on the box: its order, its state, its journal. Standard library only.
+"""The watchdog's files on the box: its order (settings), its state and its journal. Standard library only.
 
-`watchdog/order.json` is what the role wrote, `state.json` what the program knows (whole or not at all: a new one takes
-the old one's place), `journal.jsonl` a line for each decision. The journal has a bound: where it is full it becomes
-`journal.1.jsonl`, and the one of before goes.
+In `watchdog/` of the box's home: `order.json` is written by the Ansible role; `state.json` is replaced as a whole;
+`journal.jsonl` has a line for each decision. A journal of more than `JOURNAL_BYTES` becomes `journal.1.jsonl`, and the
+older `journal.1.jsonl` is deleted.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
 
     from drafthouse.profiles.profile_types import WatchdogRules
 
-FOLDER = "watchdog"  # below our home on the box
+FOLDER = "watchdog"  # in the box's home
 STATE, JOURNAL = "state.json", "journal.jsonl"
 SCHEMA = "drafthouse.watchdog/1"
 JOURNAL_BYTES = 4_000_000
 
 
 class Order(TypedDict):
-    """What the watchdog is told: how it decides, and where its engine and the gateway's door are; times in seconds."""
+    """The watchdog's settings, the measured costs, and the places of its engine and of the gateway's door."""
 
     mode: str
     rules: WatchdogRules
-    points: list[dict[str, float]]
-    tokens: int
-    every_s: float
-    drain_s: float
-    again_s: float
-    patience_s: float
+    points: list[dict[str, float]]  # as in `break_even.Point`
+    tokens: int  # K: draft tokens per step
+    every_s: float  # between two reads of the counters
+    drain_s: float  # that running requests may take to end before a change
+    again_s: float  # before a change is tried again, doubled each time
+    patience_s: float  # after which a waiting change is dropped
     profile: str
     runtime: str
     base_url: str
     model: str
     key_file: str
     metrics_path: str
-    door: str
+    door: str  # the folder of `switch.Door`, '' without a gateway
 
 
 class Clocks(TypedDict):
-    """The machine's clocks in seconds: the wall's, since its start, and which start that was."""
+    """The machine's clocks in seconds (wall clock and time since boot), and the id of the boot."""
 
     wall: float
     up: float
@@ -58,24 +58,24 @@ class Clocks(TypedDict):
 
 
 class Wish(TypedDict):
-    """A decision that waits; tried again not before a reading of the memory's clock, with twice the pause."""
+    """A decision that waits for an idle moment; tried again at ``not_before_s`` of the memory's clock."""
 
     word: str
     code: str
     why: str
     not_before_s: NotRequired[float]
-    pause_s: NotRequired[float]
+    pause_s: NotRequired[float]  # the pause after the next attempt, in seconds
 
 
 class Change(TypedDict):
-    """A change that was begun."""
+    """A change of the server that has begun; ``to`` is the decision's word."""
 
     to: str
     why: str
 
 
-class Said(TypedDict):
-    """A line of the journal, without its head."""
+class LineBody(TypedDict):
+    """A line of the journal without time, mode and arm."""
 
     decision: str
     code: str
@@ -85,8 +85,8 @@ class Said(TypedDict):
     seconds: NotRequired[float]
 
 
-class Line(Said):
-    """A line of the journal."""
+class Line(LineBody):
+    """A line of the journal; ``at`` in unix seconds."""
 
     at: float
     mode: str
@@ -95,11 +95,11 @@ class Line(Said):
 
 @dataclass(frozen=True)
 class State:
-    """What outlives the program. ``clock``: the machine's clocks when it was written; ``told``: the order gone by.
+    """The state that a restart of the watchdog keeps. ``clock``: the clocks at the last read; ``told``: the last order.
 
-    ``arm`` and ``started`` (epoch seconds) are the server that was seen last. ``wish`` is a decision that waits for a
-    quiet moment, since ``wish_s`` of the memory's clock. ``under_way`` is a change that was begun.
-    ``failures``: changes in a row that came to nothing.
+    ``arm`` and ``started`` (unix seconds) are of the server that was seen last. ``wish`` is a decision that waits for
+    an idle moment, since ``wish_s`` of the memory's clock. ``under_way`` is a change that has begun. ``failures`` is
+    the number of failed changes in a row.
     """
 
     memory: Memory
@@ -113,39 +113,39 @@ class State:
     told: Order | None = None
 
     def with_(self, **fields: Any) -> State:
-        """Return it with other fields."""
+        """A copy with these fields replaced."""
         return replace(self, **fields)
 
 
 def read_state(folder: Path) -> State | None:
-    """The state, None where there is none or it cannot be read: then the watch begins anew."""
+    """The saved state; None if there is none or it is not valid, so that the watch begins anew."""
     try:
         data = json_of((folder / STATE).read_text("utf-8"))
         if data.pop("schema") != SCHEMA:
             return None
         state = as_declared(State(**{**data, "memory": memory_of(data["memory"])}))
-        elapsed(state.clock, state.clock)
+        elapsed(state.clock, state.clock)  # raises if a clock is missing
         return state
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
 def write_state(folder: Path, state: State) -> None:
-    """Write the state, whole or not at all."""
+    """Replace the state file as a whole."""
     fields = {name: getattr(state, name) for name in State.__dataclass_fields__}
     text = json.dumps({"schema": SCHEMA, **fields, "memory": asdict(state.memory)})
     replace_file(folder / STATE, f"{text}\n")
 
 
 def note(folder: Path, line: Line) -> None:
-    """Add a line to the journal; it is on the disk when this returns."""
+    """Add a line to the journal, and sync it to disk."""
     journal = folder / JOURNAL
     if journal.exists() and journal.stat().st_size > JOURNAL_BYTES:
         journal.replace(journal.with_name("journal.1.jsonl"))
     handle = os.open(journal, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(handle, "a+b") as stream:
         size = stream.seek(0, os.SEEK_END)
-        # What a full disk cut off must not take the next line with it.
+        # End an incomplete last line, which a full disk left, so that only that line is lost.
         cut = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
         stream.write(b"\n" * cut + json.dumps(line).encode() + b"\n")
         stream.flush()
@@ -153,16 +153,15 @@ def note(folder: Path, line: Line) -> None:
 
 
 def read_order(folder: Path) -> Order:
-    """What the role wrote. Raises OSError or ValueError."""
+    """The order in ``folder``. Raises OSError or ValueError."""
     data: Order = json_of((folder / ORDER).read_text("utf-8"))
     return data
 
 
 def elapsed(before: Clocks, now: Clocks) -> float:
-    """The seconds between two readings of the machine's clocks.
+    """The seconds between two readings of the machine's clocks, at least 0.
 
-    By the clock that only runs forward; over a restart of the machine by the wall clock, which may have been set: it
-    then counts for nothing below 0.
+    The time since boot counts; across a reboot the wall clock does, although it may have been set.
     """
     if before.get("boot") == now["boot"]:
         return float(max(0.0, now["up"] - before["up"]))

@@ -1,4 +1,4 @@
-"""What the watchdog is told, and the files it consists of: the controller's part."""
+"""Build the watchdog's order (settings and measured costs) and its files for a box; runs on the controller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def door_of(resolved: ResolvedProfile) -> str:
-    """The folder of the gateway's door, '' where no gateway stands in front."""
+    """The folder of the gateway's door (`switch.Door`), '' without a gateway."""
     return door_folder(resolved["site"]["home"]) if resolved.get("gateway") else ""
 
 
@@ -33,9 +33,9 @@ def order_of(
     results: Mapping[str, ArmResult],
     ladder: Ladder | None,
 ) -> Order:
-    """The order for a box, from its profile, its site's settings and what was measured on it.
+    """The order for a box, from its profile, its inventory's settings and the results of both arms on it.
 
-    Raises DrafthouseError where nothing measured says what a drafted token costs.
+    Raises DrafthouseError if the results do not tell the cost of a draft token.
     """
     site = resolved["site"]
     settings: WatchdogSettings = site.get("watchdog") or {}
@@ -63,7 +63,7 @@ def order_of(
 
 
 def entries(templates: Path, resolved: ResolvedProfile, order: Order) -> list[Folder | File]:
-    """The watchdog's folders and files as `lay_out` takes them; another archive of its program restarts it."""
+    """The watchdog's folders and files as `lay_out` takes them; its start script names the archive of its program."""
     home = resolved["site"]["home"]
     data = {"home": home, "archive": archive_file(home)}
     return program_entries(templates, f"{home}/{FOLDER}", "watchdog/serve.sh.j2", data, order)

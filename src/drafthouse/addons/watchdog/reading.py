@@ -1,4 +1,4 @@
-"""What the watchdog reads of its engine: its counters now, and how many requests it answered since."""
+"""Read the counters of the watched engine, and count the output tokens between two reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READ_S = 30.0
 
 
 def read_now(order: Order) -> Snapshot:
-    """Read the engine's counters over loopback, with the key where it wants one."""
+    """Read the engine's counters over loopback, with the API key if the key file exists."""
     key = Path(order["key_file"])
     endpoint = Endpoint(
         "watched",
@@ -35,7 +35,7 @@ def read_now(order: Order) -> Snapshot:
 
 
 def answered(before: Snapshot, after: Snapshot) -> int | None:
-    """The tokens that were answered between two looks, None where the engine does not count them."""
+    """The output tokens between two reads of the counters; None if the engine does not count them."""
     end = (after.get("traffic") or {}).get("output_tokens")
     if end is None:
         return None

@@ -1,18 +1,18 @@
-"""The watchdog on the box: looks at the engine's counters, has `decision.py` decide, and does what was decided.
+"""The watchdog program on the box: read the engine's counters, let `decision.py` decide, and carry the decision out.
 
     python drafthouse-HASH.pyz watchdog HOME
 
-The order is `watchdog/order.json` below HOME and is read at every look. In the mode `report` a decision is a line in
-the journal and nothing else. Otherwise it is a wish, which waits for a quiet moment:
+The order (the settings) is `watchdog/order.json` in HOME and is read before each look at the counters. In the mode
+`report` a decision is only written to the journal. In the mode `restart` it becomes a wish, which waits for an idle
+moment:
 
-- no measurement of ours is under way, and what serves is what served when it was decided;
-- with a gateway: its door is closed, and what is under way is given ``drain_s`` seconds to end. Where that is not
-  enough the door opens again, and the wish waits for ``again_s``, and twice as long each time after that; no request
-  that the engine knows of is cut off;
-- without one: nothing is under way at two looks, a second apart.
+- no measurement runs, and the server is the one for which the decision was made;
+- with a gateway: its door (`switch.Door`) is closed, and running requests end within ``drain_s`` seconds. If they do
+  not, the door opens, and the wish waits for ``again_s`` seconds, doubled each time. No running request is cut off;
+- without a gateway: no request runs at two looks, a second apart.
 
-A wish that finds no such moment in ``patience_s`` of the order is dropped. After two changes in a row that came to
-nothing, nothing is changed any more until the order is another one, or somebody else starts the server anew.
+A wish is dropped after ``patience_s`` seconds without an idle moment. After two failed changes in a row nothing is
+changed until the order changes, or somebody else restarts the server.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ from .reading import answered, read_now
 from .switch import SPECULATIVE, Door, is_measured, restore, serve
 
 if TYPE_CHECKING:
-    from drafthouse.addons.watchdog.journal import Clocks, Order, Said, Wish
+    from drafthouse.addons.watchdog.journal import Clocks, LineBody, Order, Wish
     from drafthouse.bench.result_types import Snapshot
     from drafthouse.serving.history import Serving
 
-#: A quiet moment is one that lasts from one look to the next, in seconds.
+#: Seconds between two looks for running requests; an idle moment lasts from one to the next.
 LOOK_S = 1.0
-#: An unchanged `hold` is written down again after this time, so that the journal shows that somebody watched.
-STILL_S = 3600.0
-#: And one of several that take turns after this: they must not drive the decisions out of a journal with a bound.
-TURNS_S = 300.0
-MOST_FAILURES = 2
-#: The code of a `hold` that makes a waiting wish pointless: the traffic drafts well again.
+#: Seconds after which an unchanged `hold` is logged again, to show that the watchdog still runs.
+REPEAT_S = 3600.0
+#: Seconds after which a `hold` is logged again if reasons alternate: more lines would fill the limited journal.
+ALTERNATE_S = 300.0
+MOST_FAILURES = 2  # changes in a row, after which nothing is changed any more
+#: The code of a `hold` that cancels a waiting wish: speculation pays again.
 PAYS_AGAIN = "pays"
-#: What a change, or a look, may fail with: the house's own problems, a file half-written or gone, a supervisor's end.
-_FAILS = (DrafthouseError, OSError, LookupError, ValueError, TypeError, xmlrpc.client.Error)
-#: What is lost of the evidence where the program is killed, in seconds.
+#: Errors of a look or a change: Drafthouse's problems, an incomplete or missing file, a supervisord that ends.
+_ERRORS = (DrafthouseError, OSError, LookupError, ValueError, TypeError, xmlrpc.client.Error)
+#: Seconds between two saves of the state; a killed program loses at most the windows of this time.
 SAVE_S = 20.0
 
 
 def clocks() -> Clocks:
-    """Read the machine's clocks."""
+    """The present readings of the machine's clocks."""
     return {"wall": time.time(), "up": time.clock_gettime(time.CLOCK_BOOTTIME), "boot": boot_id()}
 
 
 class Watchdog:
-    """One watch over one box. What touches the world is given, so that tests give their own."""
+    """The watchdog of one box. All that it does outside of its files are parameters, which tests replace."""
 
     def __init__(
         self,
@@ -84,40 +84,40 @@ class Watchdog:
         self.order = read_order(self.folder)
         self.state = read_state(self.folder) or State(Memory(), now())
         self.snapshot: Snapshot | None = None
-        self.said: tuple[str, str] | None = None
-        self.said_s: dict[tuple[str, str], float] = {}
+        self.last_logged: tuple[str, str] | None = None
+        self.logged_s: dict[tuple[str, str], float] = {}
         self.saved_s = 0.0
 
     # --- one look -----------------------------------------------------------------------------------
 
     def once(self) -> Decision:
-        """Look once, decide, and do what can be done of it now."""
-        self.take_order()
+        """Read the counters once and decide; act now, or keep the decision as a wish."""
+        self.reload_order()
         if self.state.under_way:
-            self.find_again()
-        window = self.window()
+            self.resume()
+        window = self.read_window()
         order, memory = self.order, self.state.memory
         points = [Point(**point) for point in order["points"]]
         rules = Rules(**order["rules"])
-        sees = order["mode"] == REPORT
-        memory, decision = decide(rules, points, order["tokens"], memory, window, sees=sees)
+        always_drafts = order["mode"] == REPORT
+        memory, decision = decide(rules, points, order["tokens"], memory, window, always_drafts=always_drafts)
         self.state = self.state.with_(memory=memory)
-        decision = self.allowed(decision)
+        decision = self.checked(decision)
         if self.state.wish and decision.code == PAYS_AGAIN:
             self.state = self.state.with_(wish=None)
-            self.tell(decision)
+            self.log_hold(decision)
         elif self.state.wish and not window.missing:
             self.try_wish()
         elif decision.word != HOLD:
-            self.take(decision)
+            self.act_on(decision)
         else:
-            self.tell(decision)
+            self.log_hold(decision)
         if decision.word != HOLD or time.monotonic() - self.saved_s > SAVE_S:
             self.save()
         return decision
 
-    def take_order(self) -> None:
-        """Read the order again, and see whether it is the one that was gone by so far, before a restart of ours too."""
+    def reload_order(self) -> None:
+        """Read the order; if it differs from the last one, also from that before a restart, reset what it affects."""
         order, before = read_order(self.folder), self.state.told
         self.order = order
         if order == before:
@@ -125,16 +125,16 @@ class Watchdog:
         self.state = self.state.with_(told=order, failures=0, wish=None)
         if before is None:
             return
-        self.say({"decision": HOLD, "code": "order", "why": f"a new order, mode {order['mode']}"})
+        self.log({"decision": HOLD, "code": "order", "why": f"a new order, mode {order['mode']}"})
         if order["points"] != before["points"]:
-            # It was measured anew: what serves now was chosen by that, and not by what was seen before.
+            # After a new measurement, which has chosen the present arm, earlier traffic does not count.
             self.state = self.state.with_(memory=Memory(clock_s=self.state.memory.clock_s))
         if (order["points"], order["mode"]) != (before["points"], before["mode"]):
-            # Who only reported that it does not pay has switched nothing off: look at what serves.
+            # The mode `report` may have set the phase OFF without a change: take the phase from the server.
             self.state = self.state.with_(arm=None, started=None)
 
-    def window(self) -> Window:
-        """Return what was counted since the look before, and take in what else changed meanwhile."""
+    def read_window(self) -> Window:
+        """The counts since the last look, or why there are none; a new server is recorded in the state."""
         now = self.now()
         seconds = elapsed(self.state.clock, now)
         self.state = self.state.with_(clock=now)
@@ -143,7 +143,7 @@ class Watchdog:
             self.snapshot = None
             return Window(seconds, missing="no server is recorded for this box: run site.yml --tags report")
         if is_measured(self.home):
-            # Its requests are no traffic of the box's, and its servers come and go.
+            # The requests of a measurement are not the box's traffic.
             self.snapshot = None
             return Window(seconds, missing="a measurement or another change is in progress")
         status = self.runtime().state(str(serving["arm"]))
@@ -151,7 +151,7 @@ class Watchdog:
             self.snapshot = None
             return Window(seconds, missing=f"the {serving['arm']} arm is not running ({status.why})")
         if (serving["arm"], status.started) != (self.state.arm, self.state.started):
-            return self.other_server(seconds, serving, status.started)
+            return self.server_changed(seconds, serving, status.started)
         before, after = self.snapshot, self.read(self.order)
         self.snapshot = after
         if after["error"]:
@@ -159,40 +159,40 @@ class Watchdog:
             return Window(seconds, missing=f"no counters: {after['error']}")
         if before is None:
             return Window(seconds, missing="the first look at these counters")
-        moved = difference(before, after)
-        if moved is None:
+        counted = difference(before, after)
+        if counted is None:
             return Window(seconds, missing="the engine's counters were reset, or do not count drafts")
-        drafted = moved["draft_tokens"]
+        drafted = counted["draft_tokens"]
         if drafted is None:
-            # An engine that does not count them (SGLang) drafts as many as the profile says.
-            drafted = (moved["num_drafts"] or 0) * self.order["tokens"]
+            # SGLang does not count draft tokens: assume K for each draft.
+            drafted = (counted["num_drafts"] or 0) * self.order["tokens"]
         return Window(
             seconds,
             drafted=int(drafted),
-            accepted=int(moved["accepted_tokens"] or 0),
-            drafts=moved["num_drafts"],
+            accepted=int(counted["accepted_tokens"] or 0),
+            drafts=counted["num_drafts"],
             tokens=answered(before, after),
             load=(after.get("traffic") or {}).get("running"),
         )
 
-    def other_server(self, seconds: float, serving: Serving, started: float | None) -> Window:
-        """Take in that another server runs than before, which we have not started: it is left alone for a while."""
+    def server_changed(self, seconds: float, serving: Serving, started: float | None) -> Window:
+        """Record a server that the watchdog has not started; the window says that it is left alone for a while."""
         first = self.state.arm is None
         memory, phase = self.state.memory, _phase_of(serving)
         if (phase == OFF) != (memory.phase == OFF) and self.order["mode"] != REPORT:
             memory = Memory(phase=phase, clock_s=memory.clock_s)
-        # Whoever served it anew may have mended what changes came to nothing by.
+        # Whoever restarted the server may have removed the cause of the failures.
         self.state = self.state.with_(
             arm=serving["arm"], started=started, memory=changed(memory), wish=None, failures=0
         )
         self.snapshot = None
         if first:
-            # Where the watch has only begun, nothing was changed by anybody.
+            # This is the first look of the watch, and not a change of the server.
             return Window(seconds, missing="the first look")
         return Window(seconds, restarted=True)
 
-    def allowed(self, decision: Decision) -> Decision:
-        """A decision, or why it is not for us to make."""
+    def checked(self, decision: Decision) -> Decision:
+        """The decision; `hold` instead of a trial if the run, and not the watchdog, has chosen the baseline."""
         if decision.word == TRIAL and not self.state.memory.seen:
             why = "the run chose to serve without speculation; the watchdog only reverses its own changes"
             return Decision(HOLD, "chosen", why, decision.numbers)
@@ -200,113 +200,113 @@ class Watchdog:
 
     # --- from a decision to a change ------------------------------------------------------------------
 
-    def take(self, decision: Decision) -> None:
-        """Write a decision down; where nothing has to be changed for it, that is all."""
-        nothing = self.order["mode"] == REPORT or (decision.word == ON and self.state.memory.phase == TRIAL)
-        acts = not nothing and self.state.failures < MOST_FAILURES
-        self.say({"decision": decision.word, "code": decision.code, "why": decision.why, "acts": acts,
+    def act_on(self, decision: Decision) -> None:
+        """Log a decision. If it needs a change of the server, make it a wish, unless too many changes failed."""
+        no_change = self.order["mode"] == REPORT or (decision.word == ON and self.state.memory.phase == TRIAL)
+        acts = not no_change and self.state.failures < MOST_FAILURES
+        self.log({"decision": decision.word, "code": decision.code, "why": decision.why, "acts": acts,
                   "numbers": decision.numbers})  # fmt: skip
         if acts:
             wish: Wish = {"word": decision.word, "code": decision.code, "why": decision.why}
             self.state = self.state.with_(wish=wish, wish_s=self.state.memory.clock_s)
             self.try_wish()
-        elif nothing:
+        elif no_change:
             self.state = self.state.with_(memory=settled(self.state.memory, decision))
         else:
             self.state = self.state.with_(memory=changed(self.state.memory))
 
     def try_wish(self) -> None:
-        """Carry the wish out where the moment is a quiet one; drop it where none came in time."""
+        """Carry the wish out if the moment is idle; drop it if no idle moment came in time."""
         wish, clock_s = self.state.wish, self.state.memory.clock_s
         if wish is None or clock_s < float(wish.get("not_before_s", 0.0)):
             return
-        door, late = Door(self.order["door"]), ""
-        if self.order["door"] and not door.there:
-            late = "the gateway in front cannot queue requests: run site.yml --tags gateway"
+        door, obstacle = Door(self.order["door"]), ""
+        if self.order["door"] and not door.exists:
+            obstacle = "the gateway in front cannot queue requests: run site.yml --tags gateway"
         elif "running" not in (self.read(self.order).get("traffic") or {}):
-            # Nobody would know when to open the door again.
-            late = "the engine does not report its running requests"
-        elif not (self.drained(door) if door.there else self.is_quiet()):
-            late = "requests are running"
-            if door.there:
-                late = f"running requests did not end in {self.order['drain_s']:.0f} s"
+            # Without this counter an idle moment cannot be recognised.
+            obstacle = "the engine does not report its running requests"
+        elif not (self.drain(door) if door.exists else self.is_idle()):
+            obstacle = "requests are running"
+            if door.exists:
+                obstacle = f"running requests did not end in {self.order['drain_s']:.0f} s"
         elif is_measured(self.home):
             door.open()
-            late = "a measurement has started"
+            obstacle = "a measurement has started"
         else:
             self.carry_out(door, wish)
             return
-        if door.there:
-            # Every try held requests for nothing: each waits twice as long as the one before.
+        if door.exists:
+            # Each attempt delays requests, so the pause after it is doubled.
             pause_s = float(wish.get("pause_s", self.order["again_s"]))
             later: Wish = {**wish, "not_before_s": clock_s + pause_s, "pause_s": 2 * pause_s}
             self.state = self.state.with_(wish=later)
         if clock_s - self.state.wish_s > self.order["patience_s"]:
-            self.say({"decision": HOLD, "code": "never_quiet", "why": f"no idle moment was found: {late}"})
+            self.log({"decision": HOLD, "code": "never_quiet", "why": f"no idle moment was found: {obstacle}"})
             self.state = self.state.with_(wish=None, memory=changed(self.state.memory))
         else:
-            self.tell(Decision(HOLD, "busy", late))
+            self.log_hold(Decision(HOLD, "busy", obstacle))
 
-    def drained(self, door: Door) -> bool:
-        """Close the door, and tell whether all that was under way has ended; where it has not, open it again."""
-        end, quiet = time.monotonic() + float(self.order["drain_s"]), False
+    def drain(self, door: Door) -> bool:
+        """Close the door and wait for the running requests; if they do not end, open it and return False."""
+        end, idle = time.monotonic() + float(self.order["drain_s"]), False
         door.close()
         try:
-            while not (quiet := self.is_quiet()) and time.monotonic() < end:
+            while not (idle := self.is_idle()) and time.monotonic() < end:
                 self.sleep(LOOK_S)
         finally:
-            if not quiet:
+            if not idle:
                 door.open()
-        return quiet
+        return idle
 
-    def is_quiet(self) -> bool:
-        """Tell whether nothing runs or waits on the engine, at two looks."""
+    def is_idle(self) -> bool:
+        """True if no request runs or waits in the engine, at two looks."""
         for look in range(2):
             if look:
                 self.sleep(LOOK_S)
             snapshot = self.read(self.order)
-            # An engine that does not say what runs is never known to be quiet.
+            # An engine that does not report running requests never counts as idle.
             if snapshot["error"] or (snapshot.get("traffic") or {}).get("running") != 0:
                 return False
         return True
 
     def carry_out(self, door: Door, wish: Wish) -> None:
-        """Change the server, and open the door whatever came of it."""
+        """Change the server and log the result; the door opens even if the change fails."""
         decision = Decision(wish["word"], wish["code"], wish["why"])
         begun = time.monotonic()
         self.state = self.state.with_(under_way={"to": decision.word, "why": decision.why}, wish=None)
         self.save()
         try:
-            # Whoever restarts servers holds this lock: a measurement that begins now ends us, and we never end one.
+            # All programs that restart servers hold this lock. A new measurement may end the watchdog, not vice versa.
             with only_one(self.home / "benchmark.lock", end_others=False):
                 self.change(self.home, decision.word, f"watchdog: {decision.why}")
             failures, code, why = 0, "changed", decision.why
-        except _FAILS as error:
+        except _ERRORS as error:
             failures, code, why = self.state.failures + 1, "failed", str(error)
         finally:
             door.open()
-        memory = self.went_on()
-        self.recognise(changed(memory) if failures else settled(memory, decision))
+        memory = self.advanced_memory()
+        self.adopt_server(changed(memory) if failures else settled(memory, decision))
         self.state = self.state.with_(under_way=None, failures=failures)
-        self.say({"decision": decision.word, "code": code, "why": why, "seconds": round(time.monotonic() - begun, 1)})
+        self.log({"decision": decision.word, "code": code, "why": why, "seconds": round(time.monotonic() - begun, 1)})
 
-    def went_on(self) -> Memory:
-        """The memory with the time that a change took: the server is left alone from its end on."""
+    def advanced_memory(self) -> Memory:
+        """The memory with the time that a change took added to its clock; the state's clock is set to now."""
         now, memory = self.now(), self.state.memory
         seconds = elapsed(self.state.clock, now)
         self.state = self.state.with_(clock=now)
         return replace(memory, clock_s=memory.clock_s + seconds)
 
-    def recognise(self, memory: Memory) -> None:
-        """Take what serves now for what we left, so that it is not taken for somebody else's change."""
+    def adopt_server(self, memory: Memory) -> None:
+        """Record the present server in the state, so that the next look does not take it for someone else's change."""
         serving = current(self.home)
         arm = serving["arm"] if serving else None
         started = self.runtime().state(str(arm)).started if arm else None
         self.snapshot = None
         self.state = self.state.with_(memory=memory, arm=arm, started=started)
 
-    def find_again(self) -> None:
-        """Go on after we were ended in the middle of a change: what is recorded is put back, and the door opens."""
+    def resume(self) -> None:
+        """Continue after this program was ended during a change: restore the recorded server, and open the door."""
         begun = self.state.under_way
         serving = current(self.home)
         phase = ON
@@ -314,42 +314,42 @@ class Watchdog:
             phase = _phase_of(serving)
         to = begun and begun["to"]
         done = (to == OFF) == (phase == OFF)
-        problem = "" if is_measured(self.home) else self.put_right()
-        memory = self.went_on()
+        problem = "" if is_measured(self.home) else self.restore_recorded()
+        memory = self.advanced_memory()
         if done and not problem:
             memory = settled(memory, Decision(str(to), "resumed", ""))
-        self.recognise(changed(memory))
+        self.adopt_server(changed(memory))
         self.state = self.state.with_(under_way=None, failures=self.state.failures + bool(problem))
         Door(self.order["door"]).open()
         why = problem or f"stopped during a change to '{to}'; the recorded server was restored"
-        self.say({"decision": HOLD, "code": "resumed", "why": why})
+        self.log({"decision": HOLD, "code": "resumed", "why": why})
 
-    def put_right(self) -> str:
-        """Have what is recorded serve, where it does not; return what is wrong with that."""
+    def restore_recorded(self) -> str:
+        """Restore the recorded server; return why that failed, '' if it did not."""
         try:
             with only_one(self.home / "benchmark.lock", end_others=False):
                 self.restore(self.home)
-        except _FAILS as error:
+        except _ERRORS as error:
             return str(error)
         return ""
 
-    # --- what is kept ---------------------------------------------------------------------------------
+    # --- journal and state ----------------------------------------------------------------------------
 
-    def tell(self, decision: Decision) -> None:
-        """Write a `hold` down where its reason is another one, or an hour has gone by."""
-        what = (decision.word, decision.code)
-        pause_s = TURNS_S
-        if what == self.said:
-            pause_s = STILL_S
-        if what in self.said_s and self.state.memory.clock_s - self.said_s[what] < pause_s:
+    def log_hold(self, decision: Decision) -> None:
+        """Log a `hold`, unless the same one was logged recently."""
+        word_and_code = (decision.word, decision.code)
+        pause_s = ALTERNATE_S
+        if word_and_code == self.last_logged:
+            pause_s = REPEAT_S
+        if word_and_code in self.logged_s and self.state.memory.clock_s - self.logged_s[word_and_code] < pause_s:
             return
-        self.say({"decision": decision.word, "code": decision.code, "why": decision.why, "acts": False,
+        self.log({"decision": decision.word, "code": decision.code, "why": decision.why, "acts": False,
                   "numbers": decision.numbers})  # fmt: skip
 
-    def say(self, line: Said) -> None:
-        """Add a line to the journal; a full disk must not end the watch."""
-        self.said = (str(line["decision"]), str(line["code"]))
-        self.said_s[self.said] = self.state.memory.clock_s
+    def log(self, line: LineBody) -> None:
+        """Add a line to the journal; an error such as a full disk is only printed."""
+        self.last_logged = (str(line["decision"]), str(line["code"]))
+        self.logged_s[self.last_logged] = self.state.memory.clock_s
         mode, arm = self.order["mode"], self.state.arm
         try:
             note(self.folder, {"at": round(time.time(), 1), "mode": mode, "arm": arm, **line})
@@ -357,7 +357,7 @@ class Watchdog:
             print(f"{time.ctime()}: the journal: {error}", flush=True)
 
     def save(self) -> None:
-        """Keep the state; a full disk must not end the watch."""
+        """Save the state; an error such as a full disk is only printed."""
         self.saved_s = time.monotonic()
         try:
             write_state(self.folder, self.state)
@@ -365,32 +365,32 @@ class Watchdog:
             print(f"{time.ctime()}: {STATE}: {error}", flush=True)
 
     def runtime(self) -> Runtime:
-        """The box's runtime."""
+        """The runtime of the box's servers: Docker or supervisord."""
         return runtime_of(self.order["runtime"], self.home)
 
 
 def _phase_of(serving: Serving) -> str:
-    """Whether what serves drafts: ON or OFF."""
+    """ON if the speculative arm serves, else OFF."""
     return ON if serving["arm"] == SPECULATIVE else OFF
 
 
 def watch(home: Path) -> None:
-    """Watch over the box whose folder of ours is ``home``, until somebody ends it."""
+    """Run the watchdog of the box with the folder ``home`` until a signal ends it."""
     os.umask(0o77)
-    # Ended like this, it opens the door on its way out.
+    # An exception, unlike the default, runs the `finally` blocks that open the door.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    # Two of them would change the server in turns.
+    # Only one watchdog may change the server.
     with held(home / FOLDER / "lock"):
         watchdog = Watchdog(home)
         if not watchdog.state.under_way:
-            # One that was killed while it waited for a quiet moment has left it closed.
+            # A watchdog that was killed while it waited for an idle moment has left the door closed.
             Door(watchdog.order["door"]).open()
-        watchdog.say({"decision": HOLD, "code": "watching", "why": f"mode {watchdog.order['mode']}"})
+        watchdog.log({"decision": HOLD, "code": "watching", "why": f"mode {watchdog.order['mode']}"})
         while True:
             try:
                 watchdog.once()
                 wait_s = float(watchdog.order["every_s"])
-            except _FAILS as error:
+            except _ERRORS as error:
                 print(f"{time.ctime()}: {error!r}", flush=True)
                 wait_s = 10.0
             time.sleep(wait_s)

@@ -1,10 +1,10 @@
-"""The parts with which the watchdog changes what a box serves so that no client sees a failure; `run.py` orders them.
+"""The operations with which the watchdog (`run.py`) changes a box's server, so that no client's request fails.
 
-`serve` and `restore` change servers the way `make rollback` does (`serving/restore.py`); speculation is switched off by
-the release's baseline arm. `Door` is the gateway's (`templates/gateway/Caddyfile.j2`): closing it creates the file
-`closed` and removes the link `open`, which points to the gateway's own socket. Caddy then dials the missing `open` and
-tries again until the link is back, so requests wait instead of failing, and nothing of them was sent. Without a gateway
-there is no door: requests that come while the server starts are refused.
+`serve` and `restore` change servers like `make rollback` (`serving/restore.py`): to the release's baseline arm to
+switch speculation off. `Door` holds requests at the gateway (`templates/gateway/Caddyfile.j2`). Closing it creates the
+file `closed` and removes the link `open` to the gateway's socket. Caddy then dials the missing `open` until the link is
+back: requests wait, and no part of them has been sent to the engine. Without a gateway there is no door, and requests
+during a start are refused.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ BASELINE, SPECULATIVE = "baseline", "speculative"
 
 
 class Door:
-    """The gateway's door; ``folder`` is empty where there is none."""
+    """The gateway's door for requests; ``folder`` is '' without a gateway."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder) if folder else None
 
     @property
-    def there(self) -> bool:
-        """Whether the gateway has a door: it made the socket."""
+    def exists(self) -> bool:
+        """True if the gateway runs with a door: it has created the socket."""
         return self.folder is not None and (self.folder / SOCKET).is_socket()
 
     @property
     def is_closed(self) -> bool:
-        """Whether requests are held."""
+        """True if requests are held."""
         return self.folder is not None and (self.folder / CLOSED).exists()
 
     def close(self) -> None:
-        """Hold the requests that come from now on."""
+        """Hold all further requests."""
         if self.folder is not None:
             (self.folder / OPEN).unlink(missing_ok=True)
             (self.folder / CLOSED).touch(mode=0o644)
 
     def open(self) -> None:
-        """Let those go on that are held, then all others."""
+        """Pass on the held requests, and do not hold further ones."""
         if self.folder is None or not self.is_closed:
             return
         with contextlib.suppress(FileExistsError):
@@ -52,28 +52,28 @@ class Door:
 
 
 def serve(home: Path, phase: str, why: str) -> None:
-    """Have the box serve what a phase of the watch asks for; return once it has answered a real request.
+    """Serve the arm for a phase of the watch (baseline for OFF); return once it has answered a request.
 
-    Where it does not, what served before comes back. Raises DrafthouseError then, with both reasons.
+    If it does not answer, the previous arm is restored. Raises DrafthouseError then, with both reasons.
     """
     switch_arm(home, BASELINE if phase == OFF else SPECULATIVE, why)
 
 
 def restore(home: Path) -> None:
-    """Have the box serve what is recorded, after a change that was broken off. Raises DrafthouseError."""
+    """Restore the recorded server after an interrupted change. Raises DrafthouseError."""
     put_back_current(home)
 
 
 def is_measured(home: Path, locks: str | None = None) -> bool:
-    """Tell whether a measurement of ours is under way: somebody holds its lock."""
+    """True if a measurement, or another change of the server, holds the lock of the box."""
     return is_held(home / "benchmark.lock", locks)
 
 
 def is_held(file: Path, locks: str | None = None) -> bool:
-    """Tell whether a process holds the lock of a file, by the kernel's list.
+    """True if a process holds the lock of a file, by the kernel's list (``locks``, /proc/locks by default).
 
-    Trying the lock instead would hold it for a moment, and a run that clears up would take this process for an orphaned
-    one and kill it. Only inodes are compared: overlay file systems give `stat` another device than the kernel's list.
+    Taking the lock as a test would hold it for a moment, and a new run kills a process that holds it as an orphaned
+    job. Only inodes are compared: on an overlay file system, `stat` and the kernel's list have different devices.
     """
     try:
         inode = file.stat().st_ino

@@ -1,7 +1,7 @@
-"""The columns of other people's results under one name each, and one answer made of them.
+"""Map the column names of other benchmark clients to canonical names, and build an answer from a record's values.
 
-A column is known by its name, whatever the case and whatever stands between its words. Where a name says its unit
-(`_ms`, `_s`), the unit is taken; times are kept in ms.
+A column is recognised by its name; case and the characters between words do not matter. A name may end in a unit of
+time (`_ms`, `_s`). Times are converted to ms.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ...core.documents import Json, short
 from ..result_types import Request
 from ..samples import time_per_token
 
-#: The kind of prompts of which none is told.
+#: The prompt kind of records without one.
 ALL = "all prompts"
-#: A record of a file: its values by our name of the column.
+#: The values of a record of a file, by canonical column name.
 Row: TypeAlias = "dict[str, Json]"
 
-_NAMES = {
+_NAMES = {  # canonical columns, with the names that files use for them
     "id": "id prompt_id request_id question_id prompt_idx prompt_index prompt_name task_id sample_id example_id idx",
     "prompt": "prompt question input_text prompt_text",
     "prompt_hash": "prompt_hash prompt_sha256 prompt_md5",
@@ -54,7 +54,7 @@ _NAMES = {
     "gaps": "itls",
     "order": "order",
 }
-#: Times by the name of the column, without its unit.
+#: Canonical columns of times, with the names that files use for them, without the unit.
 _TIMES = {
     "e2el_ms": "seconds wall total elapsed latency latencies duration wall_time total_time time e2el e2e e2e_latency"
     " request_latency",
@@ -62,76 +62,76 @@ _TIMES = {
     "ttft_ms": "ttft ttfts time_to_first_token",
     "tpot_ms": "tpot tpots itl inter_token_latency ms_per_token predicted_per_token time_per_output_token",
 }
-_KNOWN = {name: ours for ours, names in _NAMES.items() for name in names.split()}
-_CLOCKS = {name: ours for ours, names in _TIMES.items() for name in names.split()}
-#: Units of time in ms.
+_CANONICAL = {name: canonical for canonical, names in _NAMES.items() for name in names.split()}
+_CANONICAL_TIMES = {name: canonical for canonical, names in _TIMES.items() for name in names.split()}
+#: Units of time, as factors to ms.
 UNITS = {"ms": 1.0, "s": 1000.0, "sec": 1000.0, "seconds": 1000.0, "ns": 1e-6, "us": 1e-3}
-#: What stands for a column of times that names no unit: seconds, but for those that say it themselves.
+#: Columns of times without a unit at the end that are in ms; all others are in seconds.
 _IN_MS = ("ms_per_token",)
-#: Columns that say which arm a record is of: their values together are its name.
+#: Columns that identify the arm (server configuration) of a record; their values together are the arm's name.
 ARM_COLUMNS = ("arm", "variant", "config", "configuration", "decoder", "method", "mode", "spec", "speculation", "label",
                "name", "system", "backend", "file", "gpu", "card", "engine", "model", "target", "quant")  # fmt: skip
-#: What a request's speed can be read off, the most direct first; a row with none of them is no answer.
+#: Columns from which a request's speed can be computed, the most direct first.
 SPEEDS = ("tpot_ms", "gaps", "decode_ms", "tps", "e2el_ms")
-#: The speeds of a run in one line, and those of either.
+#: Columns with the speed of a whole run, and the columns of any speed.
 RUN_SPEEDS = frozenset(("run_tps", "run_tpot_ms"))
 ALL_SPEEDS = RUN_SPEEDS.union(SPEEDS)
-#: Two figures of one answer that differ by more contradict each other.
+#: Two figures of one answer that differ by more than this fraction contradict each other.
 SLACK = 0.05
-#: Times per token that no model has, and numbers that count nothing.
+#: TPOTs outside FASTEST_MS and SLOWEST_MS, and numbers from BEYOND on, are ignored as invalid.
 FASTEST_MS, SLOWEST_MS, BEYOND = 1e-3, 1e6, 1e12
 
 
-def our_name(column: str) -> tuple[str, float] | None:
-    """The name under which a column is kept, and the factor to ms where it is a time; None for an unknown one."""
+def canonical_name(column: str) -> tuple[str, float] | None:
+    """The canonical name of a column, and the factor that converts it to ms (1 if it is no time); None if unknown."""
     plain = re.sub(r"[^a-z0-9]+", "_", column.strip().lower()).strip("_")
-    if plain in _KNOWN:
-        return _KNOWN[plain], 1.0
-    if plain in _CLOCKS:
-        return _CLOCKS[plain], 1.0 if plain in _IN_MS else 1000.0
+    if plain in _CANONICAL:
+        return _CANONICAL[plain], 1.0
+    if plain in _CANONICAL_TIMES:
+        return _CANONICAL_TIMES[plain], 1.0 if plain in _IN_MS else 1000.0
     stem, _, unit = plain.rpartition("_")
-    if unit in UNITS and stem in _CLOCKS:
-        return _CLOCKS[stem], UNITS[unit]
+    if unit in UNITS and stem in _CANONICAL_TIMES:
+        return _CANONICAL_TIMES[stem], UNITS[unit]
     return None
 
 
 def renamed(record: Mapping[str, Json]) -> Row:
-    """The known columns of a record under our names; the first of several with one meaning that has a value counts."""
-    found: Row = {}
+    """The values of a record by canonical name; if several columns have the same one, the first with a value counts."""
+    row: Row = {}
     for column, value in record.items():
-        known = our_name(str(column))
-        if known is None or value is None or value == "":
+        canonical = canonical_name(str(column))
+        if canonical is None or value is None or value == "":
             continue
-        name, factor = known
-        if found.get(name) is not None:
+        name, factor = canonical
+        if row.get(name) is not None:
             continue
         if factor == 1.0:
-            found[name] = value
+            row[name] = value
         elif isinstance(value, list):
-            found[name] = [scaled(item, factor) for item in value]
+            row[name] = [scaled(item, factor) for item in value]
         else:
-            found[name] = scaled(value, factor)
-    return found
+            row[name] = scaled(value, factor)
+    return row
 
 
 def scaled(value: Json, factor: float) -> float | None:
-    """A number in another unit; None for what is no number."""
+    """``value`` times ``factor``; None if it is no number."""
     number = to_number(value)
     return None if number is None else number * factor
 
 
 def number_in(value: object) -> float | None:
-    """``value`` as a finite number, or None for anything else."""
+    """``value`` as a float if it is a finite number, otherwise None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
         return float(value) if math.isfinite(value) else None
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # an int that is too large for a float
         return None
 
 
 def to_number(value: Json) -> float | None:
-    """A finite number, also of a CSV's text and of a percentage; None for anything else."""
+    """``value`` as a finite float, also from text such as "3.5", "12 %" or "1.4x"; None for anything else."""
     if not isinstance(value, str):
         return number_in(value)
     text = value.strip().removesuffix("%").removesuffix("x").strip()
@@ -143,10 +143,10 @@ def to_number(value: Json) -> float | None:
 
 @dataclass(frozen=True)
 class Answer:
-    """One request of a file, under the names of our own requests.
+    """One request of a file, in the form of a Drafthouse request.
 
-    ``key`` is its own id and ``prompt`` the hash of its prompt, by which two arms are paired; ``clock`` says what its
-    time per token was read off, ``failed`` why it is no whole answer, ``notes`` what is odd about it.
+    ``key`` is the request's id and ``prompt`` a hash of its prompt; the answers of two arms are paired by them.
+    ``clock`` names the source of the TPOT, ``failed`` is the reason if the answer is not complete ('' otherwise).
     """
 
     request: Request
@@ -165,32 +165,32 @@ def hash_of(text: str) -> str:
 
 
 def answer_of(row: Row) -> Answer:
-    """One answer of a record under our names. Nothing is raised for a bad record: the answer says what is wrong."""
+    """The answer of a record. A bad record raises nothing; ``failed`` and ``notes`` of the answer describe it."""
     notes: list[str] = []
     times = {name: _positive(row.get(name)) for name in ("tpot_ms", "decode_ms", "ttft_ms", "e2el_ms", "tps")}
     times["tpot_ms"] = times["tpot_ms"] or _positive(row.get("run_tpot_ms"))
-    tokens = _whole(row.get("tokens"))
+    tokens = _whole_number(row.get("tokens"))
     if times["ttft_ms"] and times["e2el_ms"] and times["ttft_ms"] > times["e2el_ms"]:
         notes.append("a first token after the answer's end (is its column in ms? name it ttft_ms)")
         times["ttft_ms"] = None
     tpot_ms, clock = _time_per_token(times, tokens, row.get("gaps"), notes)
-    key, prompt = _asked(row)
+    key, prompt = _prompt_key(row)
     drafted, accepted, acceptance = _drafting(row, notes)
     kind, text = str(row.get("kind") or ALL), row.get("text")
     if not isinstance(text, str) or not text:
         text = None
-    compared = text or row.get("hash")
+    answer_text = text or row.get("hash")
     timings = None
     if drafted is not None:
         timings = {"draft_n": drafted, "draft_n_accepted": accepted}
     request = {
         "kind": kind, "group": kind, "suite": "", "status": "ok", "tpot_ms": tpot_ms, "ttft_ms": times["ttft_ms"],
-        "e2el_ms": times["e2el_ms"], "output_tokens": tokens, "input_tokens": _whole(row.get("input_tokens")),
-        "max_tokens": _whole(row.get("max_tokens")), "temperature": to_number(row.get("temperature")),
+        "e2el_ms": times["e2el_ms"], "output_tokens": tokens, "input_tokens": _whole_number(row.get("input_tokens")),
+        "max_tokens": _whole_number(row.get("max_tokens")), "temperature": to_number(row.get("temperature")),
         "text": text, "reasoning_text": "", "timings": timings,
     }  # fmt: skip
     return Answer(
-        cast("Request", request), key, prompt, None if compared is None else str(compared), acceptance, clock,
+        cast("Request", request), key, prompt, None if answer_text is None else str(answer_text), acceptance, clock,
         _failure(row, tpot_ms), tuple(notes),
     )  # fmt: skip
 
@@ -198,45 +198,45 @@ def answer_of(row: Row) -> Answer:
 def _time_per_token(
     times: Mapping[str, float | None], tokens: int | None, gaps: Json, notes: list[str]
 ) -> tuple[float | None, str]:
-    """The time per token in ms, and what it was read off; what contradicts it goes into ``notes``."""
-    decode, tps, whole, ttft = times["decode_ms"], times["tps"], times["e2el_ms"], times["ttft_ms"]
-    found = [(times["tpot_ms"], "the time per token that the file gives")]
+    """The TPOT in ms and the name of its source, (None, "") without any; contradictions are added to ``notes``."""
+    decode, tps, e2el, ttft = times["decode_ms"], times["tps"], times["e2el_ms"], times["ttft_ms"]
+    candidates = [(times["tpot_ms"], "the time per token that the file gives")]
     if tokens:
-        found.append((_streamed(gaps, tokens), "the times between the chunks"))
-        found.append(((decode or 0.0) / tokens, "tokens and decode time"))
+        candidates.append((_streamed(gaps, tokens), "the times between the chunks"))
+        candidates.append(((decode or 0.0) / tokens, "tokens and decode time"))
     if tps:
-        found.append((1000.0 / tps, "the tokens per second that the file gives"))
-    if tokens and whole:
+        candidates.append((1000.0 / tps, "the tokens per second that the file gives"))
+    if tokens and e2el:
         if ttft and tokens > 1:
-            found.append(((whole - ttft) / (tokens - 1), "tokens and time after the first one"))
-        found.append((whole / tokens, "tokens and time of the whole answer"))
+            candidates.append(((e2el - ttft) / (tokens - 1), "tokens and time after the first one"))
+        candidates.append((e2el / tokens, "tokens and time of the whole answer"))
     if tps and tokens:
-        _contradictions(tps, tokens, decode, whole, notes)
-    for value, clock in found:
+        _contradictions(tps, tokens, decode, e2el, notes)
+    for value, clock in candidates:
         if believable(value):
             return value, clock
     return None, ""
 
 
 def _streamed(gaps: Json, tokens: int) -> float | None:
-    """The time per token in ms by the times between chunks (seconds); None without them."""
+    """The TPOT in ms from the times between chunks (``gaps``, in seconds); None without them."""
     if not isinstance(gaps, list) or not gaps:
         return None
     waits = [1000.0 * (to_number(gap) or 0.0) for gap in gaps]
     return time_per_token(0.0, sum(waits), tokens, waits)
 
 
-def _contradictions(tps: float, tokens: int, decode: float | None, whole: float | None, notes: list[str]) -> None:
-    """Note tokens per second that tokens and times deny. Some divide by the tokens after the first one."""
+def _contradictions(tps: float, tokens: int, decode: float | None, e2el: float | None, notes: list[str]) -> None:
+    """Note tokens per second that contradict tokens and times. Some clients divide by tokens - 1, which is accepted."""
     if decode and not (1.0 - SLACK) * (tokens - 1) <= tps * decode / 1000.0 <= (1.0 + SLACK) * tokens:
         notes.append("tokens per second that contradict tokens and decode time")
-    elif whole and 1000.0 * tokens / whole > tps * (1.0 + SLACK):
+    elif e2el and 1000.0 * tokens / e2el > tps * (1.0 + SLACK):
         notes.append("fewer tokens per second than tokens over the time of the whole answer")
 
 
 def _drafting(row: Row, notes: list[str]) -> tuple[int | None, int | None, float | None]:
-    """Drafted and accepted tokens, and the share accepted; what cannot be is noted and left out."""
-    drafted, accepted = _whole(row.get("drafted"), 0), _whole(row.get("accepted"), 0)
+    """Drafted and accepted tokens, and the acceptance rate (a fraction); impossible values are noted and dropped."""
+    drafted, accepted = _whole_number(row.get("drafted"), 0), _whole_number(row.get("accepted"), 0)
     rate = to_number(row.get("acceptance"))
     if drafted is not None and accepted is not None and accepted > drafted:
         share = f"{100 * accepted / drafted:,.0f} %" if drafted else f"{accepted} tokens of none"
@@ -250,8 +250,8 @@ def _drafting(row: Row, notes: list[str]) -> tuple[int | None, int | None, float
     return drafted, accepted, rate
 
 
-def _asked(row: Row) -> tuple[str | None, str | None]:
-    """The id of what was asked, and the hash of its text; a prompt without a space is a name."""
+def _prompt_key(row: Row) -> tuple[str | None, str | None]:
+    """The id of a record's prompt, and the hash of its text; a prompt without a space is taken for an id."""
     key, prompt, digest = row.get("id"), row.get("prompt"), row.get("prompt_hash")
     if digest is not None:
         digest = str(digest)
@@ -267,7 +267,7 @@ def _asked(row: Row) -> tuple[str | None, str | None]:
 
 
 def _failure(row: Row, tpot_ms: float | None) -> str:
-    """Why a record is no whole answer; empty where it is one."""
+    """The reason why a record is no complete answer; '' if it is one."""
     error, status = row.get("error"), row.get("status")
     if isinstance(error, Mapping):
         error = error.get("message") or error.get("type") or "an error"
@@ -285,28 +285,28 @@ def _positive(value: Json) -> float | None:
     return number if number is not None and 0 < number < BEYOND else None
 
 
-def _whole(value: Json, least: int = 1) -> int | None:
+def _whole_number(value: Json, minimum: int = 1) -> int | None:
     number = to_number(value)
-    return round(number) if number is not None and least <= number < BEYOND else None
+    return round(number) if number is not None and minimum <= number < BEYOND else None
 
 
 def believable(tpot_ms: float | None) -> float | None:
-    """A time per token that a model can take; None for any other."""
+    """``tpot_ms`` if a model can have it, otherwise None."""
     return tpot_ms if tpot_ms and FASTEST_MS <= tpot_ms <= SLOWEST_MS else None
 
 
 def lists_of(record: Mapping[str, Json]) -> dict[str, Sequence[Json]]:
-    """The lists of equal length that hold a value for each request (`ttfts`, `output_lens`); none for other records."""
+    """The lists of a record that hold one value per request (`ttfts`, `output_lens`); {} if it has none."""
     lists: dict[str, Sequence[Json]] = {}
     length = 0
     for column, value in record.items():
         if not isinstance(value, list):
             continue
-        known = our_name(str(column))
-        if known is None:
+        canonical = canonical_name(str(column))
+        if canonical is None:
             continue
         lists[column] = value
-        if known[0] in (*SPEEDS, "tokens", "ttft_ms"):
+        if canonical[0] in (*SPEEDS, "tokens", "ttft_ms"):
             length = max(length, len(value))
     if not length:
         return {}
@@ -314,6 +314,6 @@ def lists_of(record: Mapping[str, Json]) -> dict[str, Sequence[Json]]:
 
 
 def expanded(record: Mapping[str, Json], lists: Mapping[str, Sequence[Json]]) -> Iterable[Row]:
-    """The records of parallel lists, one each; what the record says of all of them at once is no answer's own."""
-    for place in range(len(next(iter(lists.values())))):
-        yield renamed({name: values[place] for name, values in lists.items()})
+    """The rows of parallel lists, one for each request; values of the record as a whole are not repeated in them."""
+    for index in range(len(next(iter(lists.values())))):
+        yield renamed({name: values[index] for name, values in lists.items()})

@@ -1,7 +1,7 @@
-"""The runs of one arm, out of the files that somebody gives for it, whatever client wrote them.
+"""Read the runs of one arm (server configuration) from result files of any benchmark client.
 
-Read by content: JSON, JSON lines, several JSON documents behind each other, and CSV. Whatever has a column that names a
-speed is a record; `clients.py` knows the clients whose records need more than a column's name.
+The format is detected by content: a JSON document, JSON lines, or CSV. A record is whatever has a column that names a
+speed; `clients.py` handles the clients whose records need more than column names.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ...core.format import count, first_names
 from ..kept_shapes import checked_result
 from ..result_types import ArmResult, Request
 from .clients import Record, records_in
-from .columns import ALL_SPEEDS, Answer, answer_of, believable, our_name, to_number
+from .columns import ALL_SPEEDS, Answer, answer_of, believable, canonical_name, to_number
 
-#: Bytes of a file at most: a result with every request's texts may have some hundred MiB.
+#: The largest accepted file, in bytes. A result with the texts of all requests may have some hundred MiB.
 MOST_BYTES = 512 * 1024 * 1024
-#: Files of a folder at most: more are no results of one arm.
+#: The most files in a folder; a folder with more is not the results of one arm.
 MOST_FILES = 200
 _ENDINGS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv")
 _NEEDED = (
@@ -38,9 +38,9 @@ _DO = "see the columns in docs/judge.md; one record has a speed: tokens and seco
 class Run:
     """One run of one arm at one load.
 
-    ``load`` is in ``unit``, None where the file does not say. ``answers`` are the requests in their order; of a run
-    that a file tells in one line, ``whole`` has its time per token in ms, by kind, and there are none. ``figures`` are
-    its author's own numbers. ``result`` is set where it is one of ours.
+    ``where`` names the file and ``form`` its format. ``load`` is in ``unit``, None if unknown. ``answers`` are in order
+    of time. A run that the file has only as a summary has no answers but ``summary_tpots``: TPOTs in ms by prompt kind.
+    ``figures`` are the author's numbers by name. ``result`` is set for a result of Drafthouse.
     """
 
     where: str
@@ -48,69 +48,69 @@ class Run:
     load: float | None = None
     unit: str = "concurrent requests"
     answers: list[Answer] = field(default_factory=list)
-    whole: dict[str, list[float]] = field(default_factory=dict)
+    summary_tpots: dict[str, list[float]] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
     models: set[str] = field(default_factory=set)
     result: ArmResult | None = field(default=None, repr=False)
 
     @property
     def whole_answers(self) -> list[Answer]:
-        """Those that did not fail."""
+        """The answers that did not fail."""
         return [answer for answer in self.answers if not answer.failed]
 
     @property
     def content(self) -> str:
-        """A hash of what was measured: a file that is given twice is one run."""
+        """A hash of the measured values, by which a file that is given twice is recognised."""
         measured = []
         for answer in self.answers:
             request = answer.request
             numbers = request.get("tpot_ms"), request.get("e2el_ms"), request.get("output_tokens")
             measured.append((answer.key, *numbers))
-        return hashlib.sha256(repr((self.load, measured, self.whole)).encode()).hexdigest()
+        return hashlib.sha256(repr((self.load, measured, self.summary_tpots)).encode()).hexdigest()
 
 
 @dataclass
 class ArmFiles:
-    """What was given for one arm: its runs, in their order, and what a reader must know of the files."""
+    """The runs of one arm in the order of the files, and notes for people about the files."""
 
     runs: list[Run]
     notes: list[str]
 
 
 def read_arm(words: str) -> ArmFiles:
-    """The runs of an arm: files or folders separated by commas, each with ``#NAME`` where it has several arms.
+    """The runs of an arm. ``words`` is a list ``PATH,PATH#ARM`` of files or folders; ``#ARM`` chooses one of several.
 
-    Raises DrafthouseError for a path that is not there, and for a file in which no speed is found.
+    Raises DrafthouseError for a missing path, and for a file without a speed.
     """
     runs: list[Run] = []
     notes: list[str] = []
-    for word in [words] if Path(words).exists() else words.split(","):
-        path, chosen = _place(word)
-        files, skipped = [path], False
+    for part in [words] if Path(words).exists() else words.split(","):
+        path, chosen = _path_and_arm(part)
+        files, skip_unusable = [path], False
         if path.is_dir():
-            files, skipped = _files_of(path), True
-        before, without = len(runs), []
+            files, skip_unusable = _files_of(path), True
+        runs_before, unusable = len(runs), []
         for file in files:
             try:
                 runs += _with_summary(file, _runs_of_file(file, chosen, notes), notes)
             except DrafthouseError as error:
-                if not skipped or error.problems[0].code == "several-arms":
+                if not skip_unusable or error.problems[0].code == "several-arms":
                     raise
-                without.append(file.name)
-        if without:
-            notes.append(f"{path.name}: {count(len(without), 'file')} without a result, such as {without[0]}")
-        if len(runs) == before:
+                unusable.append(file.name)
+        if unusable:
+            notes.append(f"{path.name}: {count(len(unusable), 'file')} without a result, such as {unusable[0]}")
+        if len(runs) == runs_before:
             raise _no_result(path, "no result in it")
-    kept: dict[str, Run] = {}
+    by_content: dict[str, Run] = {}
     for run in runs:
-        if run.content in kept:
-            notes.append(f"{run.where} is the same as {kept[run.content].where}: one run")
-        kept.setdefault(run.content, run)
-    return ArmFiles(list(kept.values()), notes)
+        if run.content in by_content:
+            notes.append(f"{run.where} is the same as {by_content[run.content].where}: one run")
+        by_content.setdefault(run.content, run)
+    return ArmFiles(list(by_content.values()), notes)
 
 
 def _with_summary(path: Path, runs: list[Run], notes: list[str]) -> list[Run]:
-    """The runs of a file of AIPerf, with the load and the figures of its summary beside it; other runs as they are."""
+    """The runs of an AIPerf file with load and figures from the summary file next to it; other runs are unchanged."""
     summary, requests = path.with_name("profile_export_aiperf.json"), path.with_name("profile_export.jsonl")
     if not runs or runs[0].form != "AIPerf" or not (summary.is_file() and requests.is_file()):
         return runs
@@ -120,8 +120,8 @@ def _with_summary(path: Path, runs: list[Run], notes: list[str]) -> list[Run]:
     return [replace(run, load=summed_up.load, unit=summed_up.unit, figures=summed_up.figures) for run in runs]
 
 
-def _place(word: str) -> tuple[Path, str]:
-    """The path of a word, and the arm that it chooses in it."""
+def _path_and_arm(word: str) -> tuple[Path, str]:
+    """The path and the arm's name ('' for none) of ``PATH`` or ``PATH#ARM``."""
     path, chosen = Path(word), ""
     if not path.exists() and "#" in word:
         name, _, chosen = word.rpartition("#")
@@ -132,28 +132,28 @@ def _place(word: str) -> tuple[Path, str]:
 
 
 def _files_of(folder: Path) -> list[Path]:
-    found = []
+    files = []
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() in _ENDINGS and path.is_file() and not path.name.startswith("."):
-            found.append(path)
-    if len(found) > MOST_FILES:
+            files.append(path)
+    if len(files) > MOST_FILES:
         needed = f"a folder of {MOST_FILES} result files at most"
-        raise one_problem("file-malformed", f"{len(found)} files", needed, "name the files", str(folder))
-    return found
+        raise one_problem("file-malformed", f"{len(files)} files", needed, "name the files", str(folder))
+    return files
 
 
-def _no_result(path: Path, found: str) -> DrafthouseError:
-    return one_problem("client-result-format", found, _NEEDED, _DO, str(path))
+def _no_result(path: Path, problem: str) -> DrafthouseError:
+    return one_problem("client-result-format", problem, _NEEDED, _DO, str(path))
 
 
 def _runs_of_file(path: Path, chosen: str, notes: list[str]) -> list[Run]:
-    """The runs of one arm in a file. Raises DrafthouseError where none is found, or where it has several arms."""
+    """The runs of one arm in a file. Raises DrafthouseError if it has none, or several arms and none is chosen."""
     documents = documents_of(path, notes)
     runs: list[Run] = []
     records: list[Record] = []
     for document in documents:
         if isinstance(document, Mapping) and str(document.get("schema")).startswith("drafthouse.result/"):
-            runs += _own_runs(path, dict(document))
+            runs += _drafthouse_runs(path, dict(document))
         else:
             records += records_in(document)
     if not runs and not records:
@@ -167,7 +167,7 @@ def _runs_of_file(path: Path, chosen: str, notes: list[str]) -> list[Run]:
 
 
 def documents_of(path: Path, notes: list[str]) -> list[Json]:
-    """The JSON documents of a file, or the rows of its table. DrafthouseError for a file that is neither."""
+    """The JSON documents of a file, or the rows of its table. Raises DrafthouseError for a file that is neither."""
     try:
         text = text_of(bytes_of(path, MOST_BYTES))
         try:
@@ -181,45 +181,45 @@ def documents_of(path: Path, notes: list[str]) -> list[Json]:
 
 
 def _json(text: str) -> Json:
-    """A JSON document; NaN and Infinity, which Python's writer lets through, are values that are not known."""
+    """A JSON document; NaN and Infinity, which Python's JSON writer produces, become null."""
     check_depth(text)
-    found: Json = json.loads(text, parse_constant=lambda name: None)
-    return found
+    document: Json = json.loads(text, parse_constant=lambda name: None)
+    return document
 
 
 def _json_lines(path: Path, text: str, notes: list[str]) -> list[Json]:
-    """The documents of JSON lines; a line that is broken is named. Nothing where the first one is no JSON object."""
-    found: list[Json] = []
+    """The documents of JSON lines; broken lines are counted in ``notes``. [] if the lines are no JSON objects."""
+    documents: list[Json] = []
     broken = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for line_number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         try:
-            found.append(_json(line))
+            documents.append(_json(line))
         except ValueError:
-            if not found:
+            if not documents:
                 return []
-            broken.append(number)
+            broken.append(line_number)
     if broken:
         notes.append(f"{path.name}: {count(len(broken), 'line')} that is no JSON, left out (first: line {broken[0]})")
-    if not all(isinstance(document, Mapping) for document in found):
+    if not all(isinstance(document, Mapping) for document in documents):
         return []
-    return found
+    return documents
 
 
 def _table(text: str, error: ValueError) -> list[Json]:
-    """The rows of a CSV or TSV with a heading; raises ``error``, why it is no JSON, where it is no table either."""
+    """The rows of a CSV or TSV; otherwise raises ``error`` for a text that begins like JSON, or else BadDocument."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     heading = lines[0] if lines else ""
-    mark = max(",;\t", key=heading.count)
-    columns = next(csv.reader([heading], delimiter=mark), [])
-    names = filter(None, map(our_name, columns))
+    delimiter = max(",;\t", key=heading.count)
+    columns = next(csv.reader([heading], delimiter=delimiter), [])
+    names = filter(None, map(canonical_name, columns))
     if ALL_SPEEDS.isdisjoint(name for name, _ in names):
         if heading[:1] in ("[", "{"):
             raise error
         raise BadDocument("neither JSON nor a table with a column that names a speed")
     rows: list[Json] = []
-    for row in csv.DictReader(io.StringIO("\n".join(lines)), delimiter=mark, restkey="_", restval=""):
+    for row in csv.DictReader(io.StringIO("\n".join(lines)), delimiter=delimiter, restkey="_", restval=""):
         row.pop("_", None)
         rows.append(dict(row))
     return rows
@@ -229,7 +229,7 @@ def _table(text: str, error: ValueError) -> list[Json]:
 
 
 def _of_one_arm(path: Path, records: Sequence[Record], chosen: str) -> list[Record]:
-    """The records of the arm that is chosen, of all where the file has one. DrafthouseError for several."""
+    """The records of the chosen arm, or all if the file has one arm. Raises DrafthouseError if several arms match."""
     by_name = _arms(records)
     if not chosen and len(by_name) == 1:
         return list(records)
@@ -239,12 +239,12 @@ def _of_one_arm(path: Path, records: Sequence[Record], chosen: str) -> list[Reco
     names = [f"'{name}'" for name in matching or by_name]
     shown = first_names(names, 12)
     do = f"write {path.name}#NAME with a name (or the parts of one that tell it from the others) of: {shown}"
-    found = f"no arm '{chosen}'" if chosen and not matching else f"{len(names)} arms"
-    raise one_problem("several-arms", found, "one arm", do, str(path))
+    problem = f"no arm '{chosen}'" if chosen and not matching else f"{len(names)} arms"
+    raise one_problem("several-arms", problem, "one arm", do, str(path))
 
 
 def _matching(chosen: str, names: Iterable[str]) -> list[str]:
-    """The arms of this name, or else those whose name has all of its parts."""
+    """The names equal to ``chosen`` (ignoring case), else those that contain all of its parts, separated by "/"."""
     by_folded = {name: name.casefold() for name in names}
     exact = [name for name, folded in by_folded.items() if chosen and folded == chosen.casefold()]
     wanted = set(filter(None, map(str.strip, chosen.casefold().split("/"))))
@@ -254,23 +254,23 @@ def _matching(chosen: str, names: Iterable[str]) -> list[str]:
 
 
 def _arms(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """The records by the name of their arm: the values of the columns that are not the same in all."""
+    """The records by arm; an arm's name joins its values of those arm columns that differ between records."""
     values: dict[str, set[str]] = {}
     for record in records:
         for column, value in record.arm.items():
             values.setdefault(column, set()).add(value)
-    found: dict[str, list[Record]] = {}
+    by_arm: dict[str, list[Record]] = {}
     for record in records:
         parts: dict[str, None] = {}
         for column, value in record.arm.items():
             if value and len(values[column]) > 1:
                 parts[value] = None
-        found.setdefault("/".join(parts), []).append(record)
-    return found
+        by_arm.setdefault("/".join(parts), []).append(record)
+    return by_arm
 
 
 def _grouped(path: Path, records: Iterable[Record]) -> list[Run]:
-    """The runs of an arm's records: one for each load and each number of a run that they name."""
+    """The runs of an arm's records, one for each load and run number."""
     runs: dict[tuple[float | None, str, str], Run] = {}
     for record in sorted(records, key=lambda record: to_number(record.row.get("order")) or 0.0):
         load, unit = record.load
@@ -279,8 +279,8 @@ def _grouped(path: Path, records: Iterable[Record]) -> list[Run]:
             label = f"{path.name}, run {record.run}" if record.run else path.name
             runs[key] = Run(label, record.form, load, unit)
         run = runs[key]
-        if record.whole:
-            _add_whole(run, record)
+        if record.is_summary:
+            _add_summary(run, record)
         else:
             run.answers.append(answer_of(record.row))
         run.figures.update(record.figures)
@@ -288,12 +288,12 @@ def _grouped(path: Path, records: Iterable[Record]) -> list[Run]:
             run.models.add(str(model))
     for run in runs.values():
         if run.whole_answers:
-            run.whole = {}  # its author's summary of the same answers
+            run.summary_tpots = {}  # the author's summary of the same answers
     return list(runs.values())
 
 
-def _add_whole(run: Run, record: Record) -> None:
-    """A run's own figure: its time per token, or what its throughput makes of one."""
+def _add_summary(run: Run, record: Record) -> None:
+    """Add the TPOT of a summary record to the run, from its throughput if it has no TPOT."""
     row = record.row
     tpot = to_number(row.get("run_tpot_ms")) or to_number(row.get("tpot_ms"))
     speed = to_number(row.get("run_tps")) or to_number(row.get("tps"))
@@ -302,23 +302,23 @@ def _add_whole(run: Run, record: Record) -> None:
     value = believable(tpot)
     if value:
         kind = " ".join(str(row[name]) for name in ("kind", "settings") if row.get(name))
-        run.whole.setdefault(kind, []).append(value)
+        run.summary_tpots.setdefault(kind, []).append(value)
 
 
-def _own_runs(path: Path, document: dict[str, Json]) -> list[Run]:
-    """The runs of a result of ours: one for each round."""
+def _drafthouse_runs(path: Path, document: dict[str, Json]) -> list[Run]:
+    """The runs of a Drafthouse result, one for each round."""
     result = checked_result(document, str(path))
     runs: dict[int, Run] = {}
     for request in result.get("requests") or []:
-        number = int(request.get("round") or 1)
-        if number not in runs:
-            where = f"{path.name}, round {number}"
-            runs[number] = Run(where, "drafthouse bench", result.get("max_concurrency"), result=result)
-        runs[number].answers.append(_own_answer(request))
-    return [runs[number] for number in sorted(runs)]
+        round_number = int(request.get("round") or 1)
+        if round_number not in runs:
+            where = f"{path.name}, round {round_number}"
+            runs[round_number] = Run(where, "drafthouse bench", result.get("max_concurrency"), result=result)
+        runs[round_number].answers.append(_drafthouse_answer(request))
+    return [runs[round_number] for round_number in sorted(runs)]
 
 
-def _own_answer(request: Request) -> Answer:
+def _drafthouse_answer(request: Request) -> Answer:
     failed = ""
     if request.get("status") != "ok":
         failed = str(request.get("error") or request.get("status"))

@@ -1,6 +1,6 @@
-"""A load ladder as types: `ladder.json`, its steps, and what all of its steps together say.
+"""Types of `ladder.json`: a load sweep (ladder), its steps at rising load levels, and the crossover computed from them.
 
-Files of earlier versions may hold less (`kept_shapes.py`): who reads such a file asks with ``get``.
+Files of earlier versions may lack keys (`kept_shapes.py`), so code that reads files uses ``get``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Spread(TypedDict):
 
 
 class StepNumbers(TypedDict):
-    """What a step's requests say (`stats.step_numbers`): rates a second, latencies in ms."""
+    """The numbers of a step, explained at `stats.step_numbers`; rates are per second, latencies in ms."""
 
     duration_s: float
     short: bool
@@ -50,7 +50,7 @@ class StepNumbers(TypedDict):
 
 
 class StepPlace(TypedDict):
-    """Which step it is: requests at a time or a second, arm, round, and kind of work."""
+    """Identifies a step: ``level`` in concurrent requests or requests per second, server arm, round, prompt kind."""
 
     level: float
     arm: str
@@ -59,7 +59,7 @@ class StepPlace(TypedDict):
 
 
 class LadderStep(StepPlace, StepNumbers, Drafting):
-    """One step of a ladder."""
+    """One step of a ladder: one arm at one level with one prompt kind in one round."""
 
     status: Literal["ok", "polluted", "broken", "incomplete"]
     ended_by: str
@@ -75,8 +75,8 @@ class LadderStep(StepPlace, StepNumbers, Drafting):
     notes: list[str]
 
 
-class Beside(TypedDict, total=False):
-    """What was read beside a step, to be laid over it: notes are added, and a good step may become polluted."""
+class StepReadings(TypedDict, total=False):
+    """Readings taken during a step, to be merged into it (`step_notes.merge_readings`)."""
 
     notes: list[str]
     status: Literal["ok", "polluted"]
@@ -85,13 +85,13 @@ class Beside(TypedDict, total=False):
 
 
 class Control(Gain):
-    """The baseline's first good round over its second."""
+    """The baseline compared with itself, its first good round over its second: an estimate of the noise."""
 
     rounds: list[int]
 
 
 class SettledLevel(TypedDict):
-    """What the A/B said of a kind at one level."""
+    """The verdict of the experiment's paired rounds on a kind at one level."""
 
     level: float
     word: str
@@ -99,7 +99,7 @@ class SettledLevel(TypedDict):
 
 
 class LevelVerdict(TypedDict):
-    """One level of a crossover: ratios of the speculative arm over the baseline, but for ``control``."""
+    """One level of a crossover. Ratios are speculative over baseline, except ``control``."""
 
     level: float
     rounds: int
@@ -119,21 +119,21 @@ class LevelChange(TypedDict):
 
 
 class MissingLevel(TypedDict):
-    """A level without a good pair of steps, and why."""
+    """A level without a usable pair of steps, and the reason."""
 
     level: float
     why: str
 
 
 class StartsSeen(TypedDict):
-    """What starts of the servers alone do to a ratio, and in how many rounds that was seen."""
+    """The standard deviation that server starts alone cause in a ratio, estimated from ``rounds`` rounds."""
 
     sd: float
     rounds: int
 
 
 class Crossing(TypedDict):
-    """Where it pays, in the ladder's unit; None for an end that lies outside of the ladder."""
+    """The load levels between which speculation pays; None for an end outside the ladder's levels."""
 
     pays_until: float | None
     reaches_top: bool
@@ -145,7 +145,7 @@ class Crossing(TypedDict):
 
 
 class Crossover(Crossing):
-    """Up to which load speculation pays on one kind of work (`analysis/crossover.py`)."""
+    """The load up to which speculation pays for one prompt kind (`analysis/crossover.py`)."""
 
     word: str
     unit: str
@@ -163,7 +163,7 @@ class Crossover(Crossing):
 
 
 class Ladder(TypedDict):
-    """`ladder.json`."""
+    """The content of `ladder.json`; ``crossover`` is by prompt kind, None before it is computed."""
 
     schema: str
     profile: str | None

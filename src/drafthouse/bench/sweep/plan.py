@@ -1,7 +1,7 @@
-"""What a load ladder sends and in which order. Pure.
+"""Plan a load sweep (ladder): its steps, their order and their requests. Pure.
 
-The arms take turns at every level and kind, and the other one begins the next time, so that a drift of the
-machine meets both. Levels go up: a run that is stopped has the low ones whole.
+The arms (baseline, speculative) take turns at every level and prompt kind, and alternate in who begins, so that a
+drift of the machine affects both. Levels rise, so that a run that is stopped has the low levels complete.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCHEMA = "drafthouse.ladder/1"
 
 @dataclass(frozen=True)
 class LadderPlan:
-    """A ladder as it is measured. ``rounds`` are the numbers of those measured now, of ``of_rounds`` in all."""
+    """The plan of a ladder. ``rounds`` are the round numbers to measure now, ``of_rounds`` the number of all rounds."""
 
     load: str
     levels: tuple[float, ...]
@@ -45,7 +45,7 @@ class LadderPlan:
 
 @dataclass(frozen=True)
 class Rung:
-    """One step of a ladder: one arm, one level, one kind of work, one round."""
+    """One step of a ladder: one arm at one load level with one prompt kind in one round."""
 
     level: float
     arm: str
@@ -54,7 +54,7 @@ class Rung:
 
     @property
     def name(self) -> str:
-        """The step as people read it."""
+        """The step's name for people."""
         return f"{shown_level(self.level)}, {self.kind}, {self.arm}, round {self.round}"
 
 
@@ -65,15 +65,15 @@ def plan_of(
     rounds: Sequence[int],
     timeout_s: float,
 ) -> LadderPlan:
-    """The plan for the ladder of a resolved experiment; no kinds means all but those asked ``once``."""
-    every = []
+    """The plan of a resolved experiment's ladder; if it names no kinds, all except the suites and kinds in ``once``."""
+    all_kinds = []
     for suite in suites:
         if suite["name"] not in once:
-            every += [kind for kind in suite["kinds"] if kind not in once]
+            all_kinds += [kind for kind in suite["kinds"] if kind not in once]
     return LadderPlan(
         load=ladder["load"],
         levels=tuple(ladder["levels"]),
-        kinds=tuple(ladder["kinds"] or every),
+        kinds=tuple(ladder["kinds"] or all_kinds),
         rounds=tuple(rounds),
         of_rounds=ladder["rounds"],
         seconds=ladder["seconds"],
@@ -84,7 +84,7 @@ def plan_of(
 
 
 def heading(plan: LadderPlan, profile: str | None, key: str) -> Ladder:
-    """What stands at the head of ladder.json, before any step."""
+    """The content of ladder.json before any step is measured."""
     return {
         "schema": SCHEMA,
         "profile": profile,
@@ -104,67 +104,67 @@ def heading(plan: LadderPlan, profile: str | None, key: str) -> Ladder:
 
 
 def rungs(plan: LadderPlan, arms: Sequence[str]) -> list[Rung]:
-    """The steps in the order they are measured."""
+    """The steps in the order in which they are measured."""
     steps = []
-    for number in plan.rounds:
-        for high, level in enumerate(plan.levels):
-            for place, kind in enumerate(plan.kinds):
-                turn = arms if (high + place + number) % 2 else arms[::-1]
-                steps += [Rung(level, arm, number, kind) for arm in turn]
+    for round_number in plan.rounds:
+        for level_index, level in enumerate(plan.levels):
+            for kind_index, kind in enumerate(plan.kinds):
+                ordered_arms = arms if (level_index + kind_index + round_number) % 2 else arms[::-1]
+                steps += [Rung(level, arm, round_number, kind) for arm in ordered_arms]
     return steps
 
 
 def asks_by_kind(plan: LadderPlan, suites: Sequence[Suite]) -> dict[str, tuple[Ask, ...]]:
-    """The requests of each kind, once through its prompts.
+    """The requests by prompt kind, one for each prompt.
 
     Raises DrafthouseError for a kind that no suite has.
     """
-    wanted: list[Suite] = []
+    reduced: list[Suite] = []
     for suite in suites:
         kinds = {kind: suite["kinds"][kind] for kind in expand(suite) if kind in plan.kinds}
-        wanted.append({**suite, "kinds": kinds})
+        reduced.append({**suite, "kinds": kinds})
     options = StepOptions(
         temperatures=(plan.temperature,), seed=plan.seed, ignore_eos=plan.ignore_eos, kinds=plan.kinds
     )
     asks: dict[str, tuple[Ask, ...]] = {}
-    for group in plan_groups(wanted, options):
-        # A kind may have temperatures of its own: its first one.
+    for group in plan_groups(reduced, options):
+        # A kind may set several temperatures; only its first group, at the first temperature, is used.
         if group.asks:
             asks.setdefault(group.asks[0].kind, group.asks)
     return asks
 
 
 def endless(asks: Sequence[Ask], plan: LadderPlan, rung: Rung) -> Iterator[Ask]:
-    """The requests of a step without end: the prompts again and again, no two requests alike.
+    """The requests of a step: an endless cycle through the prompts in which no two requests are equal.
 
-    A later round begins at another prompt, so that a step whose time is short does not always reach the same
-    ones. The arm does not matter: both get the very same requests.
+    Each round begins at another prompt, so that short steps do not always reach the same prompts. Both arms get
+    identical requests.
     """
     first = (rung.round - 1) * len(asks) // plan.of_rounds
-    place = f"{rung.round}.{shown_level(rung.level)}.{plan.kinds.index(rung.kind)}"
-    number = 0
+    prefix = f"{rung.round}.{shown_level(rung.level)}.{plan.kinds.index(rung.kind)}"
+    index = 0
     while True:
-        ask = asks[(first + number) % len(asks)]
+        ask = asks[(first + index) % len(asks)]
         yield replace(
             ask,
-            messages=numbered(ask.messages, f"{place}.{number}"),
+            messages=numbered(ask.messages, f"{prefix}.{index}"),
             round=rung.round,
-            seed=plan.seed + 10_000 * rung.round + number,
+            seed=plan.seed + 10_000 * rung.round + index,
         )
-        number += 1
+        index += 1
 
 
 def numbered(messages: Sequence[Message], number: str) -> list[Message]:
-    """The messages with a number before their first text.
+    """The messages with "[number] " before the first text.
 
-    The same prompt is sent many times. Behind a beginning of its own no prefix cache has it, and the time to the
-    first token stays that of a prompt which is new, as a user's is.
+    The same prompt is sent many times. With a unique beginning it is in no prefix cache, so TTFT stays that of a new
+    prompt, as a user would send it.
     """
-    first, *others = messages
+    first, *rest = messages
     content = first["content"]
-    mark = f"[{number}] "
+    prefix = f"[{number}] "
     if isinstance(content, str):
-        return [{**first, "content": mark + content}, *others]
+        return [{**first, "content": prefix + content}, *rest]
     if isinstance(content, list):
-        return [{**first, "content": [{"type": "text", "text": mark}, *content]}, *others]
+        return [{**first, "content": [{"type": "text", "text": prefix}, *content]}, *rest]
     return list(messages)

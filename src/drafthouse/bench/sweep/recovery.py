@@ -1,7 +1,7 @@
-"""Looks after the servers of a ladder: says whether one died, and has it back.
+"""Watch the servers of a load sweep: detect that one died, and restart it or wait for it.
 
-On a box the runtime knows, and starts the engine again; of a server that somebody else runs we only see whether
-it answers.
+Servers that Drafthouse started are restarted through their runtime (containers or processes). Of a server that
+somebody else runs it is only known whether it answers.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ...serving.runtimes import Runtime, is_same_start
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedEngine
 
-#: How long a server that somebody else runs may stay away, in seconds.
+#: The longest wait for a server that somebody else runs to answer again, in seconds.
 AWAY_S = 120.0
 _ASK_EVERY_S = 1.0
 _ANSWER_S = 5.0
 
 
 class RuntimeWatch:
-    """Watches arms that we started ourselves."""
+    """Watches servers that Drafthouse started, one for each arm (baseline, speculative)."""
 
     def __init__(self, runtime: Runtime, engine: ResolvedEngine, endpoints: Sequence[Endpoint]) -> None:
         self._runtime, self._engine = runtime, engine
@@ -40,17 +40,17 @@ class RuntimeWatch:
         self._kills = {arm: read_kills(state.pid) for arm, state in self._states.items()}
 
     async def died(self, arm: str) -> bool:
-        """Whether the arm does not run, or was started again: supervisors do that within a second."""
+        """True if the server of the arm does not run, or if its supervisor restarted it, which takes under a second."""
         state = await asyncio.to_thread(self._runtime.state, arm)
         return not state.running or not is_same_start(state, self._states[arm])
 
     async def why(self, arm: str) -> str:
-        """How an arm that died has ended, with what the kernel says of it; '' where nobody knows."""
+        """The exit of the arm's server, with the kernel's out-of-memory message if there is one; '' if unknown."""
         ending = await asyncio.to_thread(self._runtime.ending, arm)
         return why_it_died(ending, self._kills[arm]) if ending else ""
 
     async def bring_back(self, arm: str) -> str:
-        """Start the arm where its supervisor has not, and wait until it answers. Raises DrafthouseError."""
+        """Start the server unless it runs, wait for an answer, return a sentence about it. Raises DrafthouseError."""
         return await asyncio.to_thread(self._bring_back, arm)
 
     def _bring_back(self, arm: str) -> str:
@@ -72,22 +72,22 @@ class RuntimeWatch:
 
 
 class ServerWatch:
-    """Watches a server that somebody else runs: it is dead when nothing answers, and we can only wait."""
+    """Watches servers that somebody else runs. A server without an answer is dead; it can only be waited for."""
 
     def __init__(self, endpoints: Sequence[Endpoint], away_s: float = AWAY_S) -> None:
         self._endpoints = {endpoint.arm: endpoint for endpoint in endpoints}
         self._away_s = away_s
 
     async def died(self, arm: str) -> bool:
-        """Whether nothing answers at the address."""
+        """True if the server does not answer."""
         return not await asyncio.to_thread(_answers, self._endpoints[arm])
 
     async def why(self, arm: str) -> str:
-        """Nothing: of a server that somebody else runs nobody tells us."""
+        """Always '': the reason is unknown for a server that somebody else runs."""
         return ""
 
     async def bring_back(self, arm: str) -> str:
-        """Wait until the server answers again. Raises DrafthouseError when it stays away."""
+        """Wait until the server answers, return a sentence about it. Raises DrafthouseError after ``away_s``."""
         began_s = time.monotonic()
         while not await asyncio.to_thread(_answers, self._endpoints[arm]):
             if time.monotonic() - began_s > self._away_s:
@@ -102,7 +102,7 @@ class ServerWatch:
 
 
 def _answers(endpoint: Endpoint) -> bool:
-    """Whether the server answers at all; an error is an answer too, but not that it is still loading (503)."""
+    """True if the server answers. An HTTP error is an answer too, except 503, which means that it is still loading."""
     request = urllib.request.Request(f"{endpoint.root}/v1/models", headers=endpoint.headers)  # noqa: S310
     try:
         with opener(endpoint.ca_pem).open(request, timeout=_ANSWER_S):
@@ -110,7 +110,7 @@ def _answers(endpoint: Endpoint) -> bool:
     except urllib.error.HTTPError as error:
         return error.code != 503
     except urllib.error.URLError as error:
-        # Whose certificate is not trusted is there, and will not be another server in a while.
+        # A server with an untrusted certificate is running, and waiting does not change its certificate.
         return isinstance(error.reason, ssl.SSLError)
     except (OSError, ValueError):
         return False

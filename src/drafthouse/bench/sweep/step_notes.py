@@ -1,4 +1,4 @@
-"""What a person must know of a step, and what was read beside it laid over it. Pure."""
+"""Notes for people about a step of a load sweep, and the merging of readings taken during it. Pure."""
 
 from __future__ import annotations
 
@@ -6,32 +6,31 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...core.format import count
-from ..outcome import OK as WELL
+from ..outcome import OK as REQUEST_OK
 from .level import OVERLOAD, LoadRun
 from .store import OK, POLLUTED
 
 if TYPE_CHECKING:
     from drafthouse.bench.result_types import Acceptance, Drafting, Request
-    from drafthouse.bench.sweep.ladder_types import Beside as Laid
-    from drafthouse.bench.sweep.ladder_types import LadderStep
+    from drafthouse.bench.sweep.ladder_types import LadderStep, StepReadings
 
 
-def of_arm_given_up(note: str, arm: str, rounds: Sequence[int]) -> bool:
-    """Whether a note is that of `_Ladder.give_up` for this arm, in a round that is measured now."""
-    head, found, _ = note.partition("' were not measured: ")
+def is_give_up_note(note: str, arm: str, rounds: Sequence[int]) -> bool:
+    """True if a note was written by `_Ladder.give_up` for this arm in one of ``rounds``."""
+    head, separator, _ = note.partition("' were not measured: ")
     return (
-        bool(found)
+        bool(separator)
         and head.startswith(f"{arm}: the steps after '")
         and any(head.endswith(f", round {number}") for number in rounds)
     )
 
 
-def remarks(requests: Sequence[Request], run: LoadRun) -> list[str]:
-    """What a person must know of a step's requests."""
-    bad = [request for request in requests if request["status"] != WELL]
+def request_notes(requests: Sequence[Request], run: LoadRun) -> list[str]:
+    """Notes about failed, unfinished or too many requests of a step."""
+    not_ok = [request for request in requests if request["status"] != REQUEST_OK]
     notes = []
-    if bad:
-        notes.append(f"{len(bad)} of {len(requests)} requests did not succeed; the first: {bad[0]['error']}")
+    if not_ok:
+        notes.append(f"{len(not_ok)} of {len(requests)} requests did not succeed; the first: {not_ok[0]['error']}")
     if run.ended_by == OVERLOAD:
         notes.append(
             f"the server did not keep up: {run.unfinished + len(requests)} requests started, {len(requests)} ended"
@@ -41,8 +40,8 @@ def remarks(requests: Sequence[Request], run: LoadRun) -> list[str]:
     return notes
 
 
-def remarks_on_numbers(step: LadderStep) -> list[str]:
-    """What a person must know of a step's numbers."""
+def number_notes(step: LadderStep) -> list[str]:
+    """Notes about answers without a TPOT, and about a step that is too short for its rates."""
     notes = []
     if step["without_tpot"]:
         notes.append(
@@ -54,19 +53,19 @@ def remarks_on_numbers(step: LadderStep) -> list[str]:
     return notes
 
 
-def lay_over(step: LadderStep, more: Laid) -> None:
-    """Lay what was read beside a step over it: notes are added, and only a good step can become polluted."""
-    step["notes"] += more.get("notes", [])
-    if more.get("status") == POLLUTED and step["status"] == OK:
+def merge_readings(step: LadderStep, readings: StepReadings) -> None:
+    """Merge readings into a step: notes are appended, and a step with status "ok" may become "polluted"."""
+    step["notes"] += readings.get("notes", [])
+    if readings.get("status") == POLLUTED and step["status"] == OK:
         step["status"] = POLLUTED
-    if "power" in more:
-        step["power"] = more["power"]
-    if "gpus" in more:
-        step["gpus"] = more["gpus"]
+    if "power" in readings:
+        step["power"] = readings["power"]
+    if "gpus" in readings:
+        step["gpus"] = readings["gpus"]
 
 
 def drafting(acceptance: Acceptance) -> Drafting:
-    """The rate (percent), the mean length and where they are from."""
+    """The acceptance fields that a step has: the rate in percent, the mean length, token counts and the source."""
     return {
         "spec_decode_acceptance_rate": acceptance["spec_decode_acceptance_rate"],
         "spec_decode_acceptance_length": acceptance["spec_decode_acceptance_length"],

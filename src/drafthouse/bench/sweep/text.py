@@ -1,4 +1,4 @@
-"""A load ladder as plain text: a line for each step, the table, and the same while it is measured. Pure."""
+"""Format a load sweep (ladder) as text: a log line per step, the final table, the live view of a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from drafthouse.bench.sweep.ladder_types import Ladder, LadderStep
     from drafthouse.core.progress import Event
 
-#: How a step ended, in words.
+#: The values of ``ended_by``, in words.
 ENDED = {
     "narrow": "sharp enough",
     "time": "time was up",
@@ -51,7 +51,7 @@ def step_line(step: LadderStep, load: str) -> str:
 
 
 def ladder_lines(ladder: Ladder) -> list[str]:
-    """The whole ladder: the table, what its columns mean, and what a person must know of its steps."""
+    """The lines of a whole ladder: the table, the meaning of its columns, and all notes."""
     if not ladder["steps"]:
         return ["No step was measured."]
     steps = sorted(
@@ -59,52 +59,52 @@ def ladder_lines(ladder: Ladder) -> list[str]:
     )
     lines = [*_table(ladder, steps), "", *_legend(ladder)]
     for step in steps:
-        place = f"{shown_level(step['level'])}, {printable(step['kind'])}, {printable(step['arm'])}"
-        lines += [f"{place}: {printable(note)}" for note in step["notes"]]
+        label = f"{shown_level(step['level'])}, {printable(step['kind'])}, {printable(step['arm'])}"
+        lines += [f"{label}: {printable(note)}" for note in step["notes"]]
     return lines + list(map(printable, ladder["notes"]))
 
 
 def live_lines(ladder: Ladder, event: Event, width: int, height: int) -> list[str]:
-    """What a terminal shows while the ladder is measured: the last steps, what goes on, and the time left.
+    """The live view: the last steps, the current step, and the remaining time.
 
-    Never more lines or wider ones than ``height`` and ``width``: what scrolled away could not be drawn over.
+    It has at most ``height`` lines of ``width`` characters, because lines that scrolled away cannot be redrawn.
     """
     lines = _table(ladder, ladder["steps"]) if ladder["steps"] else []
-    room = max(0, height - 4)
-    if not room:
+    table_height = max(0, height - 4)
+    if not table_height:
         lines = []
-    elif len(lines) > room:
-        lines = [lines[0], *lines[len(lines) - room + 1 :]]
-    left = ""
+    elif len(lines) > table_height:
+        lines = [lines[0], *lines[len(lines) - table_height + 1 :]]
+    remaining = ""
     if event["eta_s"] is not None:
-        left = f", about {shown_time(event['eta_s'])} left"
-    lines += [f"{event['done']} of {event['total']} steps{left}", f"now: {printable(event['text'])}"]
+        remaining = f", about {shown_time(event['eta_s'])} left"
+    lines += [f"{event['done']} of {event['total']} steps{remaining}", f"now: {printable(event['text'])}"]
     return [line[: max(1, width - 1)] for line in lines]
 
 
 def _table(ladder: Ladder, steps: Sequence[LadderStep]) -> list[str]:
-    """The steps as aligned lines, without the columns in which all steps are alike."""
+    """The steps as an aligned table, without columns that have a single value or none."""
     rows = [_cells(ladder, step) for step in steps]
-    left_out = set()
+    hidden = set()
     if len(ladder["kinds"]) == 1:
-        left_out.add("kind")
+        hidden.add("kind")
     if ladder["rounds"] == 1:
-        left_out.add("round")
+        hidden.add("round")
     if len({step["arm"] for step in steps}) == 1:
-        left_out.add("arm")
+        hidden.add("arm")
     for name in ("good/s", "accepted"):
         if all(row[name] == _NOTHING for row in rows):
-            left_out.add(name)
-    names = [name for name in rows[0] if name not in left_out]
-    left = [place for place, name in enumerate(names) if name in ("kind", "arm", "ended")]
+            hidden.add(name)
+    names = [name for name in rows[0] if name not in hidden]
+    left_aligned = [index for index, name in enumerate(names) if name in ("kind", "arm", "ended")]
     lines = [list(map(str.strip, names))]
     for row in rows:
         lines.append([row[name] for name in names])
-    return aligned(lines, left)
+    return aligned(lines, left_aligned)
 
 
 def _cells(ladder: Ladder, step: LadderStep) -> dict[str, str]:
-    """A step's cells by the names of their columns; the TPOT's p99 ends in a space, as the TTFT has one too."""
+    """A step's cells by column name. "p99 " of TPOT ends in a space, because TTFT already has a column "p99"."""
     return {
         "a second" if ladder["load"] == OPEN else "at once": shown_level(step["level"]),
         "kind": printable(step["kind"]),
@@ -125,15 +125,15 @@ def _cells(ladder: Ladder, step: LadderStep) -> dict[str, str]:
 
 
 def _legend(ladder: Ladder) -> list[str]:
-    good = ""
+    goodput = ""
     if ladder["limits"]:
         limits = [
             f"{name.removesuffix('_ms').upper()} {limit:g} ms" for name, limit in sorted(ladder["limits"].items())
         ]
-        good = f"; good/s: requests a second within {', '.join(limits)}"
+        goodput = f"; good/s: requests a second within {', '.join(limits)}"
     return [
         f"tok/s of all {UNITS[ladder['load']]} together, and per user (1000 / TPOT).",
-        f"TTFT and TPOT are medians, +- half the 95 % confidence interval{good}.",
+        f"TTFT and TPOT are medians, +- half the 95 % confidence interval{goodput}.",
     ]
 
 

@@ -1,16 +1,15 @@
-"""The ledger and the account's list, held against each other, both ways.
+"""Compare the ledger of rentals with the account's list of instances, in both directions.
 
-Ours is every instance whose label carries the mark and an id of this ledger, whatever its number: a create that was
-repeated on its way makes two of one label, and the answer names one of them. An id without this ledger's mark (an
-earlier version's, or a ledger that was moved) is ours with the number of the answer only. An instance without a label
-is ours where its number is the answer's, in the account that gave the answer and with a checksum for the line. A number
-alone never outweighs another label: one false answer must not end somebody else's box.
+An instance belongs to a rental of this ledger if one of these holds:
 
-What is listed with a label of Drafthouse and not in this ledger is a `Stray`, and whose it is stands in its label:
+- Its label has the rental's id, and the id has this ledger's mark (`mark_of`). A create request that a proxy repeats
+  makes two instances with one label, of which the answer names only one; both belong to the rental.
+- Its label has the rental's id without the mark (from an earlier version, or after the ledger was moved), and its
+  number is the one in the answer to the create request.
+- It has no label, its number is the one in the answer, the account is the same, and the ledger line has a checksum.
 
-    ours     it has this ledger's mark (`mark_of`): the ledger has lost it
-    anyones  it has no mark (an earlier version's), or that of other ids of this ledger, which was moved or copied here
-    theirs   it has the mark of another clone, user or machine: it is left alone
+A number alone never counts more than another label, so that a wrong answer cannot end someone else's instance. An
+instance with a Drafthouse label that this ledger does not have is a `Stray`; its origin follows from the label's mark.
 """
 
 from __future__ import annotations
@@ -29,206 +28,206 @@ from .ledger import CONSOLE, Book, Rental, has_mark, id_of, mark_of, read
 if TYPE_CHECKING:
     from drafthouse.cloud.vast.rows import Instance, Priced
 
-OURS, ANYONES, THEIRS = "ours", "anyones", "theirs"
+# Origins of a stray. Of this ledger: its mark, but the line was lost. Unknown: no mark (an earlier version), or a mark
+# that other ids of this moved or copied ledger have. Of another ledger: any other mark; such a stray is left alone.
+THIS_LEDGER, UNKNOWN_OWNER, OTHER_LEDGER = "ours", "anyones", "theirs"
 _WHY = {
-    OURS: "it was rented from this folder, but the ledger has no record of it",
-    ANYONES: "this ledger has no record of it, and its owner is unknown",
-    THEIRS: "another clone, user or machine rented it",
+    THIS_LEDGER: "it was rented from this folder, but the ledger has no record of it",
+    UNKNOWN_OWNER: "this ledger has no record of it, and its owner is unknown",
+    OTHER_LEDGER: "another clone, user or machine rented it",
 }
 
 
 @dataclass(frozen=True)
 class Stray:
-    """An instance with a label of Drafthouse that this ledger does not know."""
+    """An instance with a Drafthouse label that this ledger does not have. ``id`` is the rental's id in the label."""
 
-    row: Instance
+    box: Instance
     id: str
-    whose: str
+    origin: str
 
     @property
     def number(self) -> int:
-        """The instance's number."""
-        return int(self.row["id"])
+        """Number of the instance at vast.ai."""
+        return int(self.box["id"])
 
     @property
     def rental(self) -> Rental:
-        """What a ledger would know of it."""
-        return Rental(self.id, deadline_of(str(self.row.get("label"))) or 0, "", 0.0, instance=self.number)
+        """Rental as a ledger would describe it."""
+        return Rental(self.id, deadline_of(str(self.box.get("label"))) or 0, "", 0.0, instance=self.number)
 
     @property
     def names(self) -> set[str]:
-        """What a person may call it by."""
-        return {self.id, str(self.row.get("label")), str(self.number)}
+        """Names by which a user may refer to it."""
+        return {self.id, str(self.box.get("label")), str(self.number)}
 
     @property
-    def words(self) -> str:
-        """What it is, what it costs, and why it is told."""
-        return f"instance {self.number} ({self.row.get('label')}) bills, {price_of(self.row)}: {_WHY[self.whose]}"
+    def text(self) -> str:
+        """Description with the price and the reason why it is reported."""
+        return f"instance {self.number} ({self.box.get('label')}) bills, {price_of(self.box)}: {_WHY[self.origin]}"
 
     @property
     def problem(self) -> Problem:
-        """What to say of it where it is left as it is."""
+        """Problem to report if the instance is not ended."""
         do = f"make destroy ARGS={self.number} YES=1 ends it"
-        do += "; so does make destroy, confirmed with yes" if self.whose == OURS else ", if it is yours"
+        do += "; so does make destroy, confirmed with yes" if self.origin == THIS_LEDGER else ", if it is yours"
         needed = "every instance with our label in the ledger"
-        return Problem("rental-still-billing", self.words, needed, f"{do}; or look at {CONSOLE}")
+        return Problem("rental-still-billing", self.text, needed, f"{do}; or look at {CONSOLE}")
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What the ledger and the account do not agree on; nothing where they do."""
+    """Differences between the ledger and the account; ``damage`` has the damaged lines of the ledger."""
 
     damage: list[Problem]
     strays: list[Stray]
     unlisted: list[Problem]
-    """Open in the ledger, not in the list, and there when it is asked for by its number."""
+    """Open in the ledger and not in the list, but the instance exists, or may exist, under its number."""
     closed: list[Problem]
-    """Open in the ledger, and not in the account."""
-    undead: list[Problem]
-    """Ended by the ledger, and in the list: a program died before it saw them gone, or the end had no effect."""
-    copies: list[Problem]
-    """A second instance of one label, beside the one that the answer to our request named."""
+    """Open in the ledger, but not in the account."""
+    reappeared: list[Problem]
+    """Ended according to the ledger, but listed: ending it had no effect, or it appeared in the list late."""
+    duplicates: list[Problem]
+    """Further instances with the label of a rental, beside the one that the answer to the create request named."""
     known: int = 0
-    """How many instances of the account are in the ledger."""
+    """Number of instances of the account that belong to rentals of the ledger."""
 
     @property
     def billing(self) -> list[Problem]:
-        """What costs money, or may, that nobody counts on."""
+        """Problems for everything that costs money unexpectedly, or may do so."""
         return [
-            *(one.problem for one in self.strays if one.whose != THEIRS),
+            *(stray.problem for stray in self.strays if stray.origin != OTHER_LEDGER),
             *self.unlisted,
-            *self.undead,
-            *self.copies,
+            *self.reappeared,
+            *self.duplicates,
             *self.damage,
         ]
 
 
-def compared(client: VastClient, ledger: Path, rows: Collection[Instance] | None = None) -> Compared:
-    """Hold the ledger against what the account lists (``rows``, where that was read already).
-
-    Raises DrafthouseError.
-    """
+def compared(client: VastClient, ledger: Path, instances: Collection[Instance] | None = None) -> Compared:
+    """Compare the ledger with the account; ``instances`` is its list, None to request it. Raises DrafthouseError."""
     book = read(ledger)
-    if rows is None:
-        rows = client.instances()
-    unlisted, closed, undead, copies = list[Problem](), list[Problem](), list[Problem](), list[Problem]()
-    known = len(_numbers_of(book, rows, client.account))
+    if instances is None:
+        instances = client.instances()
+    unlisted, closed, reappeared, duplicates = list[Problem](), list[Problem](), list[Problem](), list[Problem]()
+    known = len(_known_ids(book, instances, client.account))
     for rental in book.rentals.values():
-        listed = instances_of(rental, rows, client.account)
+        listed = instances_of(rental, instances, client.account)
         if not rental.is_open:
-            undead += [_undead(rental, row) for row in listed]
+            reappeared += [_reappeared_problem(rental, instance) for instance in listed]
         elif rental.account not in ("", client.account):
             continue
         elif listed:
-            copies += [_copy(rental, row) for row in copies_of(rental, listed)]
+            duplicates += [_duplicate_problem(rental, instance) for instance in duplicates_of(rental, listed)]
         else:
-            problem = _not_listed(client, rental)
+            problem = _unlisted_problem(client, rental)
             (closed if problem.code == "rental-gone" else unlisted).append(problem)
-    unknown = strays(book, rows, client.account, mark_of(ledger))
-    return Compared(book.damage, unknown, unlisted, closed, undead, copies, known)
+    found_strays = strays(book, instances, client.account, mark_of(ledger))
+    return Compared(book.damage, found_strays, unlisted, closed, reappeared, duplicates, known)
 
 
-def _undead(rental: Rental, row: Instance) -> Problem:
-    found = f"instance {row['id']} bills, {price_of(row)}, but the ledger has it as ended ({rental.state})"
-    do = f"make destroy ARGS={row['id']}"
+def _reappeared_problem(rental: Rental, instance: Instance) -> Problem:
+    found = f"instance {instance['id']} bills, {price_of(instance)}, but the ledger has it as ended ({rental.state})"
+    do = f"make destroy ARGS={instance['id']}"
     return Problem("rental-still-billing", found, "no rental of ours that is billing", do, rental.label)
 
 
-def _not_listed(client: VastClient, rental: Rental) -> Problem:
-    """What an open rental is that no list shows: it bills, it may bill, or with the code ``rental-gone`` it is gone."""
-    name, asked = rental.instance or rental.label, None
+def _unlisted_problem(client: VastClient, rental: Rental) -> Problem:
+    """Problem for an open rental that is not listed: it bills, it may bill, or it is gone (code ``rental-gone``)."""
+    name, instance = rental.instance or rental.label, None
     try:
         if rental.instance is not None:
-            asked = client.instance(rental.instance)
+            instance = client.instance(rental.instance)
     except VastError as error:
         found = f"instance {name} may bill: {error.problems[0].found}"
         return Problem("rental-state-unknown", found, "an answer about it", f"make destroy ARGS={name}", rental.label)
-    if asked is None:
+    if instance is None:
         found = f"{name} is open in the ledger ({rental.state}), but not in the account"
         return Problem("rental-gone", found, "its end recorded in the ledger", "make destroy closes it", rental.label)
-    if is_instance_of(rental, asked, client.account):
-        found = f"instance {name} bills, {price_of(asked)}, but vast.ai's list does not show it"
+    if is_instance_of(rental, instance, client.account):
+        found = f"instance {name} bills, {price_of(instance)}, but vast.ai's list does not show it"
         do = f"make destroy ARGS={name}"
         return Problem("rental-still-billing", found, "a list of all of ours", do, rental.label)
-    found = f"instance {name} may bill, {price_of(asked)}: {why_unsure(rental, asked)}"
+    found = f"instance {name} may bill, {price_of(instance)}: {why_unsure(rental, instance)}"
     return Problem("rental-state-unknown", found, "a known owner", f"look at {CONSOLE}", rental.label)
 
 
-def _copy(rental: Rental, row: Instance) -> Problem:
-    number = row["id"]
+def _duplicate_problem(rental: Rental, box: Instance) -> Problem:
+    number = box["id"]
     return Problem(
         "rental-still-billing",
-        f"instance {number} bills, {price_of(row)}: a second one with this label (its request was repeated on its way)",
+        f"instance {number} bills, {price_of(box)}: a second one with this label (its request was repeated on its way)",
         "one instance of each label",
         f"make destroy ARGS={number}",
         rental.label,
     )
 
 
-def why_unsure(rental: Rental, row: Instance) -> str:
-    """Why an instance with the number of ``rental`` is not known to be ours."""
+def why_unsure(rental: Rental, instance: Instance) -> str:
+    """Reason why an instance with the number of ``rental`` may belong to someone else."""
     if rental.sealed:
-        return f"that instance is labelled {str(row.get('label'))!r}"
-    return f"its number in the ledger has no checksum, and that instance is labelled {str(row.get('label'))!r}"
+        return f"that instance is labelled {str(instance.get('label'))!r}"
+    return f"its number in the ledger has no checksum, and that instance is labelled {str(instance.get('label'))!r}"
 
 
-def strays(book: Book, rows: Collection[Instance], account: str, mark: str) -> list[Stray]:
-    """The instances that carry a label of Drafthouse and are no rental of this ledger."""
-    known = _numbers_of(book, rows, account)
-    strange = []
-    for row in rows:
-        rental_id = id_of(row.get("label"))
-        if rental_id is not None and int(row["id"]) not in known:
-            strange.append(Stray(row, rental_id, _whose(rental_id, book, mark)))
-    return strange
+def strays(book: Book, instances: Collection[Instance], account: str, mark: str) -> list[Stray]:
+    """List the instances with a Drafthouse label that belong to no rental of this ledger, whose mark is ``mark``."""
+    known_ids = _known_ids(book, instances, account)
+    found_strays = []
+    for instance in instances:
+        rental_id = id_of(instance.get("label"))
+        if rental_id is not None and int(instance["id"]) not in known_ids:
+            found_strays.append(Stray(instance, rental_id, _origin_of(rental_id, book, mark)))
+    return found_strays
 
 
-def _numbers_of(book: Book, rows: Collection[Instance], account: str) -> set[int]:
-    """The numbers of the instances that are rentals of this ledger."""
-    numbers = set[int]()
+def _known_ids(book: Book, instances: Collection[Instance], account: str) -> set[int]:
+    """Numbers of the instances that belong to rentals of this ledger."""
+    known_ids = set[int]()
     for rental in book.rentals.values():
-        for row in instances_of(rental, rows, account):
-            numbers.add(int(row["id"]))
-    return numbers
+        for instance in instances_of(rental, instances, account):
+            known_ids.add(int(instance["id"]))
+    return known_ids
 
 
-def _whose(rental_id: str, book: Book, mark: str) -> str:
+def _origin_of(rental_id: str, book: Book, mark: str) -> str:
+    """Origin of a stray from the mark in its id; ``mark`` is this ledger's."""
     if rental_id in book.rentals:
-        return ANYONES
+        return UNKNOWN_OWNER
     if has_mark(rental_id, mark):
-        return OURS
-    other = rental_id[: len(mark)]
-    if not has_mark(rental_id, other) or any(has_mark(known, other) for known in book.rentals):
-        return ANYONES
-    return THEIRS
+        return THIS_LEDGER
+    other_mark = rental_id[: len(mark)]
+    if not has_mark(rental_id, other_mark) or any(has_mark(known_id, other_mark) for known_id in book.rentals):
+        return UNKNOWN_OWNER
+    return OTHER_LEDGER
 
 
-def instances_of(rental: Rental, rows: Collection[Instance], account: str) -> list[Instance]:
-    """The instances in ``account`` that are this rental: several where its request was repeated on its way."""
-    return [row for row in rows if is_instance_of(rental, row, account)]
+def instances_of(rental: Rental, instances: Collection[Instance], account: str) -> list[Instance]:
+    """Instances of ``account`` that belong to a rental: more than one if its create request was repeated."""
+    return [instance for instance in instances if is_instance_of(rental, instance, account)]
 
 
-def is_instance_of(rental: Rental, row: Instance, account: str) -> bool:
-    """Tell whether an instance of ``account`` is this rental: by its label, or without one by its number."""
-    has_number = rental.instance is not None and row.get("id") == rental.instance
-    if not row.get("label"):
-        return has_number and rental.sealed and rental.account == account
-    is_labelled = id_of(row.get("label")) == rental.id
-    return is_labelled and (rental.is_marked or rental.instance is None or has_number)
+def is_instance_of(rental: Rental, instance: Instance, account: str) -> bool:
+    """True if an instance of ``account`` belongs to a rental; the module's docstring has the rules."""
+    has_same_number = rental.instance is not None and instance.get("id") == rental.instance
+    if not instance.get("label"):
+        return has_same_number and rental.sealed and rental.account == account
+    has_same_id = id_of(instance.get("label")) == rental.id
+    return has_same_id and (rental.is_marked or rental.instance is None or has_same_number)
 
 
-def copies_of(rental: Rental, found: Collection[Instance]) -> list[Instance]:
-    """The instances of a rental beside the one that the answer named, or beside the first where it named none."""
-    if not found:
+def duplicates_of(rental: Rental, instances: Collection[Instance]) -> list[Instance]:
+    """The ``instances`` of a rental without the one that the answer named, or without the lowest number."""
+    if not instances:
         return []
-    numbers = sorted(int(row["id"]) for row in found)
-    meant = rental.instance if rental.instance in numbers else numbers[0]
-    return [row for row in found if int(row["id"]) != meant]
+    ids = sorted(int(instance["id"]) for instance in instances)
+    kept_id = rental.instance if rental.instance in ids else ids[0]
+    return [instance for instance in instances if int(instance["id"]) != kept_id]
 
 
-def price_of(row: Priced) -> str:
-    """The price of an instance in words."""
-    price = row.get("dph_total")
+def price_of(priced: Priced) -> str:
+    """Hourly price as text."""
+    price = priced.get("dph_total")
     if isinstance(price, bool) or not isinstance(price, (int, float)):
         return "at its hourly price"
     return f"${price:.3f} an hour"

@@ -1,7 +1,7 @@
-"""The request that rents a box for a profile: image, disk, ports, and the script that the box runs at its start.
+"""Build the request that rents a box for a profile: image, disk, ports, and the script that runs at its start.
 
-Nothing secret stands in it: the container's environment and on-start script show in the account's console, on the host
-and to every process of the box. Keys and tokens come later, over SSH, into files with mode 0600.
+The request holds no secret, because the account's console, the host and every process of the box can read it. Keys and
+tokens are copied later over SSH, into files with mode 0600.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from ...core.errors import one_problem
 if TYPE_CHECKING:
     from drafthouse.profiles.resolved_types import ResolvedProfile
 
-# SSH directly where the machine has ports, and through vast.ai's proxy besides (the first word is spelled so).
+# SSH through a direct port if the machine has one, and through vast.ai's proxy. The API spells "ssh_direc" so.
 RUNTYPE = "ssh_direc ssh_proxy"
-# What the API takes (seen in its answers; longer ones are refused).
+# Characters; the API refuses longer scripts.
 LONGEST_ONSTART = 4048
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
-# SSH sessions do not get the container's environment, but they read /etc/environment, as everybody on the box may. So
-# only names go there that are known to hold no secret, and no name that sounds like one; values of several lines could
-# pass for such names, and are left out. At every start anew: the external ports may be others by then.
+# Copies variables of the container to /etc/environment, because SSH sessions do not get the container's environment.
+# All users of the box can read that file, so only listed names are copied, and none that sounds like a secret. A value
+# with a line break could imitate such a name and is left out. Repeated at every start: external ports may change.
 _ENVIRONMENT = r"""
 sed -i '/^# drafthouse begin$/,/^# drafthouse end$/d' /etc/environment 2>/dev/null
 { echo '# drafthouse begin'
@@ -34,7 +34,7 @@ mkdir -p /workspace
 
 
 class RentRequest(TypedDict):
-    """What is sent to rent an offer."""
+    """Body of the request that rents an offer; ``disk`` in GB."""
 
     client_id: str
     image: str
@@ -47,9 +47,9 @@ class RentRequest(TypedDict):
 
 
 def body_of(resolved: ResolvedProfile, label: str, deadline: int, hours: float, url: str) -> RentRequest:
-    """What is sent to rent an offer; on demand, so without a price of its own.
+    """Body of an on-demand request, which names no price. ``url`` is the API that the deadline watch calls.
 
-    Raises DrafthouseError where the catalogue has no image to rent with.
+    Raises DrafthouseError if the catalogue has no image for the engine.
     """
     rental = resolved["rental"]
     if not rental["image"]:
@@ -68,13 +68,13 @@ def body_of(resolved: ResolvedProfile, label: str, deadline: int, hours: float, 
         "runtype": RUNTYPE,
         "env": {f"-p {port}:{port}": "1" for port in ports_of(resolved)} | {"DRAFTHOUSE_DEADLINE": str(deadline)},
         "onstart": onstart_of(deadline, hours, url, resolved["site"]["home"]),
-        # Rented means running: a machine that cannot start it now says so, and keeps nothing.
+        # Fail if the machine cannot start the instance now, instead of queueing it.
         "cancel_unavail": True,
     }
 
 
 def ports_of(resolved: ResolvedProfile) -> list[int]:
-    """The ports of the box that the internet is to reach besides SSH's: the gateway's, else an open engine's."""
+    """Ports to open to the internet besides SSH: the gateway's, or the engine's unless it listens on loopback."""
     gateway = resolved.get("gateway")
     if gateway:
         return [int(gateway["port"])]
@@ -85,9 +85,9 @@ def ports_of(resolved: ResolvedProfile) -> list[int]:
 
 
 def onstart_of(deadline: int, hours: float, url: str, home: str = "") -> str:
-    """The on-start script: the watch over the deadline, what SSH sessions are to see, and what served before.
+    """Start script: start the deadline watch, set the environment of SSH sessions, restart the model server.
 
-    The platform runs it at every start of the container; of the first one there is nothing in our ``home`` to start.
+    The platform runs it at every start of the container. At the first one, ``home`` has no server to restart.
     """
     script = deadline_onstart(deadline, hours, url) + _ENVIRONMENT
     if home:

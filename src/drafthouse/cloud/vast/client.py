@@ -1,11 +1,11 @@
-"""vast.ai's REST API: what renting needs of it, and what can be said when it refuses. Standard library only.
+"""Client of vast.ai's REST API for searching, renting and destroying. Standard library only.
 
-The `vastai` package is not used: it would bring borb, pycares and a pinned cryptography to every controller, and it
-tries a create again after a lost connection (1.9.1, api/client.py), which rents twice. What the API looks like is taken
-from it; tests/vast/test_real_client.py holds the two against each other.
+The `vastai` package is not used: it needs borb, pycares and a pinned cryptography, and it repeats a create request
+after a lost connection (1.9.1, api/client.py), which may rent two machines. Its requests are the model for this client;
+tests/vast/test_real_client.py compares the two.
 
-Reads, and what may be asked twice, are tried again on 429, 5xx and a lost network. A create is sent once: where its
-outcome is unknown, `OutcomeUnknown` says so, and whoever called looks for the label.
+Requests that may safely be repeated are retried after 429, 5xx and network errors. A create request is not: if its
+answer is lost, `OutcomeUnknown` is raised, and the caller looks for the label among the instances.
 """
 
 from __future__ import annotations
@@ -31,23 +31,20 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "https://console.vast.ai"
 KEYS_PAGE = "https://console.vast.ai/manage-keys/"
-#: The code of the problem that no key was given.
+#: Code of the problem of a missing key.
 NO_KEY = "no-vast-key"
-# A minute in all: a machine is rented by the second, and whoever waits is a person.
+# Short pauses, and 60 s at most if the server asks for them: machines are billed by the second, and a user waits.
 PATIENCE = Patience(tries=5, first_s=1.0, longest_s=15.0, longest_wait_s=60.0)
-PAGE, MOST_PAGES = 25, 400
-_FACE = {"User-Agent": "drafthouse", "Accept": "application/json"}
-# A revoked key, with any status: 404 has been seen.
-_KEY_ERROR = "auth_error"
-# How the API has been seen to say that somebody else rented it (410 today, 404 and 400 before).
-_GONE = ("no_such_ask", "not available", "no longer available")
+PAGE_SIZE, MAX_PAGES = 25, 400  # instances per page; pages of one list
+_HEADERS = {"User-Agent": "drafthouse", "Accept": "application/json"}
+# The error of an answer for a revoked key; its status varies, and has been 404.
+_KEY_REFUSED = "auth_error"
+# Words in the API's refusals of an offer that someone else has rented (status 410 today, 404 and 400 before).
+_OFFER_GONE = ("no_such_ask", "not available", "no longer available")
 
 
 def key_of_environment(environ: Mapping[str, str], home: Path, variable: str = "VAST_API_KEY") -> str:
-    """The account's key, found where vast.ai's own command line finds it.
-
-    DrafthouseError where there is none.
-    """
+    """API key from the environment, or from a file of vast.ai's command line. Raises DrafthouseError if missing."""
     if key := environ.get(variable, "").strip():
         return checked_key(key, variable)
     files: list[Path] = []
@@ -70,7 +67,7 @@ def key_of_environment(environ: Mapping[str, str], home: Path, variable: str = "
 
 
 def checked_key(key: str, where: str) -> str:
-    """``key`` if it can be one; DrafthouseError names where it came from, never itself."""
+    """Return ``key`` if it is well-formed. Raises DrafthouseError, which names its source but not the key."""
     if key and key.isascii() and key.isprintable() and " " not in key:
         return key
     raise one_problem(
@@ -79,7 +76,7 @@ def checked_key(key: str, where: str) -> str:
 
 
 class VastClient:
-    """One account at vast.ai. The key shows in no text that this gives: no repr, no error, no message."""
+    """One account at vast.ai. Its key never appears in the repr, in errors or in messages."""
 
     def __init__(
         self,
@@ -104,115 +101,115 @@ class VastClient:
 
     @property
     def account(self) -> str:
-        """What tells this account from another in the ledger; nobody gets the key back from it."""
+        """Identifies the account in the ledger: 12 hex digits of a hash of URL and key."""
         return hashlib.sha256(f"drafthouse\n{self.url}\n{self._key}".encode()).hexdigest()[:12]
 
     # --- offers and instances ------------------------------------------------------------------------
 
     def offers(self, query: Mapping[str, object]) -> list[Offer]:
-        """What a search finds, 64 offers at most; prices are for the query's `allocated_storage`."""
-        offers: list[Offer] = self._rows(self._read("POST", "/api/v0/bundles/", query), "offers")
+        """Result of a search, 64 offers at most, with prices for the query's `allocated_storage` (GB)."""
+        offers: list[Offer] = self._list_field(self._request("POST", "/api/v0/bundles/", query), "offers")
         return offers
 
     def create(self, offer: int, body: Mapping[str, object]) -> int:
         """Rent an offer and return the new instance's number.
 
-        Raises OfferGone, OutcomeUnknown where a machine may have been rented, and VastError where surely none was. A
-        429 may hide an effect: before the next try its label is looked for, and a refusal after it proves nothing.
+        Raises OfferGone; OutcomeUnknown if a machine may have been rented; VastError if none was. A request answered
+        with 429 may have rented one: each retry looks for the label first, and its refusal becomes OutcomeUnknown.
         """
         path = f"/api/v0/asks/{int(offer)}/"
-        for failed in range(1, self._patience.tries + 1):
-            if failed > 1 and (number := self._labelled(offer, body.get("label"))) is not None:
-                return number
+        for attempt in range(1, self._patience.tries + 1):
+            if attempt > 1 and (instance_id := self._find_label(offer, body.get("label"))) is not None:
+                return instance_id
             try:
                 answer = self._send("PUT", path, body)
             except NotSent as error:
                 raise OutOfReach(self._no_answer(str(error), 1)) from None
             except Unanswered as error:
-                raise OutcomeUnknown(self._unknown(offer, str(error))) from None
-            # 429 is the one thing that a create may be tried again for.
-            pause = self._pause(answer, failed) if answer.status == 429 else None
+                raise OutcomeUnknown(self._unknown_outcome(offer, str(error))) from None
+            # A create request is repeated after status 429 only.
+            pause = self._retry_pause(answer, attempt) if answer.status == 429 else None
             if pause is not None:
-                self._wait(pause, f"HTTP {answer.status}", path)
+                self._wait_to_retry(pause, f"HTTP {answer.status}", path)
                 continue
             try:
-                return self._created(offer, answer)
+                return self._new_instance_id(offer, answer)
             except OutcomeUnknown:
                 raise
             except VastError as refused:
-                if failed == 1 and answer.status != 429:
+                if attempt == 1 and answer.status != 429:
                     raise
                 found = f"refused after HTTP 429: {refused.problems[0].found}"
-                raise OutcomeUnknown(self._unknown(offer, found), refused) from refused
+                raise OutcomeUnknown(self._unknown_outcome(offer, found), refused) from refused
         raise AssertionError("the last try has no pause")
 
-    def _labelled(self, offer: int, label: object) -> int | None:
-        """The number of the instance with this label, None where the list has none. Raises OutcomeUnknown."""
+    def _find_label(self, offer: int, label: object) -> int | None:
+        """Number of the instance with this label; None if none is listed. Raises OutcomeUnknown."""
         try:
-            rows = self.instances()
+            instances = self.instances()
         except VastError as error:
-            raise OutcomeUnknown(self._unknown(offer, f"HTTP 429, then {error.problems[0].found}")) from error
-        for row in rows:
-            if label and row.get("label") == label:
-                return int(row["id"])
+            raise OutcomeUnknown(self._unknown_outcome(offer, f"HTTP 429, then {error.problems[0].found}")) from error
+        for instance in instances:
+            if label and instance.get("label") == label:
+                return int(instance["id"])
         return None
 
     def instances(self) -> list[Instance]:
-        """Every instance of the account, all pages; NotWhole rather than a list that is not all of it.
+        """Every instance of the account, from all pages. Raises NotWhole if the list stays incomplete.
 
-        What is rented or ended between two pages changes the count, so a list that does not agree is read again.
+        The list is read again if instances were created or destroyed between two pages, which changes the total.
         """
-        for failed in range(1, self._patience.tries + 1):
-            rows, wrong = self._listed()
-            if not wrong:
-                return rows
-            if (pause := self._patience.pause(failed)) is not None:
-                self._wait(pause, wrong, "/api/v1/instances/")
+        for attempt in range(1, self._patience.tries + 1):
+            instances, fault = self._listed()
+            if not fault:
+                return instances
+            if (pause := self._patience.pause(attempt)) is not None:
+                self._wait_to_retry(pause, fault, "/api/v1/instances/")
         raise NotWhole(
             Problem(
                 "vast-answer-malformed",
-                f"{self.url} gave {self._without_key(wrong)}: what is billing is unknown",
+                f"{self.url} gave {self._without_key(fault)}: what is billing is unknown",
                 "the complete list of the account's instances",
                 f"run it again in a minute; until then check {CONSOLE}",
             )
         )
 
     def _listed(self) -> tuple[list[Instance], str]:
-        """What all pages list, and why that is not the whole of it ('' where it is).
+        """Instances of all pages, and why the list is incomplete ('' if it is complete).
 
-        Each page says `success`, and in `total_instances` how many the account has in all
+        Each page has the fields `success`, and `total_instances` with the number of instances of the account
         (https://docs.vast.ai/api-reference/instances/show-instances-v1).
         """
-        found: dict[int, Instance] = {}
+        by_id: dict[int, Instance] = {}
         order = json.dumps([{"col": "id", "dir": "asc"}])
-        query: dict[str, str] = {"select_filters": "{}", "order_by": order, "limit": str(PAGE)}
-        seen: set[str] = set()
+        query: dict[str, str] = {"select_filters": "{}", "order_by": order, "limit": str(PAGE_SIZE)}
+        seen_tokens: set[str] = set()
         totals: set[str] = set()
         succeeded = True
-        for _ in range(MOST_PAGES):
-            answer = self._read("GET", f"/api/v1/instances/?{urlencode(query)}")
-            found |= {int(row["id"]): row for row in self._rows(answer, "instances")}
+        for _ in range(MAX_PAGES):
+            answer = self._request("GET", f"/api/v1/instances/?{urlencode(query)}")
+            by_id |= {int(instance["id"]): instance for instance in self._list_field(answer, "instances")}
             succeeded = succeeded and answer.field("success") is True
             token, total = answer.field("next_token"), answer.field("total_instances")
             totals.add(str(total))
             if not token:
-                if succeeded and totals == {str(len(found))} and isinstance(total, int):
-                    return list(found.values()), ""
-                wrong = f"a list of {len(found)} of {' or '.join(sorted(totals))} instances"
+                if succeeded and totals == {str(len(by_id))} and isinstance(total, int):
+                    return list(by_id.values()), ""
+                fault = f"a list of {len(by_id)} of {' or '.join(sorted(totals))} instances"
                 if not succeeded:
-                    wrong += ", no success"
-                return list(found.values()), wrong
-            if token in seen:
+                    fault += ", no success"
+                return list(by_id.values()), fault
+            if token in seen_tokens:
                 break
-            seen.add(str(token))
+            seen_tokens.add(str(token))
             query["after_token"] = str(token)
         raise VastError(self._malformed("an endless list of instances"))
 
-    def instance(self, number: int) -> Instance | None:
-        """One instance, or None where there is none (any more)."""
-        answer = self._read("GET", f"/api/v0/instances/{int(number)}/?owner=me", missing=True)
+    def instance(self, instance_id: int) -> Instance | None:
+        """Instance with this number, or None if it does not exist or has ended. Raises VastError."""
+        answer = self._request("GET", f"/api/v0/instances/{int(instance_id)}/?owner=me", missing=True)
         if answer.status == 404:
-            if not self._says_no_such(answer):
+            if not self._is_no_such_instance(answer):
                 self._refuse(answer)
             return None
         data = answer.data
@@ -220,149 +217,152 @@ class VastClient:
             raise VastError(self._malformed("an answer without an instance"))
         if data.get("success") is False:
             raise VastError(self._malformed("an answer that reports a failure"))
-        row = data["instances"]
-        if row is None or row == []:
+        instance = data["instances"]
+        if instance is None or instance == []:
             return None
-        if isinstance(row, list):
-            row = row[0]
-        if not isinstance(row, dict) or not _is_number(row.get("id")):
+        if isinstance(instance, list):
+            instance = instance[0]
+        if not isinstance(instance, dict) or not _is_id(instance.get("id")):
             raise VastError(self._malformed("an instance without a number"))
-        return cast("Instance", row)
+        return cast("Instance", instance)
 
-    def destroy(self, number: int) -> bool:
-        """End an instance, its disk too; False where there was none (any more)."""
-        answer = self._read("DELETE", f"/api/v0/instances/{int(number)}/", {}, missing=True)
+    def destroy(self, instance_id: int) -> bool:
+        """Destroy an instance and its disk; return False if it did not exist (any more). Raises VastError."""
+        answer = self._request("DELETE", f"/api/v0/instances/{int(instance_id)}/", {}, missing=True)
         if answer.status == 404:
-            # A 404 alone could come from a proxy or a wrong address, and the machine would go on costing money.
-            if any(row["id"] == number for row in self.instances()) or self.instance(number) is not None:
-                raise VastError(self._malformed(f"'no instance {number}' when asked to end it, but it is there"))
+            # A 404 may come from a proxy or a wrong URL, so it is no proof that the instance is gone.
+            if any(box["id"] == instance_id for box in self.instances()) or self.instance(instance_id) is not None:
+                raise VastError(self._malformed(f"'no instance {instance_id}' when asked to end it, but it is there"))
             return False
-        self._succeeded(answer)
+        self._check_ok(answer)
         return True
 
-    def stop(self, number: int) -> None:
-        """Stop an instance; its disk goes on being billed."""
-        self._succeeded(self._read("PUT", f"/api/v0/instances/{int(number)}/", {"state": "stopped"}))
+    def stop(self, instance_id: int) -> None:
+        """Stop an instance; its disk is still billed."""
+        self._check_ok(self._request("PUT", f"/api/v0/instances/{int(instance_id)}/", {"state": "stopped"}))
 
     # --- SSH keys ------------------------------------------------------------------------------------
 
     def ssh_keys(self) -> list[SshKey]:
-        """The account's public keys: `id` and `key`."""
-        answer = self._read("GET", "/api/v0/ssh/", missing=True)
-        rows = answer.data
-        if answer.status == 404:  # how the API says that there is none
-            if not isinstance(rows, dict):
+        """Public SSH keys of the account."""
+        answer = self._request("GET", "/api/v0/ssh/", missing=True)
+        keys = answer.data
+        if answer.status == 404:  # the account has no keys
+            if not isinstance(keys, dict):
                 self._refuse(answer)
             return []
-        if isinstance(rows, dict):
-            rows = rows.get("ssh_keys")
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        if isinstance(keys, dict):
+            keys = keys.get("ssh_keys")
+        if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
             raise VastError(self._malformed("no list of SSH keys"))
-        return [row for row in rows if not row.get("deleted_at")]
+        return [key for key in keys if not key.get("deleted_at")]
 
     def add_ssh_key(self, public: str) -> None:
-        """Put a public key into the account, unless it is there: every instance created from now on has it."""
-        wanted = public.split()[:2]
+        """Add a public key to the account, unless it has it; every new instance gets the account's keys."""
+        wanted = public.split()[:2]  # type and key, without the comment
         if self._has_key(wanted):
             return
         try:
-            self._succeeded(self._read("POST", "/api/v0/ssh/", {"ssh_key": public.strip()}))
+            self._check_ok(self._request("POST", "/api/v0/ssh/", {"ssh_key": public.strip()}))
         except VastError:
-            if not self._has_key(wanted):  # asked for twice, after a lost answer
+            if not self._has_key(wanted):  # an earlier try may have added it, and its answer was lost
                 raise
 
-    def attach_ssh_key(self, number: int, public: str) -> None:
-        """Give a public key to an instance that runs already."""
-        self._succeeded(self._read("POST", f"/api/v0/instances/{int(number)}/ssh/", {"ssh_key": public.strip()}))
+    def attach_ssh_key(self, instance_id: int, public: str) -> None:
+        """Add a public key to an existing instance."""
+        self._check_ok(self._request("POST", f"/api/v0/instances/{int(instance_id)}/ssh/", {"ssh_key": public.strip()}))
 
     def _has_key(self, wanted: list[str]) -> bool:
-        return any(str(row.get("key") or row.get("public_key") or "").split()[:2] == wanted for row in self.ssh_keys())
+        return any(str(key.get("key") or key.get("public_key") or "").split()[:2] == wanted for key in self.ssh_keys())
 
-    # --- asking --------------------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------------
 
     def _send(self, method: str, path: str, body: Any = None) -> Answer:
-        headers = {**_FACE, "Authorization": f"Bearer {self._key}"}
+        headers = {**_HEADERS, "Authorization": f"Bearer {self._key}"}
         answer = self._transport(method, self.url + path, headers, body, self._timeout_s)
-        self.clock.hear(answer.headers)
+        self.clock.update(answer.headers)
         return answer
 
-    def _read(self, method: str, path: str, body: Any = None, *, missing: bool = False) -> Answer:
-        """A good answer (or a 404, if that may be), asked for again where that may help."""
-        failed, reason = 0, ""
+    def _request(self, method: str, path: str, body: Any = None, *, missing: bool = False) -> Answer:
+        """Send a request, with retries. The answer has status 200, or 404 if ``missing``. Raises VastError."""
+        attempt, reason = 0, ""
         while True:
-            failed += 1
+            attempt += 1
             answer, pause = None, None
             try:
                 answer = self._send(method, path, body)
                 if answer.status not in PASSING:
-                    is_missing = missing and answer.status == 404 and answer.word("error") != _KEY_ERROR
+                    is_missing = missing and answer.status == 404 and answer.text_field("error") != _KEY_REFUSED
                     if answer.status != 200 and not is_missing:
                         self._refuse(answer)
                     return answer
-                pause, reason = self._pause(answer, failed), f"HTTP {answer.status}"
+                pause, reason = self._retry_pause(answer, attempt), f"HTTP {answer.status}"
             except (NotSent, Unanswered) as error:
-                pause, reason = self._patience.pause(failed), str(error)
+                pause, reason = self._patience.pause(attempt), str(error)
             if pause is None:
                 if answer is not None and answer.status == 429:
                     self._refuse(answer)
-                raise OutOfReach(self._no_answer(reason, failed))
-            self._wait(pause, reason, path)
+                raise OutOfReach(self._no_answer(reason, attempt))
+            self._wait_to_retry(pause, reason, path)
 
-    def _pause(self, answer: Answer, failed: int) -> float | None:
-        if answer.word("error") == "search_quota_exceeded":
+    def _retry_pause(self, answer: Answer, attempt: int) -> float | None:
+        """Seconds to wait after the failed ``attempt``, None for no further one."""
+        if answer.text_field("error") == "search_quota_exceeded":
             return None
-        return self._patience.pause(failed, asked_to_wait(answer.headers))
+        return self._patience.pause(attempt, asked_to_wait(answer.headers))
 
-    def _wait(self, pause: float, reason: str, path: str) -> None:
+    def _wait_to_retry(self, pause: float, reason: str, path: str) -> None:
         if self._tell:
             self._tell(self._without_key(f"vast.ai, {path.partition('?')[0]}: {reason}; again in {pause:.0f} s"))
         self._sleep(pause)
 
-    # --- what answers mean ---------------------------------------------------------------------------
+    # --- checking answers ----------------------------------------------------------------------------
 
-    def _rows(self, answer: Answer, name: str) -> Any:
-        """What an answer lists; each of it has a number."""
+    def _list_field(self, answer: Answer, name: str) -> Any:
+        """List in the field ``name`` of an answer; every entry is an object with a valid ``id``."""
         rows = answer.field(name)
-        if not isinstance(rows, list) or not all(isinstance(row, dict) and _is_number(row.get("id")) for row in rows):
+        if not isinstance(rows, list) or not all(isinstance(row, dict) and _is_id(row.get("id")) for row in rows):
             raise VastError(self._malformed(f"an answer without a list of {name}"))
         return rows
 
-    def _created(self, offer: int, answer: Answer) -> int:
-        number = answer.field("new_contract")
-        if answer.status == 200 and answer.field("success") and _is_number(number):
-            return int(str(number))
-        message = f"{answer.word('error')} {answer.word('msg')}".lower()
-        if answer.status < 500 and any(word in message for word in _GONE):
+    def _new_instance_id(self, offer: int, answer: Answer) -> int:
+        """Number of the instance that a create request made. Raises OfferGone, OutcomeUnknown or VastError."""
+        instance_id = answer.field("new_contract")
+        if answer.status == 200 and answer.field("success") and _is_id(instance_id):
+            return int(str(instance_id))
+        message = f"{answer.text_field('error')} {answer.text_field('msg')}".lower()
+        if answer.status < 500 and any(word in message for word in _OFFER_GONE):
             found = f"offer {offer} is gone: someone else has rented it"
             raise OfferGone(Problem("offer-gone", found, "an available offer", "take the next one"))
         if 300 <= answer.status < 500 and answer.status != 408:
             self._refuse(answer)
-        raise OutcomeUnknown(self._unknown(offer, f"HTTP {answer.status} {answer.word('msg')}".rstrip()))
+        raise OutcomeUnknown(self._unknown_outcome(offer, f"HTTP {answer.status} {answer.text_field('msg')}".rstrip()))
 
-    def _succeeded(self, answer: Answer) -> None:
+    def _check_ok(self, answer: Answer) -> None:
+        """Raise VastError unless the field ``success`` of the answer is true."""
         if answer.field("success") is not True:
-            message = answer.word("msg") or answer.word("error") or "an answer without success"
+            message = answer.text_field("msg") or answer.text_field("error") or "an answer without success"
             raise VastError(self._malformed(message))
 
-    def _says_no_such(self, answer: Answer) -> bool:
-        return "no_such" in answer.word("error") or "not found" in answer.word("msg").lower()
+    def _is_no_such_instance(self, answer: Answer) -> bool:
+        return "no_such" in answer.text_field("error") or "not found" in answer.text_field("msg").lower()
 
     def _refuse(self, answer: Answer) -> NoReturn:
-        """Raise what an answer other than 200 means."""
+        """Raise the VastError for an answer with another status than 200."""
         found = f"{self.url} answered HTTP {answer.status}"
-        message = self._without_key(answer.word("msg") or answer.word("error"))
+        message = self._without_key(answer.text_field("msg") or answer.text_field("error"))
         if message:
             found += f": {message}"
-        if answer.word("error") == "search_quota_exceeded":
+        if answer.text_field("error") == "search_quota_exceeded":
             do = f"come back after {_reset_of(answer)}, or use another account"
             raise QuotaSpent(Problem("vast-quota-spent", "the account has used up today's searches", "one more", do))
-        if answer.status in (401, 403) or answer.word("error") == _KEY_ERROR:
+        if answer.status in (401, 403) or answer.text_field("error") == _KEY_REFUSED:
             do = f"check {KEYS_PAGE}: the key must belong to this account, with permission for instances"
             raise KeyRefused(Problem("vast-key-refused", found, "a key with this permission", do))
         if 300 <= answer.status < 400:
             do = "correct VAST_URL, or unset it: the key is not sent to the address that this redirects to"
             raise VastError(Problem("vast-refused", found, "an answer of the API", do))
-        if answer.word("error") == "insufficient_credit":
+        if answer.text_field("error") == "insufficient_credit":
             do = "add credit at https://console.vast.ai/billing/"
             raise VastError(Problem("vast-no-credit", found, "credit on the account", do))
         do = "wait a while" if answer.status == 429 else "read what it says; the account is at https://console.vast.ai"
@@ -379,7 +379,7 @@ class VastClient:
         do = "check the network (and VAST_URL, if it is set), then run again"
         return Problem("vast-unreachable", found, "a connection to vast.ai", do)
 
-    def _unknown(self, offer: int, reason: str) -> Problem:
+    def _unknown_outcome(self, offer: int, reason: str) -> Problem:
         return Problem(
             "rental-state-unknown",
             f"offer {offer} was requested, but the answer was lost ({self._without_key(reason)}): it may be rented",
@@ -391,16 +391,16 @@ class VastClient:
         return text.replace(self._key, "(key)")
 
 
-def _is_number(value: object) -> bool:
+def _is_id(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _reset_of(answer: Answer, now: datetime | None = None) -> str:
-    """The time at which searches are allowed again: as the answer says, else midnight UTC."""
+    """Time from which searches are allowed again: from the answer's headers, else the next midnight UTC."""
     headers = {name.lower(): value for name, value in answer.headers.items()}
     today = now or datetime.now(timezone.utc)
     try:
-        then = datetime.fromtimestamp(int(headers["x-ratelimit-reset"]), timezone.utc)
+        reset = datetime.fromtimestamp(int(headers["x-ratelimit-reset"]), timezone.utc)
     except (KeyError, ValueError, OverflowError, OSError):
-        then = (today + timedelta(days=1)).replace(hour=0, minute=0)
-    return f"{then:%Y-%m-%d %H:%M} UTC"
+        reset = (today + timedelta(days=1)).replace(hour=0, minute=0)
+    return f"{reset:%Y-%m-%d %H:%M} UTC"

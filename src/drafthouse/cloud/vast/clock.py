@@ -1,9 +1,8 @@
-"""How long a rental may still live: by the provider's own clock, and by a monotonic one between its answers.
+"""Compute how many seconds a rental has left, by the provider's clock instead of this machine's wall clock.
 
-Every answer of vast.ai says what time it is there (`Date`, RFC 9110, 6.6.1), and an instance since when it is rented
-(`start_date`). Time that passes after an answer is counted by this machine's monotonic clock. So this machine's wall
-clock, wrong or set while a run goes on, neither lengthens nor shortens a rental; it is read only where no answer says
-the time. Standard library only.
+Every answer of vast.ai has the time there in its `Date` header (RFC 9110, 6.6.1), and every instance has its start time
+(`start_date`). The time since the last answer is counted by this machine's monotonic clock. A wall clock that is wrong
+or is set during a run therefore does not change a rental; it is used only if no answer gives the time.
 """
 
 from __future__ import annotations
@@ -22,33 +21,33 @@ if TYPE_CHECKING:
     from drafthouse.cloud.vast.rows import Instance
 
 
-class Heard(NamedTuple):
-    """What a clock said (unix seconds), and when: by this machine's clock ``up``, in its start ``boot``."""
+class ClockReading(NamedTuple):
+    """A time (unix seconds) read at ``up`` seconds after the start ``boot`` of this machine, by its monotonic clock."""
 
     time: float
     up: float
     boot: str
 
     def at(self, now: Clocks) -> float | None:
-        """What that clock says now; None after a restart of this machine."""
-        passed = now.up - self.up
-        if self.boot != now.boot or passed < 0:
+        """Time on that clock now; None if this machine has restarted since the reading."""
+        elapsed = now.up - self.up
+        if self.boot != now.boot or elapsed < 0:
             return None
-        return self.time + passed
+        return self.time + elapsed
 
 
-def heard(headers: Mapping[str, str], now: Clocks) -> Heard | None:
-    """What an answer's headers say of the time, always in GMT; None where they say nothing that can be read."""
+def clock_reading(headers: Mapping[str, str], now: Clocks) -> ClockReading | None:
+    """Reading from the `Date` header of an answer, which is in GMT; None if the header is missing or malformed."""
     date = next((value for name, value in headers.items() if name.lower() == "date"), "")
     try:
         moment = parsedate_to_datetime(date)
     except (ValueError, OverflowError, TypeError):
         return None
-    return Heard(moment.replace(tzinfo=timezone.utc).timestamp(), now.up, now.boot)
+    return ClockReading(moment.replace(tzinfo=timezone.utc).timestamp(), now.up, now.boot)
 
 
 class Lease(TypedDict):
-    """Until when a box may live (``ends``), by what a clock said, and when; ``sure``: it is the provider's."""
+    """End of a rental (``ends``, unix seconds) and the reading of its clock; ``sure``: it is the provider's clock."""
 
     ends: float
     time: float
@@ -58,54 +57,54 @@ class Lease(TypedDict):
 
 
 class ProviderClock:
-    """The provider's clock as its last answer set it; this machine's wall clock until there is one."""
+    """The provider's clock, set by its last answer; this machine's wall clock before the first answer."""
 
     def __init__(self, read: Callable[[], Clocks] = clocks) -> None:
         self._read = read
-        self._last: Heard | None = None
+        self._last: ClockReading | None = None
 
-    def hear(self, headers: Mapping[str, str]) -> None:
-        """Take the time of an answer that has just come."""
-        self._last = heard(headers, self._read()) or self._last
+    def update(self, headers: Mapping[str, str]) -> None:
+        """Set the clock from the headers of an answer that has just arrived."""
+        self._last = clock_reading(headers, self._read()) or self._last
 
     def now(self) -> float:
-        """The provider's time, unix seconds."""
+        """Current time of the provider, unix seconds."""
         return self.anchor().time
 
-    def anchor(self) -> Heard:
-        """What the clock says at this moment, for whoever counts on from it later."""
+    def anchor(self) -> ClockReading:
+        """Reading of the clock now, from which a later time can be computed."""
         now = self._read()
         moment = self._last.at(now) if self._last else None
         if moment is None:
             moment = now.wall
-        return Heard(moment, now.up, now.boot)
+        return ClockReading(moment, now.up, now.boot)
 
 
-def ends_at(row: Instance, deadline: float | None, facts: RentalFacts, begun: float | None) -> float | None:
-    """The moment at which an instance is due, by the provider's clock: so long after its start as it was rented for.
+def ends_at(instance: Instance, deadline: float | None, facts: RentalFacts, announced_at: float | None) -> float | None:
+    """End of a rental by the provider's clock, unix seconds: the start of the instance plus the rented time.
 
-    For how long stands in the ledger as ``hours`` (of ``facts``). Older lines have none: their deadline and the line
-    that announced it (``begun``) came from one clock, so that the difference is right even where that clock was not.
-    ``deadline``, the label's, is what is left where either is not known. Unix seconds.
+    The rented time is ``hours`` of the ledger's ``facts``. Ledger lines of earlier versions lack it: then it is
+    ``deadline`` (of the label) minus ``announced_at`` (time of the ledger line). Both came from one clock, so that the
+    difference is right even if that clock was wrong. Returns ``deadline`` if a time is unknown.
     """
-    hours, start, life = facts.get("hours"), row.get("start_date"), None
+    hours, start, life = facts.get("hours"), instance.get("start_date"), None
     if isinstance(hours, (int, float)):
         life = float(hours) * 3600
-    elif deadline is not None and begun is not None:
-        life = deadline - begun
+    elif deadline is not None and announced_at is not None:
+        life = deadline - announced_at
     if life is None or not isinstance(start, (int, float)):
         return deadline
     return float(start) + life
 
 
-def lease_of(ends: float, clock: Heard) -> Lease:
-    """The moment until which a box may live, with the clock that it is counted by: plain data for `left_of`."""
+def lease_of(ends: float, clock: ClockReading) -> Lease:
+    """Lease that ends at ``ends`` (unix seconds) on the clock of the reading, for `left_of`."""
     return {"ends": round(ends, 1), "time": clock.time, "up": clock.up, "boot": clock.boot}
 
 
 def left_of(lease: Lease, now: Clocks) -> float:
-    """The seconds that are left; by the wall clock where this machine has been restarted since."""
-    moment = Heard(lease["time"], lease["up"], lease["boot"]).at(now)
+    """Seconds left of a lease; counted by the wall clock if this machine has restarted since the reading."""
+    moment = ClockReading(lease["time"], lease["up"], lease["boot"]).at(now)
     if moment is None:
         moment = now.wall
     return float(lease["ends"]) - moment

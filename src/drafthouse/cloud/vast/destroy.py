@@ -1,11 +1,11 @@
-"""End what was rented, and nothing else: what the ledger knows is set against what the account holds (account.py).
+"""Destroy the instances that the ledger has as rented, and no others (account.py decides which belong to it).
 
-Run as often as you like: what is gone already is a success. Nothing is called gone before it was asked for by its own
-number; what the ledger does not know and carries our label is ended on a yes, and named without one. Where the list of
-the account cannot be read whole, what the ledger has a number of is ended all the same, and the run ends in an error.
+It can be repeated: an instance that is gone already, which its number must confirm, counts as a success. A stray, which
+has a Drafthouse label but is not in the ledger, is destroyed only after confirmation. If the account's list is
+incomplete, instances whose numbers are in the ledger are destroyed anyway, and an error is raised.
 
-An instance whose request was never answered may appear in the list a little later than the request: the list is read
-until the request is ``settle_s`` old. Whatever was believed gone and turns up later is ended by the next run.
+If a create request was never answered, its instance may appear in the list later: the list is read until the request
+is ``settle_s`` seconds old. An instance that appears even later is destroyed by the next run.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.errors import DrafthouseError, Problem, one_problem
 from .account import (
-    ANYONES,
-    THEIRS,
+    OTHER_LEDGER,
+    UNKNOWN_OWNER,
     Stray,
-    copies_of,
+    duplicates_of,
     instances_of,
     is_instance_of,
     price_of,
@@ -35,20 +35,20 @@ from .ledger import CONSOLE, DESTROYED, GONE, INTENT, NEVER, UNSURE, NotWritten,
 if TYPE_CHECKING:
     from drafthouse.cloud.vast.rows import Instance, Priced
 
-SETTLE_S = 60.0
-# So long after its deadline a box's own watch has asked to be destroyed and to be stopped, several times each.
+SETTLE_S = 60.0  # age at which a create request without an answer counts as having made no instance
+# Seconds after its deadline by which a box has tried several times to destroy and to stop itself.
 OVERDUE_S = 600.0
-_FIRST_LOOK_S, _LOOK_EVERY_S = 0.5, 5.0
-# How long a destroyed instance may still stand in the list before that is a fault: the pauses before each look.
-_PAUSES_AFTER_S = (0.0, 1.0, 2.0, 4.0, 8.0)
-# Asked before a stray is ended: a yes, a no, or None where nobody is there to say so. ``sure``: it is surely ours, or
-# was named.
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.5, 5.0  # between two reads of the list
+# Pauses before each check that a destroyed instance is gone; if it is still there after the last one, it is reported.
+_CONFIRM_PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0)
+# Asks whether to destroy a stray: (question, sure) -> yes, no, or None without a user. ``sure`` is True if it has this
+# ledger's mark or the user named it.
 Ask = Callable[[str, bool], bool | None]
 
 
 @dataclass
 class Ended:
-    """What became of the rentals: their labels, and for the others what to say of each."""
+    """Labels of ``destroyed`` and ``gone`` rentals; problems of those in another account, and of unwritten lines."""
 
     destroyed: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
@@ -56,15 +56,15 @@ class Ended:
     elsewhere: list[Problem] = field(default_factory=list)
     unwritten: list[Problem] = field(default_factory=list)
     damage: list[Problem] = field(default_factory=list)
-    """Lines of the ledger that are lost: what they said was ended only where the account shows it."""
-    sent: list[tuple[Rental, int, str]] = field(default_factory=list)
-    """What vast.ai said is destroyed, with its number and why: the ledger has it as ended once it is seen gone."""
+    """Damaged lines of the ledger; their rentals were ended only if the account lists them."""
+    accepted: list[tuple[Rental, int, str]] = field(default_factory=list)
+    """(rental, instance number, reason) of accepted destroy requests; the ledger has them as ended once confirmed."""
     unlisted: list[Rental] = field(default_factory=list)
-    """What was there by its number and in no list: the list is behind, and a second instance may be on its way too."""
+    """Rentals whose instance exists but is not listed: the list is behind, so a duplicate may appear too."""
 
 
 class StillBilling(DrafthouseError):
-    """Something of ours may go on costing money: each with its price, and what ends it."""
+    """Rented instances still bill, or may bill; each problem has the price and the command that ends it."""
 
 
 def end(
@@ -79,40 +79,39 @@ def end(
     settle_s: float = SETTLE_S,
     ask: Ask = lambda question, sure: None,
 ) -> Ended:
-    """End what this ledger rented; ``only``: those with these ids, labels or instance numbers.
+    """Destroy the instances of this ledger, or ``only`` those with these ids, labels or instance numbers.
 
-    Returns what was ended, with the ledger's damage. Raises StillBilling with every instance of ours that still bills,
-    that another key rented, or that ``ask`` got no yes for; NotWritten where all of them are ended and the ledger
-    cannot say so; VastError where the account's list could not be read whole.
+    Raises StillBilling for instances that still bill, that another key rented, or that ``ask`` did not confirm;
+    NotWritten if all are destroyed but the ledger cannot be written; VastError if the account's list is incomplete.
     """
     book = read(ledger)
-    wanted = {one.id: one for one in book.rentals.values() if only is None or _names_of(one) & set(only)}
+    wanted = {rental.id: rental for rental in book.rentals.values() if only is None or _names_of(rental) & set(only)}
     ended = Ended(damage=book.damage)
     ending = _Ending(client, ledger, why, tell, sleep, clock, settle_s, ended)
     damage: list[Problem] = []
     if not only:
         damage = book.damage
     try:
-        rows = client.instances()
+        instances = client.instances()
     except KeyRefused:
         raise
     except VastError as error:
-        ending.end_unlisted(wanted.values())
+        ending.end_without_list(wanted.values())
         billing = [*ended.billing, *ended.elsewhere]
         problems = [*error.problems, *billing, *ended.unwritten, *damage]
         if billing:
             raise StillBilling(problems) from error
         raise type(error)(problems) from error
-    unknown = strays(book, rows, client.account, mark_of(ledger))
+    found_strays = strays(book, instances, client.account, mark_of(ledger))
     if only is not None:
-        _check_names(only, wanted, unknown)
-    # An ended one is looked for too: the list may have been behind when it was believed gone. What must be waited for
-    # comes last: the others cost money meanwhile, and the wait may be broken off.
+        _check_names(only, wanted, found_strays)
+    # Ended rentals are searched too: their instance may have appeared late. Unanswered rentals come last, because they
+    # need a wait, during which the others would bill.
     for rental in sorted(wanted.values(), key=_is_unanswered):
-        rows = ending.end_rental(rental, rows)
-    ending.end_strays(unknown, only, ask)
-    ending.end_late_copies()
-    ending.see_them_gone()
+        instances = ending.end_rental(rental, instances)
+    ending.end_strays(found_strays, only, ask)
+    ending.end_late_duplicates()
+    ending.confirm_gone()
     if ended.billing or ended.elsewhere:
         raise StillBilling([*ended.billing, *ended.elsewhere, *ended.unwritten, *damage])
     if ended.unwritten:
@@ -120,43 +119,43 @@ def end(
     return ended
 
 
-def end_copies(
+def end_duplicates(
     client: VastClient,
     ledger: Path,
     ids: Collection[str],
     tell: Callable[[str], None],
     sleep: Callable[[float], None],
 ) -> list[Problem]:
-    """End what carries the label of these running rentals and is another instance; return what of it may still bill.
+    """Destroy duplicates: further instances with the label of a running rental. Return those that may still bill.
 
-    A proxy that sends a create a second time makes two instances of one label, and only one is in the answer. Raises
-    VastError where the account's list could not be read whole.
+    A proxy that repeats a create request makes two instances with one label, of which the answer names only one.
+    Raises VastError if the account's list is incomplete.
     """
     ending = _Ending(client, ledger, "a second instance of its label", tell, sleep)
-    rows = client.instances()
+    instances = client.instances()
     for rental in read(ledger).rentals.values():
         if rental.id not in ids:
             continue
-        for row in copies_of(rental, instances_of(rental, rows, client.account)):
-            ending.destroy(rental, row, ending.why)
-            ending.note(DESTROYED, rental, instance=int(row["id"]), account=client.account, why=ending.why)
-            # That line has the label of the one that goes on.
-            ending.note(rental.state, rental, instance=rental.instance, account=rental.account)
-    ending.see_them_gone(its_own=False)
+        for instance in duplicates_of(rental, instances_of(rental, instances, client.account)):
+            ending.destroy(rental, instance, ending.why)
+            ending.record_event(DESTROYED, rental, instance=int(instance["id"]), account=client.account, why=ending.why)
+            # The line above has the rental's id, so the state of the kept instance must be recorded again.
+            ending.record_event(rental.state, rental, instance=rental.instance, account=rental.account)
+    ending.confirm_gone(record_end=False)
     return [*ending.ended.billing, *ending.ended.unwritten]
 
 
-def still_billing(rental: Rental, why: str, row: Instance | None = None) -> Problem:
-    """What to say of an instance of ours that could not be ended; ``row`` is how it is listed, if it is."""
-    number: object = rental.instance or "(number unknown)"
+def still_billing(rental: Rental, why: str, instance: Instance | None = None) -> Problem:
+    """Problem for a rental that could not be ended; ``instance`` is None if it is not listed."""
+    instance_id: object = rental.instance or "(number unknown)"
     priced: Priced = {"dph_total": rental.facts.get("price_per_hour")}
-    if row:
-        number = row["id"]
-    if row and "dph_total" in row:
-        priced = row
+    if instance:
+        instance_id = instance["id"]
+    if instance and "dph_total" in instance:
+        priced = instance
     return Problem(
         "rental-still-billing",
-        f"instance {number} is still billing, {price_of(priced)} ({why})",
+        f"instance {instance_id} is still billing, {price_of(priced)} ({why})",
         "no rental of ours that is billing",
         f"make destroy; or end it manually at {CONSOLE}",
         rental.label,
@@ -164,17 +163,18 @@ def still_billing(rental: Rental, why: str, row: Instance | None = None) -> Prob
 
 
 def _names_of(rental: Rental) -> set[str]:
-    """What a person may call a rental by."""
+    """Names by which a user may refer to a rental."""
     return {rental.id, rental.label, str(rental.instance)}
 
 
-def _check_names(names: Collection[str], found: Mapping[str, Rental], unknown: Collection[Stray]) -> None:
-    known: set[str] = set()
-    for rental in found.values():
-        known |= _names_of(rental)
-    for stray in unknown:
-        known |= stray.names
-    missing = sorted(set(names) - known)
+def _check_names(names: Collection[str], by_id: Mapping[str, Rental], found_strays: Collection[Stray]) -> None:
+    """Raise DrafthouseError for names that refer to no rental and no stray."""
+    valid: set[str] = set()
+    for rental in by_id.values():
+        valid |= _names_of(rental)
+    for stray in found_strays:
+        valid |= stray.names
+    missing = sorted(set(names) - valid)
     if missing:
         raise one_problem(
             "no-such-rental",
@@ -185,14 +185,12 @@ def _check_names(names: Collection[str], found: Mapping[str, Rental], unknown: C
 
 
 def _is_unanswered(rental: Rental) -> bool:
+    """True if the answer to the create request was lost and the instance was not found yet."""
     return rental.state in (INTENT, UNSURE) and rental.instance is None
 
 
 def _age_s(client: VastClient, rental: Rental) -> float:
-    """Seconds since a rental was asked for, 0 where a clock says that it has yet to be.
-
-    By the provider's clock, as the list that was just read told it; lines of earlier versions have this machine's.
-    """
+    """Seconds since the create request, by the provider's clock (by this machine's for old ledger lines)."""
     asked_at = rental.facts.get("asked_at")
     if isinstance(asked_at, (int, float)):
         return max(0.0, client.clock.now() - asked_at)
@@ -205,7 +203,7 @@ def _may_bill(rental: Rental, error: VastError) -> Problem:
 
 @dataclass
 class _Ending:
-    """Rentals on their way out: what ends them, and in ``ended`` what became of each."""
+    """Destroys rentals one after the other and collects the results in ``ended``."""
 
     client: VastClient
     ledger: Path
@@ -216,112 +214,113 @@ class _Ending:
     settle_s: float = SETTLE_S
     ended: Ended = field(default_factory=Ended)
 
-    def end_rental(self, rental: Rental, rows: list[Instance]) -> list[Instance]:
-        """End what is listed of a rental, or an open one by its number; return the list as it was read last."""
+    def end_rental(self, rental: Rental, instances: list[Instance]) -> list[Instance]:
+        """Destroy all listed instances of a rental, or an open one by its number; return the newest list."""
         try:
-            rows = self._settled(rental, rows)
+            instances = self._wait_for_unanswered(rental, instances)
         except VastError as error:
             self.ended.billing.append(_may_bill(rental, error))
-            return rows
-        found = instances_of(rental, rows, self.client.account)
-        for row in found:
-            self.destroy(rental, row, self.why)
-        if not found and rental.is_open:
-            self._not_listed(rental)
-        return rows
+            return instances
+        listed = instances_of(rental, instances, self.client.account)
+        for instance in listed:
+            self.destroy(rental, instance, self.why)
+        if not listed and rental.is_open:
+            self._end_unlisted(rental)
+        return instances
 
-    def end_unlisted(self, wanted: Collection[Rental]) -> None:
-        """End without a list what the ledger has a number of; what it has none of stays open, and is said."""
+    def end_without_list(self, wanted: Collection[Rental]) -> None:
+        """Destroy rentals by their numbers if there is no list; report open rentals that have no number."""
         for rental in wanted:
             if rental.is_open and rental.instance is None:
                 self.ended.billing.append(still_billing(rental, "or may be: it cannot be found without a list"))
             elif rental.is_open:
-                self._not_listed(rental)
-        self.see_them_gone(has_list=False)
+                self._end_unlisted(rental)
+        self.confirm_gone(can_list=False)
 
-    def end_strays(self, unknown: Collection[Stray], only: Collection[str] | None, ask: Ask) -> None:
-        """End what carries our label and is not in the ledger, on a yes; say it without one.
+    def end_strays(self, found_strays: Collection[Stray], only: Collection[str] | None, ask: Ask) -> None:
+        """Destroy strays that ``ask`` confirms; report the others as billing.
 
-        Meant are those that ``only`` names, without it all that are not another clone's.
+        If ``only`` is None, strays of other ledgers are skipped; otherwise all that ``only`` does not name.
         """
-        for stray in unknown:
+        for stray in found_strays:
             is_named = only is not None and bool(stray.names & set(only))
-            if not is_named and (only is not None or stray.whose == THEIRS):
+            if not is_named and (only is not None or stray.origin == OTHER_LEDGER):
                 continue
-            if ask(f"{stray.words}. End it?", is_named or stray.whose != ANYONES):
-                self.destroy(stray.rental, stray.row, "it was not in the ledger")
+            if ask(f"{stray.text}. End it?", is_named or stray.origin != UNKNOWN_OWNER):
+                self.destroy(stray.rental, stray.box, "it was not in the ledger")
             else:
                 self.ended.billing.append(stray.problem)
 
-    def end_late_copies(self) -> None:
-        """End second instances of requests where the list is behind: read until the requests are ``settle_s`` old."""
+    def end_late_duplicates(self) -> None:
+        """If the list was behind, read it until the requests are ``settle_s`` seconds old, and destroy duplicates."""
         waits_s = [self.settle_s - _age_s(self.client, rental) for rental in self.ended.unlisted]
         until = self.clock() + max(waits_s, default=0.0)
         while (left := until - self.clock()) > 0:
-            self.sleep(min(_LOOK_EVERY_S, left))
+            self.sleep(min(_MAX_PAUSE_S, left))
             try:
-                rows = self.client.instances()
+                instances = self.client.instances()
             except VastError as error:
                 self.ended.billing += [_may_bill(rental, error) for rental in self.ended.unlisted]
                 return
-            asked_for = {number for _, number, _ in self.ended.sent}
+            accepted_ids = {instance_id for _, instance_id, _ in self.ended.accepted}
             for rental in self.ended.unlisted:
-                for row in instances_of(rental, rows, self.client.account):
-                    if int(row["id"]) not in asked_for:
-                        self.destroy(rental, row, self.why)
+                for instance in instances_of(rental, instances, self.client.account):
+                    if int(instance["id"]) not in accepted_ids:
+                        self.destroy(rental, instance, self.why)
 
-    def see_them_gone(self, *, has_list: bool = True, its_own: bool = True) -> None:
-        """Look whether what was destroyed is in no list, and nothing by its number; the rest is said to be billing.
+    def confirm_gone(self, *, can_list: bool = True, record_end: bool = True) -> None:
+        """Check that destroyed instances are neither listed nor found by number; report the others as billing.
 
-        Only then the ledger has it as ended, where the line is ``its_own``: whoever is killed before ends it once more.
+        The ledger gets their end only after this check, so that a run that was killed before is repeated.
+        ``record_end`` is False for duplicates, whose rental goes on.
         """
-        left, doubt = list(self.ended.sent), ""
-        for pause in _PAUSES_AFTER_S:
+        left, doubt = list(self.ended.accepted), ""
+        for pause in _CONFIRM_PAUSES_S:
             if not left:
                 break
             if pause:
                 self.sleep(pause)
             try:
-                there: set[int] = set()
-                if has_list:
-                    there = {int(row["id"]) for row in self.client.instances()}
-                left = [sent for sent in left if sent[1] in there or self.client.instance(sent[1]) is not None]
+                listed: set[int] = set()
+                if can_list:
+                    listed = {int(instance["id"]) for instance in self.client.instances()}
+                left = [sent for sent in left if sent[1] in listed or self.client.instance(sent[1]) is not None]
                 doubt = "destroyed, but still there"
             except VastError as error:
                 doubt = f"destroyed, but not confirmed: {error.problems[0].found}"
                 break
-        for sent in self.ended.sent:
-            rental, number, why = sent
+        for sent in self.ended.accepted:
+            rental, instance_id, why = sent
             if sent in left:
-                self.ended.billing.append(still_billing(rental, doubt, {"id": number}))
-                self.note(UNSURE, rental, instance=number, account=self.client.account)
-            elif its_own:
-                self.note(DESTROYED, rental, instance=number, account=self.client.account, why=why)
+                self.ended.billing.append(still_billing(rental, doubt, {"id": instance_id}))
+                self.record_event(UNSURE, rental, instance=instance_id, account=self.client.account)
+            elif record_end:
+                self.record_event(DESTROYED, rental, instance=instance_id, account=self.client.account, why=why)
 
     # --- one rental ----------------------------------------------------------------------------------
 
-    def destroy(self, rental: Rental, row: Instance, why: str) -> None:
-        """End an instance of a rental; one that vast.ai refuses to end is said to be billing."""
-        number, account = int(row["id"]), self.client.account
-        if number != rental.instance:
-            # Found by its label: whoever comes after a kill asks for this number, not for that of a false answer.
-            self.note(UNSURE, rental, instance=number, account=account)
+    def destroy(self, rental: Rental, instance: Instance, why: str) -> None:
+        """Destroy an instance of a rental; report it as billing if vast.ai refuses."""
+        instance_id, account = int(instance["id"]), self.client.account
+        if instance_id != rental.instance:
+            # It was found by its label: record its number, so that a later run requests this one by number.
+            self.record_event(UNSURE, rental, instance=instance_id, account=account)
         try:
-            was_there = self.client.destroy(number)
+            existed = self.client.destroy(instance_id)
         except VastError as error:
-            self.ended.billing.append(still_billing(rental, error.problems[0].found, row))
+            self.ended.billing.append(still_billing(rental, error.problems[0].found, instance))
             return
-        if was_there:
+        if existed:
             self.ended.destroyed.append(rental.label)
-            self.ended.sent.append((rental, number, why))
-            self._tell_end("destroyed", rental, number)
+            self.ended.accepted.append((rental, instance_id, why))
+            self._report_end("destroyed", rental, instance_id)
         else:
             self.ended.gone.append(rental.label)
-            self.note(GONE, rental, instance=number, account=account, why=why)
-            self._tell_end("gone already", rental, number)
+            self.record_event(GONE, rental, instance=instance_id, account=account, why=why)
+            self._report_end("gone already", rental, instance_id)
 
-    def note(self, event: str, rental: Rental, **facts: Any) -> None:
-        """Write down what became of a rental; a disk that is full keeps no other one from being ended."""
+    def record_event(self, event: str, rental: Rental, **facts: Any) -> None:
+        """Write an event to the ledger; if that fails, collect the problem and go on with the other rentals."""
         try:
             record(self.ledger, event, rental.id, **facts)
         except NotWritten as error:
@@ -335,43 +334,43 @@ class _Ending:
                 )
             )
 
-    def _tell_end(self, verb: str, rental: Rental, number: int) -> None:
-        self.tell(f"{verb}: instance {number} ({rental.facts.get('profile', '?')}), label {rental.label}")
+    def _report_end(self, verb: str, rental: Rental, instance_id: int) -> None:
+        self.tell(f"{verb}: instance {instance_id} ({rental.facts.get('profile', '?')}), label {rental.label}")
 
-    def _settled(self, rental: Rental, rows: list[Instance]) -> list[Instance]:
-        """Read the list again until it has an unanswered rental, or the request is so old that it never will."""
+    def _wait_for_unanswered(self, rental: Rental, instances: list[Instance]) -> list[Instance]:
+        """Read the list again until it has the instance of an unanswered rental, or the request is old enough."""
         if not _is_unanswered(rental):
-            return rows
+            return instances
         pause, age = 0.0, _age_s(self.client, rental)
         until = self.clock() + self.settle_s - age
-        while not instances_of(rental, rows, self.client.account) and (left := until - self.clock()) > 0:
+        while not instances_of(rental, instances, self.client.account) and (left := until - self.clock()) > 0:
             if not pause:
                 self.tell(f"{rental.label}: requested {age:.0f} s ago, never answered; looking for it")
-            pause = min(2 * pause or _FIRST_LOOK_S, _LOOK_EVERY_S)
+            pause = min(2 * pause or _FIRST_PAUSE_S, _MAX_PAUSE_S)
             self.sleep(min(pause, left))
-            rows = self.client.instances()
-        return rows
+            instances = self.client.instances()
+        return instances
 
-    def _not_listed(self, rental: Rental) -> None:
-        """End an open rental that no list shows, or close it: its number is asked for before it is called gone."""
-        row = None
+    def _end_unlisted(self, rental: Rental) -> None:
+        """Destroy an open rental that is not listed, or close it if its number does not exist either."""
+        instance = None
         if rental.instance is not None and rental.account in ("", self.client.account):
             try:
-                row = self.client.instance(rental.instance)
+                instance = self.client.instance(rental.instance)
             except VastError as error:
                 self.ended.billing.append(_may_bill(rental, error))
                 return
-        if row is None:
-            self._not_there(rental)
-        elif is_instance_of(rental, row, self.client.account):
+        if instance is None:
+            self._close_missing(rental)
+        elif is_instance_of(rental, instance, self.client.account):
             self.ended.unlisted.append(rental)
-            self.destroy(rental, row, self.why)
+            self.destroy(rental, instance, self.why)
         else:
-            # The label is another: it may be anybody's.
-            self.ended.billing.append(still_billing(rental, f"or may be: {why_unsure(rental, row)}"))
+            # The instance has another label and may belong to someone else.
+            self.ended.billing.append(still_billing(rental, f"or may be: {why_unsure(rental, instance)}"))
 
-    def _not_there(self, rental: Rental) -> None:
-        """Close a rental that the account does not hold; another account's stays open."""
+    def _close_missing(self, rental: Rental) -> None:
+        """Close a rental that is not in the account; one of another account stays open and is reported."""
         if rental.account != self.client.account:
             whose = "rented with another key or at another address" if rental.account else "rented with an unknown key"
             self.ended.elsewhere.append(
@@ -386,13 +385,13 @@ class _Ending:
             return
         self.ended.gone.append(rental.label)
         if rental.instance is None:
-            self.note(NEVER, rental)
+            self.record_event(NEVER, rental)
             self.tell(f"{rental.label}: was never created")
         else:
-            self.note(GONE, rental, why=self.why)
-            self._tell_end("gone already", rental, rental.instance)
+            self.record_event(GONE, rental, why=self.why)
+            self._report_end("gone already", rental, rental.instance)
 
 
-# The columns of what is listed: their names in JSON, and their heads in a table.
+# The columns of `listing.Listing`: their names in JSON and their heads in a table.
 LIST_NAMES = ("instance", "label", "profile", "status", "price_per_hour", "since", "cost", "deadline")
 LIST_HEAD = ("instance", "label", "profile", "status", "$/h", "since", "$ until now", "deadline")

@@ -1,4 +1,4 @@
-"""What can go wrong with vast.ai's API, and what each case means for money."""
+"""Errors of vast.ai's API, separated by what each means for the bill."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from ...core.errors import DrafthouseError, Problem
 
 
 class VastError(DrafthouseError):
-    """vast.ai refused, or did not answer as it should."""
+    """vast.ai refused a request or gave a malformed answer."""
 
 
 class OfferGone(VastError):
-    """The offer is not there any more: somebody else was faster."""
+    """The offer is gone, because someone else rented it."""
 
 
 class QuotaSpent(VastError):
-    """No more searches today; trying again does not help."""
+    """The account has no searches left today; a retry does not help."""
 
 
 class KeyRefused(VastError):
-    """The account's key is not valid, or may not do this."""
+    """The API key is invalid or lacks a permission."""
 
 
 class OutOfReach(VastError):
-    """No answer, however often it was asked."""
+    """vast.ai did not answer within all retries."""
 
 
 class NotWhole(VastError):
-    """A list that is not all of it: what bills cannot be told from a part."""
+    """The list of instances is incomplete, so it does not show everything that is billing."""
 
 
 class OutcomeUnknown(VastError):
-    """A create was sent, and whether it rented something is not known: look for the label.
+    """It is unknown whether a create request rented an instance; the caller must look for its label.
 
-    ``refused`` is what a repeat of the request was refused with; it counts where no instance has the label.
+    ``refused`` is the refusal of a repeated request, or None. It is the result if no instance has the label.
     """
 
     def __init__(self, problems: Problem | Sequence[Problem], refused: VastError | None = None) -> None:

@@ -1,7 +1,7 @@
-"""First contact with a rented box: whether its SSH server answers, and its host key, which is kept at once.
+"""Check whether the SSH server of a rented box answers, and store its host key at the first answer.
 
-A box that "runs" often has no SSH server yet. Its key is kept as soon as one answers at the address that the platform
-names; ssh and Ansible read the same file, and refuse whatever answers there later with another key.
+An instance with the status "running" often has no SSH server yet. ssh and Ansible read the same known_hosts file, so
+they refuse a server that answers later at this address with another key.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 
 from .instances import host_key_alias
 
-# For an answer over the whole: a proxy accepts at once, and says nothing while the box behind it starts.
+# Time limit of the connection, and of the handshake: a proxy accepts a connection while the box behind it still starts.
 ANSWER_S = 5.0
-# paramiko logs each failed handshake as an error; here that is an expected answer.
+# paramiko logs each failed handshake as an error, but here failures are expected.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
-def ssh_answers(known_hosts: Path, number: int, address: str, port: int) -> bool:
-    """Tell whether an instance's SSH server answers; its host key is kept, unless one is kept already."""
+def ssh_answers(known_hosts: Path, instance_id: int, address: str, port: int) -> bool:
+    """True if the SSH server of an instance answers; its host key is then stored, unless the file has one already."""
     import paramiko  # noqa: PLC0415 (the extra `deploy` has it)
 
     try:
@@ -33,12 +33,12 @@ def ssh_answers(known_hosts: Path, number: int, address: str, port: int) -> bool
                 transport.close()
     except (OSError, EOFError, paramiko.SSHException):
         return False
-    _keep(known_hosts, host_key_alias(number), key.get_name(), key.get_base64())
+    _add_host_key(known_hosts, host_key_alias(instance_id), key.get_name(), key.get_base64())
     return True
 
 
-def _keep(known_hosts: Path, alias: str, kind: str, key: str) -> None:
-    """Append a line, unless the file has one for this alias; ssh appends to the same file."""
+def _add_host_key(known_hosts: Path, alias: str, kind: str, key: str) -> None:
+    """Append the key, unless the file has one for this alias. Appending is safe, because ssh also only appends."""
     if known_hosts.exists():
         lines = known_hosts.read_text("utf-8", "replace").splitlines()
         if any(line.split(" ", 1)[0] == alias for line in lines):

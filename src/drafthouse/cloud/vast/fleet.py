@@ -1,7 +1,7 @@
-"""Which offers become the boxes of a fleet: the cheapest machines, in one country and within one sum if asked.
+"""Choose the offers for a fleet of boxes: the cheapest machines, optionally in one country and below a total price.
 
-Pure. A fleet of one is the usual case. Two boxes of a fleet never share a machine: they would share its fate, and their
-experiments run side by side.
+Pure functions. A fleet usually has one box. Two boxes of a fleet are never on the same machine: they would fail
+together, and their measurements would disturb each other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .offers import Choice, Limits, country_of, offers_table
 
 @dataclass(frozen=True)
 class Fleet:
-    """How many boxes, and what holds for them together; prices in $ an hour."""
+    """Number of boxes and the conditions for all of them together; ``max_total`` in $ per hour."""
 
     boxes: int = 1
     max_total: float = math.inf
@@ -27,35 +27,35 @@ class Fleet:
     all_or_nothing: bool = False
 
 
-def planned(found: Sequence[Choice], fleet: Fleet) -> list[Choice]:
-    """The offers of which the first ``fleet.boxes`` are rented, and the others may take their places.
+def planned(fitting: Sequence[Choice], fleet: Fleet) -> list[Choice]:
+    """Offers on different machines, the cheapest first; the first ``fleet.boxes`` are to be rented, others are spares.
 
-    ``found``: what fits, the cheapest first. Raises DrafthouseError where it is not enough for the whole fleet.
+    ``fitting`` has the suitable offers, the cheapest first. Raises DrafthouseError if the fleet is not possible.
     """
-    pools = [_one_a_machine(found)]
+    candidate_lists = [_cheapest_per_machine(fitting)]
     if fleet.one_country:
-        pools = _by_country(pools[0])
-    enough = [pool for pool in pools if len(pool) >= fleet.boxes]
-    if not enough:
-        most = max(map(len, pools), default=0)
+        candidate_lists = _by_country(candidate_lists[0])
+    sufficient = [candidates for candidates in candidate_lists if len(candidates) >= fleet.boxes]
+    if not sufficient:
+        max_boxes = max(map(len, candidate_lists), default=0)
         where = " in one country" if fleet.one_country else ""
         do = "leave --region out, or try again later"
-        if most:
-            do = f"BOXES={most}, or allow more: MAX_PRICE=, --unverified, --reliability"
+        if max_boxes:
+            do = f"BOXES={max_boxes}, or allow more: MAX_PRICE=, --unverified, --reliability"
         raise one_problem(
             "too-few-machines",
-            f"{count(len(found), 'suitable offer')}, on {count(most, 'machine')}{where}",
+            f"{count(len(fitting), 'suitable offer')}, on {count(max_boxes, 'machine')}{where}",
             f"{fleet.boxes} machines{where}: one for each box of the fleet",
             do,
             "vast.ai",
         )
-    pool = min(enough, key=lambda pool: total_of(pool[: fleet.boxes]))
-    total = total_of(pool[: fleet.boxes])
+    candidates = min(sufficient, key=lambda candidates: total_price(candidates[: fleet.boxes]))
+    total = total_price(candidates[: fleet.boxes])
     if total > fleet.max_total:
-        within = sum(total_of(pool[: place + 1]) <= fleet.max_total for place in range(fleet.boxes))
+        affordable = sum(total_price(candidates[: index + 1]) <= fleet.max_total for index in range(fleet.boxes))
         do = f"MAX_TOTAL={total + 0.005:.2f}"
-        if within:
-            do += f", or BOXES={within}"
+        if affordable:
+            do += f", or BOXES={affordable}"
         raise one_problem(
             "rental-total-exceeded",
             f"the cheapest {fleet.boxes} boxes cost ${total:.3f} an hour",
@@ -63,74 +63,74 @@ def planned(found: Sequence[Choice], fleet: Fleet) -> list[Choice]:
             do,
             "vast.ai",
         )
-    return pool
+    return candidates
 
 
-def total_of(boxes: Sequence[Choice]) -> float:
-    """What they cost together; $ an hour."""
-    return math.fsum(one.price.hour for one in boxes)
+def total_price(boxes: Sequence[Choice]) -> float:
+    """Total price in $ per hour."""
+    return math.fsum(choice.price.hour for choice in boxes)
 
 
-def summary(pool: Sequence[Choice], resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> str:
-    """The table of offers with what stands behind its figures; ``pool`` is `planned`'s."""
-    rental, chosen = resolved["rental"], pool[: fleet.boxes]
+def summary(candidates: Sequence[Choice], resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> str:
+    """Table of the offers from `planned`, and the assumptions of the estimated cost."""
+    rental, chosen = resolved["rental"], candidates[: fleet.boxes]
     prices = [choice.price for choice in chosen]
     parts = [math.fsum(map(attrgetter(part), prices)) * limits.hours for part in ("box", "disk", "traffic")]
-    which, hour = str(chosen[0].number), ""
+    offers, hourly = str(chosen[0].number), ""
     if fleet.boxes > 1:
-        which, hour = f"the first {fleet.boxes}", f"${total_of(chosen):.3f} an hour, "
+        offers, hourly = f"the first {fleet.boxes}", f"${total_price(chosen):.3f} an hour, "
     return "\n".join(
         [
-            offers_table(pool, fleet.boxes),
+            offers_table(candidates, fleet.boxes),
             f"disk {rental['disk_gb']} GB (from the plan), download {rental['download_gb']:g} GB, driver"
             f" {rental['driver'] or 'any'} or newer, image {rental['image']}",
-            f"estimated for {limits.hours:g} h on {which}: {hour}${math.fsum(parts):.2f}"
-            f" (box ${parts[0]:.2f}, disk ${parts[1]:.2f}, traffic ${parts[2]:.2f}); {caps(limits, fleet)}",
+            f"estimated for {limits.hours:g} h on {offers}: {hourly}${math.fsum(parts):.2f}"
+            f" (box ${parts[0]:.2f}, disk ${parts[1]:.2f}, traffic ${parts[2]:.2f}); {caps_text(limits, fleet)}",
         ]
     )
 
 
-def caps(limits: Limits, fleet: Fleet) -> str:
-    """The ceilings in words."""
-    ceilings = []
+def caps_text(limits: Limits, fleet: Fleet) -> str:
+    """Price caps as text."""
+    caps = []
     if math.isfinite(limits.max_price):
-        ceilings.append(f"cap ${limits.max_price:g} an hour" + (" a box" if fleet.boxes > 1 else ""))
+        caps.append(f"cap ${limits.max_price:g} an hour" + (" a box" if fleet.boxes > 1 else ""))
     if math.isfinite(fleet.max_total):
-        ceilings.append(f"cap ${fleet.max_total:g} an hour for all")
-    return ", ".join(ceilings) or "no cap was given"
+        caps.append(f"cap ${fleet.max_total:g} an hour for all")
+    return ", ".join(caps) or "no cap was given"
 
 
-def question(pool: Sequence[Choice], limits: Limits, fleet: Fleet) -> str:
-    """What is asked before money is spent."""
-    chosen = pool[: fleet.boxes]
-    hour, total = total_of(chosen), math.fsum(one.price.total for one in chosen)
-    boxes = ", ".join(str(one.number) for one in chosen)
+def question(candidates: Sequence[Choice], limits: Limits, fleet: Fleet) -> str:
+    """Question that the user must confirm before anything is rented."""
+    chosen = candidates[: fleet.boxes]
+    hourly, total = total_price(chosen), math.fsum(choice.price.total for choice in chosen)
+    boxes = ", ".join(str(choice.number) for choice in chosen)
     if fleet.boxes > 1:
         boxes = f"{fleet.boxes} boxes ({boxes})"
-    return f"rent {boxes} for {limits.hours:g} h, ${hour:.3f} an hour, ${total:.2f}?"
+    return f"rent {boxes} for {limits.hours:g} h, ${hourly:.3f} an hour, ${total:.2f}?"
 
 
-def _one_a_machine(found: Sequence[Choice]) -> list[Choice]:
-    """The cheapest offer of each machine; a machine without a number is one of its own."""
-    kept: dict[object, Choice] = {}
-    for one in found:
-        machine = one.offer.get("machine_id")
-        kept.setdefault(one.number if machine is None else str(machine), one)
-    return list(kept.values())
+def _cheapest_per_machine(fitting: Sequence[Choice]) -> list[Choice]:
+    """The cheapest offer of each machine; offers without a machine id count as separate machines."""
+    by_machine: dict[object, Choice] = {}
+    for choice in fitting:
+        machine = choice.offer.get("machine_id")
+        by_machine.setdefault(choice.number if machine is None else str(machine), choice)
+    return list(by_machine.values())
 
 
-def _by_country(found: Sequence[Choice]) -> list[list[Choice]]:
-    """Offers by the country of their machine; without those whose country is not told."""
-    pools: dict[str, list[Choice]] = {}
-    for choice in found:
+def _by_country(fitting: Sequence[Choice]) -> list[list[Choice]]:
+    """A list of offers for each country; offers without a known country are left out."""
+    by_country: dict[str, list[Choice]] = {}
+    for choice in fitting:
         country = country_of(choice.offer)
         if country:
-            pools.setdefault(country, []).append(choice)
-    return list(pools.values())
+            by_country.setdefault(country, []).append(choice)
+    return list(by_country.values())
 
 
 def incomplete(fleet: Fleet, ran: Sequence[str], why: Sequence[str]) -> DrafthouseError:
-    """What to say where fewer boxes run than were asked for; ``ran``: each with its price, in words."""
+    """Error if fewer boxes run than requested; ``ran`` describes each with its price, ``why`` has the reasons."""
     missing = fleet.boxes - len(ran)
     reasons = f" ({'; '.join(why)})" if why else ""
     if fleet.all_or_nothing:

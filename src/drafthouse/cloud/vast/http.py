@@ -1,7 +1,7 @@
-"""One request to vast.ai's REST API: sent or not, answered or not. Standard library only.
+"""Send one request to vast.ai's REST API. Standard library only.
 
-Whoever rents must know which of the two it was: what was never sent cost nothing, what was sent and not answered may
-have rented a machine. The account's key goes to the address given and nowhere else: redirects are not followed.
+Failures are of two kinds, because renting costs money: a request that was never sent has no effect, but one that was
+sent and not answered may have rented a machine. Redirects are not followed, so the API key reaches no other host.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from urllib.parse import SplitResult, urlsplit
 from ...core.bounded import TooMuch, within
 from ...core.errors import one_problem
 
-# Bytes of an answer that are read; a search of 64 offers is about 200 KB.
-_MOST = 32 << 20
-# Nothing can have reached the other side.
+# Limit for an answer, in bytes; a search result of 64 offers has about 200 KB.
+_MAX_BYTES = 32 << 20
+# Errors after which the request cannot have reached the server.
 _NEVER_SENT = (socket.gaierror, ConnectionRefusedError, ssl.SSLCertVerificationError)
-_NO_WAY = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL})
+_NO_ROUTE = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL})
 
 
 class NotSent(Exception):
-    """No connection: the request cannot have had an effect."""
+    """There was no connection, so the request had no effect."""
 
 
 class Unanswered(Exception):
-    """The request was on its way, and no whole answer came: it may have had its effect."""
+    """The request was sent but not answered completely, so it may have had an effect."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back. ``data`` is the JSON of it, or None where it is none."""
+    """Answer of the API, with any status."""
 
     status: int
     headers: Mapping[str, str]
@@ -47,21 +47,21 @@ class Answer:
 
     @property
     def data(self) -> Any:
-        """The answer's JSON, or None."""
+        """JSON value of the answer, or None if it is not JSON."""
         try:
             return json.loads(self.text)
         except (ValueError, RecursionError):
             return None
 
     def field(self, name: str) -> Any:
-        """A field of the answer's JSON object; None without it."""
+        """Field of the answer's JSON object; None if it is missing."""
         data = self.data
         if not isinstance(data, dict):
             return None
         return data.get(name)
 
-    def word(self, name: str) -> str:
-        """A text of the answer's object (`error`, `msg`), or nothing, on one line."""
+    def text_field(self, name: str) -> str:
+        """Text field (`error`, `msg`) on one line, at most 300 characters; '' if it is missing or not a text."""
         value = self.field(name)
         if not isinstance(value, str):
             return ""
@@ -69,19 +69,19 @@ class Answer:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is an answer like another: following it would carry the key to whoever it names."""
+    """Treat a redirect as a normal answer: following it would send the API key to another host."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
-        """Follow none."""
+        """Do not follow the redirect."""
         return
 
 
 def checked_url(url: str) -> str:
-    """The API's address without a slash at its end; DrafthouseError where a key should not be sent to it."""
+    """URL of the API without a trailing slash. Raises DrafthouseError if sending a key there is not safe."""
     parts = _split(url)
     host = parts.hostname or ""
-    sealed = parts.scheme == "https" or (parts.scheme == "http" and is_near(host))
-    if sealed and host and not (parts.username or parts.password or parts.query or parts.fragment):
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_private(host))
+    if is_safe and host and not (parts.username or parts.password or parts.query or parts.fragment):
         return url.rstrip("/")
     raise one_problem(
         "invalid-setting",
@@ -91,8 +91,8 @@ def checked_url(url: str) -> str:
     )
 
 
-def is_near(host: str) -> bool:
-    """Tell whether plain HTTP to this host stays on this machine or in a private network."""
+def is_private(host: str) -> bool:
+    """True if plain HTTP to this host stays on this machine or in a private network."""
     if host == "localhost":
         return True
     try:
@@ -101,7 +101,7 @@ def is_near(host: str) -> bool:
         return False
 
 
-def _split(url: str) -> SplitResult:
+def _split(url: str) -> SplitResult:  # all parts are empty for a malformed URL
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -111,18 +111,18 @@ def _split(url: str) -> SplitResult:
 
 
 def opener_for(url: str) -> urllib.request.OpenerDirector:
-    """What opens ``url``: the environment's proxies are used, but not to reach this machine."""
+    """HTTP client for ``url``; it uses the environment's proxies, except for private addresses."""
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
-    if is_near(_split(url).hostname or ""):
+    if is_private(_split(url).hostname or ""):
         handlers.append(urllib.request.ProxyHandler({}))
     return urllib.request.build_opener(*handlers)
 
 
 def send(method: str, url: str, headers: Mapping[str, str], body: Any = None, timeout_s: float = 30.0) -> Answer:
-    """The answer, whatever its status. Raises NotSent, or Unanswered; neither names a header."""
+    """Send a request and return the answer, whatever its status. Raises NotSent or Unanswered, without headers."""
     if urlsplit(url).scheme not in ("http", "https"):
         raise NotSent("an address that is not http(s)")
-    request = urllib.request.Request(url, None, dict(headers), method=method)  # noqa: S310 (looked at above)
+    request = urllib.request.Request(url, None, dict(headers), method=method)  # noqa: S310 (checked above)
     if body is not None:
         request.data = json.dumps(body).encode()
         request.add_header("Content-Type", "application/json")
@@ -144,28 +144,28 @@ def send(method: str, url: str, headers: Mapping[str, str], body: Any = None, ti
         if not isinstance(reason, Exception):
             reason = OSError(str(reason))
         if _was_not_sent(reason):
-            raise NotSent(_words(reason)) from None
-        raise Unanswered(_words(reason)) from None
+            raise NotSent(_one_line(reason)) from None
+        raise Unanswered(_one_line(reason)) from None
     except (http.client.HTTPException, OSError) as error:
-        raise Unanswered(_words(error)) from None
+        raise Unanswered(_one_line(error)) from None
 
 
-def _read(answer: Any, status: int) -> Answer:
+def _read(answer: Any, status: int) -> Answer:  # raises Unanswered for an incomplete answer
     try:
-        raw = answer.read(_MOST)
-        if left := answer.length:
-            raise http.client.IncompleteRead(raw, left)
+        raw = answer.read(_MAX_BYTES)
+        if missing_bytes := answer.length:
+            raise http.client.IncompleteRead(raw, missing_bytes)
     except (http.client.HTTPException, OSError) as error:
-        raise Unanswered(f"HTTP {status}, and {_words(error)}") from None
+        raise Unanswered(f"HTTP {status}, and {_one_line(error)}") from None
     return Answer(status, dict(answer.headers.items()), raw.decode("utf-8", "replace"))
 
 
 def _was_not_sent(reason: Exception) -> bool:
-    return isinstance(reason, _NEVER_SENT) or (isinstance(reason, OSError) and reason.errno in _NO_WAY)
+    return isinstance(reason, _NEVER_SENT) or (isinstance(reason, OSError) and reason.errno in _NO_ROUTE)
 
 
-def _words(error: Exception) -> str:
-    """An error on one line, without the addresses of objects and without what was read so far."""
+def _one_line(error: Exception) -> str:
+    """Text of an error on one line, without the part of an answer that was read."""
     if isinstance(error, http.client.IncompleteRead):
         return "the answer ended too early"
     if isinstance(error, TimeoutError):

@@ -1,7 +1,7 @@
-"""An instance of vast.ai as a host of an Ansible inventory. Pure.
+"""Turn an instance of vast.ai into a host of an Ansible inventory. Pure functions.
 
-What the API says of an instance is others' text: addresses are looked at before ssh gets them as an argument, and what
-may hold a secret (the container's environment, its start script, its keys) never becomes a variable.
+Fields of an instance are untrusted: addresses are validated before they become arguments of ssh. Fields that may hold
+a secret (the container's environment, its start script, its keys) never become variables.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from drafthouse.cloud.vast.rows import Instance
 
 RUNNING = "running"
-# No way leads on from these; only destroying ends the bill.
+# Statuses that never become "running"; the instance bills until it is destroyed.
 TERMINAL = frozenset({"exited", "unknown", "offline"})
-# The API's port inside: the gateway's, the gateway's where it has a name, the engine's own.
+# Ports of the served API inside the container: the gateway's without and with a domain name, and the engine's.
 API_PORTS = (8443, 443, 8000)
 _ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?")
 
 
 class HostVariables(TypedDict, total=False):
-    """The Ansible variables of an instance: ``drafthouse_*`` are what the house reads, ``vast_*`` for people's groups.
+    """Ansible variables of an instance: Drafthouse reads ``drafthouse_*``; users can group hosts by ``vast_*``.
 
-    What is not known is not there.
+    Unknown values are left out.
     """
 
     ansible_user: str
@@ -75,17 +75,17 @@ def host_of(
     known_hosts: str = "",
     api_ports: Sequence[int] = API_PORTS,
 ) -> HostVariables:
-    """The Ansible variables of an instance; without `ansible_host` where it has no address for SSH yet.
+    """Ansible variables of an instance; without ``ansible_host`` if it has no SSH address yet.
 
-    ``known_hosts`` is the file of the controller in which the keys of rented machines are kept, by the number of the
-    instance: the next one at the same address and port is another machine.
+    ``known_hosts`` is a file of the controller with host keys by instance number, not by address: the next instance at
+    the same address and port is another machine.
     """
-    number = int(instance["id"])
+    instance_id = int(instance["id"])
     label = _text(instance.get("label"))
     ports = outer_ports(instance)
-    found: HostVariables = {
+    hostvars: HostVariables = {
         "ansible_user": "root",
-        "drafthouse_instance": number,
+        "drafthouse_instance": instance_id,
         "drafthouse_label": label,
         "drafthouse_deadline": deadline_of(label),
         "drafthouse_vast_url": url,
@@ -97,102 +97,102 @@ def host_of(
         "vast_status": status_of(instance),
         "vast_status_message": _text(instance.get("status_msg"))[:200],
         "vast_gpu_name": _text(instance.get("gpu_name")),
-        "vast_num_gpus": _whole(instance.get("num_gpus")),
+        "vast_num_gpus": _integer(instance.get("num_gpus")),
         "vast_gpu_memory_gb": _rounded(instance.get("gpu_ram"), 1, per=1000),
         "vast_driver": _text(instance.get("driver_version")),
         "vast_cuda_max_good": _rounded(instance.get("cuda_max_good"), 1),
         "vast_disk_gb": _rounded(instance.get("disk_space"), 1),
         "vast_down_cost_per_gb": _rounded(instance.get("inet_down_cost"), 5),
         "vast_up_cost_per_gb": _rounded(instance.get("inet_up_cost"), 5),
-        "vast_machine": _whole(instance.get("machine_id")),
+        "vast_machine": _integer(instance.get("machine_id")),
         "vast_geolocation": _text(instance.get("geolocation")),
         "vast_image": _text(instance.get("image_uuid")),
         "vast_ports": {inner: outer for inner, (_, outer) in ports.items()},
     }
-    if reached := ssh_address(instance):
-        found["ansible_host"], found["ansible_port"] = reached
+    if address := ssh_address(instance):
+        hostvars["ansible_host"], hostvars["ansible_port"] = address
     if known_hosts:
-        found["ansible_ssh_common_args"] = _ssh_arguments(number, known_hosts)
+        hostvars["ansible_ssh_common_args"] = _ssh_arguments(instance_id, known_hosts)
     for port in api_ports:
         if f"{port}/tcp" in ports:
-            found["drafthouse_api_address"], found["drafthouse_api_port"] = ports[f"{port}/tcp"]
+            hostvars["drafthouse_api_address"], hostvars["drafthouse_api_port"] = ports[f"{port}/tcp"]
             break
-    return cast("HostVariables", {name: value for name, value in found.items() if value is not None and value != ""})
+    return cast("HostVariables", {name: value for name, value in hostvars.items() if value is not None and value != ""})
 
 
 def status_of(instance: Instance) -> str:
-    """What an instance does; one that nothing is known of yet is being created."""
+    """Status of an instance; "created" if the API gives none yet."""
     return _text(instance.get("actual_status")) or "created"
 
 
 def is_vm(instance: Instance) -> bool:
-    """Tell whether an instance is a whole machine (systemd, Docker) and no container: vast.ai's VMs have its image."""
+    """True if an instance is a virtual machine (with systemd and Docker), not a container: by its image's name."""
     return "vastai/kvm" in _text(instance.get("image_uuid"))
 
 
 def ssh_address(instance: Instance) -> tuple[str, int] | None:
-    """Address and port for SSH: direct where it is mapped, otherwise vast.ai's proxy, which VMs do not have."""
+    """Address and port for SSH: direct if port 22 is mapped, else vast.ai's proxy, which VMs lack; None for neither."""
     ports = outer_ports(instance)
     if "22/tcp" in ports:
         return ports["22/tcp"]
     address, port = _address(instance.get("ssh_host")), _port(instance.get("ssh_port"))
     if address is None or port is None or is_vm(instance):
         return None
-    # The proxy gives a container with Jupyter two ports, and SSH is the second (vastai 1.9.1, cli/commands/misc.py).
+    # For a container with Jupyter the proxy has two ports, the second for SSH (vastai 1.9.1, cli/commands/misc.py).
     return address, port + ("jupyter" in _text(instance.get("image_runtype")))
 
 
 def outer_ports(instance: Instance) -> dict[str, tuple[str, int]]:
-    """Where each port (`8000/tcp`) is reached from outside; nothing while the API does not know it."""
+    """External (address, port) of each port of the container, such as ``8000/tcp``; {} until the API has them."""
     address, ports = _address(instance.get("public_ipaddr")), instance.get("ports")
     if isinstance(ports, str):
         ports = _json(ports)
     if address is None or not isinstance(ports, Mapping):
         return {}
-    found = {}
+    external = {}
     for inner, mapped in ports.items():
         if isinstance(mapped, list) and mapped and isinstance(mapped[0], Mapping):
             port = _port(mapped[0].get("HostPort"))
             if port is not None:
-                found[str(inner)] = (address, port)
-    return found
+                external[str(inner)] = (address, port)
+    return external
 
 
 def chosen(
     hosts: Iterable[HostVariables],
     labels: Sequence[str],
     statuses: Collection[str],
-    known: Collection[str] | None,
+    rental_ids: Collection[str] | None,
 ) -> list[HostVariables]:
-    """The hosts with one of the labels (patterns) and statuses; with ``known`` only rentals of those ids."""
-    found = []
+    """Select hosts by label patterns and statuses, and by ``rental_ids`` unless that is None."""
+    selected = []
     for host in hosts:
         label = str(host.get("vast_label", ""))
-        if known is not None and id_of(label) not in known:
+        if rental_ids is not None and id_of(label) not in rental_ids:
             continue
         if host.get("vast_status") in statuses and any(fnmatch.fnmatchcase(label, pattern) for pattern in labels):
-            found.append(host)
-    return found
+            selected.append(host)
+    return selected
 
 
-def host_key_alias(number: int) -> str:
-    """The name under which an instance's host key is kept: the next box at its address is another machine."""
-    return f"vast-{number}"
+def host_key_alias(instance_id: int) -> str:
+    """Name under which known_hosts has the host key of an instance, in place of an address that is used again."""
+    return f"vast-{instance_id}"
 
 
-def _ssh_arguments(number: int, known_hosts: str) -> str:
-    # ssh takes a list of files here, and % for a token.
+def _ssh_arguments(instance_id: int, known_hosts: str) -> str:
+    # ssh expands % in this option, and splits it at blanks unless it is quoted.
     file = known_hosts.replace("%", "%%")
     options = (
         f'UserKnownHostsFile="{file}"',
-        f"HostKeyAlias={host_key_alias(number)}",
+        f"HostKeyAlias={host_key_alias(instance_id)}",
         "StrictHostKeyChecking=accept-new",
     )
     return " ".join(f"-o {shlex.quote(option)}" for option in options)
 
 
 def _address(value: object) -> str | None:
-    """A name or address, None for anything else: ssh would take one that begins with a dash for an option."""
+    """Host name or address; None for anything else, such as text with a leading dash, which ssh reads as an option."""
     text = _text(value)
     if not _ADDRESS.fullmatch(text):
         return None
@@ -200,13 +200,13 @@ def _address(value: object) -> str | None:
 
 
 def _port(value: object) -> int | None:
-    port = _whole(value)
+    port = _integer(value)
     if port is None or not 0 < port < 65536:
         return None
     return port
 
 
-def _whole(value: object) -> int | None:
+def _integer(value: object) -> int | None:  # None if it is not a number
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
@@ -215,20 +215,20 @@ def _whole(value: object) -> int | None:
         return None
 
 
-def _rounded(value: object, digits: int, per: float = 1) -> float | None:
+def _rounded(value: object, digits: int, per: float = 1) -> float | None:  # value / per; None if not a number
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
-        number = float(value) / per
+        quotient = float(value) / per
     except ValueError:
         return None
-    if not abs(number) < 1e12:  # infinity and NaN, too
+    if not abs(quotient) < 1e12:  # also excludes infinity and NaN
         return None
-    return round(number, digits)
+    return round(quotient, digits)
 
 
 def _text(value: object) -> str:
-    """A text without the blanks that the API leaves around some, and without what moves a terminal's cursor."""
+    """Text without blanks around it, and with a blank for each control character; '' for any other type."""
     if not isinstance(value, str):
         return ""
     return "".join(letter if letter.isprintable() else " " for letter in value).strip()

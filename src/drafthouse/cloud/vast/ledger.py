@@ -1,15 +1,15 @@
-"""The ledger of what was rented: a line for each event, on disk before the request that it announces.
+"""The ledger of rentals: a file with one JSON line for each event, written before the request that it announces.
 
-A crash between "rent this" and the answer leaves a line with the label that the instance carries, so that it is found
-again and ended. Lines are only ever added. Nothing secret stands in it; it is 0600 all the same.
+If the program crashes before the answer to a create request arrives, the ledger still has the label of the instance,
+so that the instance can be found and ended. Lines are only appended. The file holds no secrets; its mode is 0600.
 
-Each line begins with the checksum of the rest of it: ``{"sum": "<16 hex digits of SHA-256>", "time": ...}``. Lines of
-earlier versions have none, begin with ``{"time": `` and are read as they stand. A damaged line is named by its number,
-and hides no other: records are found by how they begin, so a newline that was damaged joins no two of them. The last
-line may be cut off by a power cut: its request was never sent, so it counts as never written.
+A line starts with a checksum of the rest: ``{"sum": "<16 hex digits of SHA-256>", "time": ...}``. Lines of earlier
+versions start with ``{"time": `` and have no checksum. A damaged line is reported by its number and hides no other
+line: records are found by their first characters, so two records stay separate even if the newline between them is
+damaged. A last line that is cut off counts as not written, because its request was never sent.
 
-Label of every instance: ``drafthouse-<id>-<deadline>``, the deadline in seconds since 1970. An id begins with the mark
-of the ledger that it is from (`mark_of`), so that a lost ledger does not make our own boxes look like another clone's.
+Each instance has the label ``drafthouse-<id>-<deadline>``, with the deadline in seconds since 1970. An id starts with
+the mark of its ledger (`mark_of`), which shows who rented an instance even if the ledger is lost.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ if TYPE_CHECKING:
 
 FILE = "ledger.jsonl"
 CONSOLE = "https://cloud.vast.ai/instances/"
-# Six characters of the ledger's mark and ten of chance; ids of earlier versions are the ten alone.
+# The ledger's mark of 6 characters and 10 random ones; ids of earlier versions have no mark.
 _ID = r"(?:[0-9a-f]{6})?[0-9a-z]{10}"
-_END_OF_TIME = 1e12  # seconds; no clock says that
+_MAX_TIME = 1e12  # seconds since 1970; a larger time is damage
 LABEL = re.compile(rf"drafthouse-({_ID})-(\d{{9,11}})")
-# The events, and whether a rental may still bill after them.
+# The events. A rental may bill until one of ENDED. UNSURE: a request's effect is unknown. GONE: no longer there.
 INTENT, CREATED, RUNNING, UNSURE = "intent", "created", "running", "unsure"
 REFUSED, DESTROYED, GONE, NEVER = "refused", "destroyed", "gone", "never-made"
 ENDED = frozenset({REFUSED, DESTROYED, GONE, NEVER})
 EVENTS = frozenset({INTENT, CREATED, RUNNING, UNSURE}) | ENDED
-# No string of a line can hold these: JSON escapes its quotes.
-_BEGIN = re.compile(rb'\{"(?:sum|time)": ')
+# A string inside a record cannot contain these characters, because JSON escapes quotes.
+_RECORD_START = re.compile(rb'\{"(?:sum|time)": ')
 _SEALED = re.compile(r'\{"sum": "([0-9a-f]{16})", ')
-_BEGINNINGS = ('{"sum": "', '{"time": ')
-# What `record` puts behind a line that was cut off, as it begins the next one.
+_RECORD_STARTS = ('{"sum": "', '{"time": ')
+# `record` appends this to a line that was cut off, before it starts the next one.
 _CUT_OFF = " (cut off)"
 
 
 class NotWritten(DrafthouseError):
-    """A line could not be put on the disk."""
+    """A line could not be written to disk."""
 
 
 class RentalFacts(TypedDict, total=False):
-    """What events say of a rental besides; a file's words, of any type until somebody has looked."""
+    """Further fields of an event. They are read from a file, so their types are checked before use."""
 
     deadline: object
     hours: object
@@ -74,7 +74,7 @@ class RentalFacts(TypedDict, total=False):
 
 
 class _Line(RentalFacts):
-    """An event: seconds since 1970, what, of which rental, of which instance (None where that is not known)."""
+    """An event of the rental ``id``; ``time`` in seconds since 1970, ``instance`` is its number if known."""
 
     time: float
     event: str
@@ -84,9 +84,9 @@ class _Line(RentalFacts):
 
 @dataclass(frozen=True)
 class Rental:
-    """What the ledger knows of one rental; ``instance`` is None while the answer to the request is not known.
+    """One rental as the ledger describes it. ``instance`` is the instance's number, None until the answer is known.
 
-    Where the line that announced it is damaged, ``deadline`` is 0 and ``account`` is '' unless a later line says them.
+    ``begun`` is the time of its first line (unix seconds). If it is damaged, ``deadline`` may be 0 and ``account`` ''.
     """
 
     id: str
@@ -96,36 +96,36 @@ class Rental:
     state: str = INTENT
     instance: int | None = None
     sealed: bool = True
-    """Whether a checksum vouches for the instance's number."""
+    """True if the line that has the instance's number has a checksum."""
     is_marked: bool = True
-    """Whether its id begins with the mark of the ledger that it stands in: then its label is proof enough."""
+    """True if the id starts with this ledger's mark; an instance with its label then surely belongs to it."""
     facts: RentalFacts = field(default_factory=RentalFacts)
-    """Later ones over earlier ones."""
+    """Fields of all its lines; a later line overrides an earlier one."""
 
     @property
     def label(self) -> str:
-        """The label that its instance carries."""
+        """Label of its instance."""
         return label_of(self.id, self.deadline)
 
     @property
     def is_open(self) -> bool:
-        """Tell whether it may still bill."""
+        """True if it bills or may bill."""
         return self.state not in ENDED
 
 
 @dataclass(frozen=True)
 class Book:
-    """A ledger as it was read: the rentals by id, in the order in which they were, and its damaged lines."""
+    """Content of a ledger: rentals by id, in the order of their first lines, and a problem for each damaged line."""
 
     rentals: Mapping[str, Rental]
     damage: list[Problem]
 
 
 def mark_of(ledger: Path) -> str:
-    """The six characters with which the ids of this ledger begin.
+    """First six characters of the ids of this ledger.
 
-    They are made of machine, user and folder, and not kept: whoever loses the ledger still knows its own labels. Two
-    clones, users or machines have marks of their own.
+    They are a hash of machine, user and folder, and are not stored, so that a lost ledger does not change them. Every
+    clone, user and machine has another mark.
     """
     machine = text_in("/etc/machine-id").strip() or platform.node()
     text = f"drafthouse\n{machine}\n{os.getuid()}\n{ledger.parent.resolve()}"
@@ -133,25 +133,25 @@ def mark_of(ledger: Path) -> str:
 
 
 def new_id(mark: str = "") -> str:
-    """The id of a rental that is about to be asked for; ``mark`` is the ledger's."""
+    """Create the id of a new rental; ``mark`` is the ledger's."""
     return mark + secrets.token_hex(5)
 
 
 def label_of(rental_id: str, deadline: int) -> str:
-    """The label of an instance."""
+    """Label of the instance of a rental."""
     return f"drafthouse-{rental_id}-{deadline}"
 
 
 def id_of(label: object) -> str | None:
-    """The id in a label of ours, None in any other."""
-    found = LABEL.fullmatch(str(label or ""))
-    if not found:
+    """Rental id in a Drafthouse label; None for any other label."""
+    match = LABEL.fullmatch(str(label or ""))
+    if not match:
         return None
-    return found.group(1)
+    return match.group(1)
 
 
 def record(path: Path, event: str, rental_id: str, **facts: Any) -> None:
-    """Write an event down, and come back when it is on the disk. Raises NotWritten where it cannot be."""
+    """Append an event and flush it to disk. Raises NotWritten."""
     if event not in EVENTS:
         raise ValueError(event)
     line = _seal(json.dumps({"time": round(time.time(), 3), "event": event, "id": rental_id, **facts})) + "\n"
@@ -183,18 +183,12 @@ def record(path: Path, event: str, rental_id: str, **facts: Any) -> None:
 
 
 def rentals(path: Path) -> Mapping[str, Rental]:
-    """What was ever rented, by id, in the order in which it was.
-
-    Raises DrafthouseError; `read` tells of damage.
-    """
+    """All rentals of the ledger by id, ended ones too, without the damaged lines. Raises DrafthouseError."""
     return read(path).rentals
 
 
 def read(path: Path) -> Book:
-    """What the ledger says; an empty one where there is none yet.
-
-    Raises DrafthouseError where it cannot be read.
-    """
+    """Read the ledger; it is empty if the file does not exist. Raises DrafthouseError if it cannot be read."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -207,28 +201,28 @@ def read(path: Path) -> Book:
             f"run this as the user who rented; {CONSOLE} also lists what is billing",
             str(path),
         ) from error
-    found: dict[str, Rental] = {}
+    by_id: dict[str, Rental] = {}
     damage: list[Problem] = []
     lines = data.split(b"\n")
     for number, line in enumerate(lines, 1):
-        # What stands before the first record of a line is one that its beginning was damaged of.
-        cuts = sorted({0, len(line), *(record.start() for record in _BEGIN.finditer(line))})
+        # Text before the first record start of a line is a record whose own start is damaged.
+        cuts = sorted({0, len(line), *(record.start() for record in _RECORD_START.finditer(line))})
         for begin, end in itertools.pairwise(cuts):
-            why = _take(line[begin:end].decode("latin-1"), found, is_last=number == len(lines) and end == len(line))
-            if why:
-                damage.append(_damaged(path, number, why))
+            fault = _parse(line[begin:end].decode("latin-1"), by_id, is_last=number == len(lines) and end == len(line))
+            if fault:
+                damage.append(_damaged(path, number, fault))
     mark = mark_of(path)
-    marked = {one.id: replace(one, is_marked=has_mark(one.id, mark)) for one in found.values()}
+    marked = {rental.id: replace(rental, is_marked=has_mark(rental.id, mark)) for rental in by_id.values()}
     return Book(marked, damage)
 
 
 def has_mark(rental_id: str, mark: str) -> bool:
-    """Tell whether an id begins with the mark of a ledger; ids of earlier versions have none."""
+    """True if an id starts with the mark of a ledger; ids of earlier versions have no mark."""
     return len(rental_id) == len(mark) + 10 and rental_id.startswith(mark)
 
 
-def _take(text: str, found: dict[str, Rental], *, is_last: bool) -> str:
-    """Put the record in ``text`` to the rentals; return what is wrong with it, '' where nothing is."""
+def _parse(text: str, by_id: dict[str, Rental], *, is_last: bool) -> str:
+    """Parse a record and apply it to the rentals in ``by_id``; return its fault, or '' if it is intact."""
     sealed, body = _SEALED.match(text), text
     if sealed:
         body = "{" + text[sealed.end() :]
@@ -240,52 +234,54 @@ def _take(text: str, found: dict[str, Rental], *, is_last: bool) -> str:
         return "its checksum does not match" if sealed else "not a record"
     if sealed and _sum(body[:end]) != sealed[1]:
         return "its checksum does not match"
-    if not _is_event(line) or not (sealed or text.startswith(_BEGINNINGS[1])):
+    if not _is_valid_event(line) or not (sealed or text.startswith(_RECORD_STARTS[1])):
         return "not a record"
-    _note(line, found, sealed=bool(sealed))
+    _apply(line, by_id, sealed=bool(sealed))
     if body[end:] not in ("", "\r", _CUT_OFF):
-        # Behind a record is a newline that was damaged; the record itself is whole.
+        # The newline after the record is damaged; the record itself is intact.
         return "extra text after its record"
     return ""
 
 
 def _is_cut_off(text: str, *, is_last: bool) -> bool:
-    """Tell whether this is the beginning of a record, at the end of the file or where `record` has marked it."""
-    begun = text.removesuffix(_CUT_OFF)
-    begins = any(begun.startswith(one[: len(begun)]) for one in _BEGINNINGS)
-    return (is_last or begun != text) and begins and text.isascii() and text.isprintable()
+    """True for the first part of a record at the end of the file, or one that `record` marked as cut off."""
+    part = text.removesuffix(_CUT_OFF)
+    is_start = any(part.startswith(start[: len(part)]) for start in _RECORD_STARTS)
+    return (is_last or part != text) and is_start and text.isascii() and text.isprintable()
 
 
-def _is_event(line: object) -> bool:
+def _is_valid_event(line: object) -> bool:
+    """True if the parsed JSON has a known event and fields of the right types."""
     if not isinstance(line, dict) or not isinstance(line.get("event"), str) or line["event"] not in EVENTS:
         return False
-    at, number = line.get("time"), line.get("instance")
-    # A comparison first: a whole number may be too large for a float.
-    is_time = isinstance(at, (int, float)) and not isinstance(at, bool) and abs(at) < _END_OF_TIME
-    is_whole = number is None or (isinstance(number, int) and not isinstance(number, bool))
+    event_time, instance = line.get("time"), line.get("instance")
+    # Compare before any conversion to float, which fails for a very large integer.
+    has_time = isinstance(event_time, (int, float)) and not isinstance(event_time, bool) and abs(event_time) < _MAX_TIME
+    has_instance = instance is None or (isinstance(instance, int) and not isinstance(instance, bool))
     has_deadline = line["event"] != INTENT or isinstance(line.get("deadline"), int)
     return (
-        is_time
-        and is_whole
+        has_time
+        and has_instance
         and has_deadline
         and isinstance(line.get("id"), str)
         and bool(re.fullmatch(_ID, line["id"]))
     )
 
 
-def _note(line: _Line, found: dict[str, Rental], *, sealed: bool) -> None:
-    others = {key: value for key, value in line.items() if key not in ("id", "event", "time", "instance")}
-    facts = cast("RentalFacts", others)
-    rental = found.get(line["id"])
+def _apply(line: _Line, by_id: dict[str, Rental], *, sealed: bool) -> None:
+    """Update the rental of an event in ``by_id``; ``sealed``: the line has a checksum."""
+    other_fields = {key: value for key, value in line.items() if key not in ("id", "event", "time", "instance")}
+    facts = cast("RentalFacts", other_fields)
+    rental = by_id.get(line["id"])
     if rental is None or line["event"] == INTENT:
         deadline, account = facts.get("deadline"), str(facts.get("account") or "")
         if not isinstance(deadline, int):
             deadline = 0
         rental = Rental(line["id"], deadline, account, float(line["time"]))
-    number = line.get("instance")
-    if number is not None:
-        rental = replace(rental, instance=number, sealed=sealed)
-    found[line["id"]] = replace(rental, state=line["event"], facts={**rental.facts, **facts})
+    instance = line.get("instance")
+    if instance is not None:
+        rental = replace(rental, instance=instance, sealed=sealed)
+    by_id[line["id"]] = replace(rental, state=line["event"], facts={**rental.facts, **facts})
 
 
 def _damaged(path: Path, number: int, why: str) -> Problem:
@@ -299,15 +295,16 @@ def _damaged(path: Path, number: int, why: str) -> Problem:
 
 
 def _seal(text: str) -> str:
-    """A JSON object with its checksum before it."""
+    """Put the checksum of a JSON object in front of its fields."""
     return f'{{"sum": "{_sum(text)}", {text[1:]}'
 
 
 def _sum(text: str) -> str:
+    """Checksum of a record: the first 16 hex digits of its SHA-256."""
     return hashlib.sha256(text.encode("latin-1")).hexdigest()[:16]
 
 
 def _write(handle: int, data: bytes) -> None:
-    """Write all of it; a disk that is full in the middle is an error, and the rest of the line stays cut off."""
+    """Write all bytes. Raises OSError if the disk becomes full; the line then stays cut off."""
     while data:
         data = data[os.write(handle, data) :]

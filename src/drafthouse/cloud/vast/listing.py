@@ -1,4 +1,4 @@
-"""What an account holds, a line a rental: what it costs, when it is due, and what is overdue."""
+"""List the rented instances of an account: what each costs, when its deadline is, and which are overdue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...cloud.deadline import deadline_of
-from .account import THEIRS, Compared, compared, instances_of
+from .account import OTHER_LEDGER, Compared, compared, instances_of
 from .client import VastClient
 from .clock import ends_at
 from .destroy import OVERDUE_S
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Listing(NamedTuple):
-    """What one read of the account shows: a row for each instance of ours, notes, and whether something bills unknown.
+    """The table of this ledger's instances, and notes about everything else that was found.
 
-    The columns of a row are `destroy.LIST_NAMES`.
+    Each of ``rows`` has the columns `destroy.LIST_NAMES`. ``is_unexpected``: something bills that nobody expects.
     """
 
     rows: list[list[str]]
@@ -30,63 +30,63 @@ class Listing(NamedTuple):
 
 
 def listed(client: VastClient, ledger: Path) -> Listing:
-    """What bills now, and what is not ours or was not found. Raises DrafthouseError."""
+    """List this ledger's instances, and notes about others and about missing ones. Raises DrafthouseError."""
     instances = client.instances()
     rentals = read(ledger).rentals
-    found = compared(client, ledger, instances)
+    comparison = compared(client, ledger, instances)
     now = client.clock.now()
-    ours: dict[int, Rental] = {}
+    rental_by_id: dict[int, Rental] = {}
     for rental in rentals.values():
-        for row in instances_of(rental, instances, client.account):
-            ours[int(row["id"])] = rental
+        for instance in instances_of(rental, instances, client.account):
+            rental_by_id[int(instance["id"])] = rental
     rows, notes = [], []
-    for row in instances:
-        if mine := ours.get(int(row["id"])):
-            rows.append(_line(row, mine, now))
-            notes.append(_overdue(row, mine, now))
-    notes += [stray.words for stray in found.strays if stray.whose != THEIRS]
-    for problem in (*found.copies, *found.undead, *found.unlisted, *found.closed):
+    for instance in instances:
+        if listed_rental := rental_by_id.get(int(instance["id"])):
+            rows.append(_row(instance, listed_rental, now))
+            notes.append(_overdue_note(instance, listed_rental, now))
+    notes += [stray.text for stray in comparison.strays if stray.origin != OTHER_LEDGER]
+    for problem in (*comparison.duplicates, *comparison.reappeared, *comparison.unlisted, *comparison.closed):
         notes.append(f"{problem.where}: {problem.found}; {problem.do}")
-    notes += [f"{problem.where}: {problem.found}" for problem in found.damage]
-    notes += _foreign(instances, ours, found)
+    notes += [f"{problem.where}: {problem.found}" for problem in comparison.damage]
+    notes += _foreign_notes(instances, rental_by_id, comparison)
     for rental in rentals.values():
         if rental.is_open and rental.account not in ("", client.account):
             where = "may bill in another account: look with the key that rented it"
             notes.append(f"{rental.label} ({rental.state}) {where}")
-    return Listing(rows, list(filter(None, notes)), bool(found.billing))
+    return Listing(rows, list(filter(None, notes)), bool(comparison.billing))
 
 
-def _foreign(instances: Collection[Instance], ours: Mapping[int, Rental], found: Compared) -> list[str]:
-    """Notes about the account's instances that are not ours, which nothing of ours touches."""
-    listed_above = {stray.number for stray in found.strays if stray.whose != THEIRS}
-    other_clones, others = [], 0
-    for row in instances:
-        number = int(row["id"])
-        if number in ours or number in listed_above:
+def _foreign_notes(instances: Collection[Instance], own: Mapping[int, Rental], comparison: Compared) -> list[str]:
+    """Notes about instances that are not in this ledger, whose rentals are ``own`` (by instance number)."""
+    noted = {stray.number for stray in comparison.strays if stray.origin != OTHER_LEDGER}
+    other_clones, without_label = [], 0
+    for instance in instances:
+        instance_id = int(instance["id"])
+        if instance_id in own or instance_id in noted:
             continue
-        if id_of(row.get("label")):
-            other_clones.append(str(number))
+        if id_of(instance.get("label")):
+            other_clones.append(str(instance_id))
         else:
-            others += 1
+            without_label += 1
     notes = []
     if other_clones:
         notes.append(f"labelled by Drafthouse but not in this ledger, never touched: {', '.join(other_clones)}")
-    if others:
-        notes.append(f"other instances of the account, never touched: {others}")
+    if without_label:
+        notes.append(f"other instances of the account, never touched: {without_label}")
     return notes
 
 
-def _line(row: Instance, rental: Rental, now: float) -> list[str]:
-    begun = row.get("start_date")
-    if not isinstance(begun, (int, float)):
-        begun = rental.begun
-    hours, price, due = max(0.0, now - begun) / 3600, cost_an_hour(row), due_at(row, rental)
+def _row(instance: Instance, rental: Rental, now: float) -> list[str]:  # of the table, see `Listing`
+    started = instance.get("start_date")
+    if not isinstance(started, (int, float)):
+        started = rental.begun
+    hours, price, due = max(0.0, now - started) / 3600, hourly_cost(instance), due_at(instance, rental)
     late = " passed" if due <= now else ""
     return [
-        str(row["id"]),
+        str(instance["id"]),
         rental.label,
         str(rental.facts.get("profile", "")),
-        str(row.get("actual_status") or "being created"),
+        str(instance.get("actual_status") or "being created"),
         f"{price:.3f}",
         f"{hours:.1f} h",
         f"{price * hours:.2f}",
@@ -94,29 +94,29 @@ def _line(row: Instance, rental: Rental, now: float) -> list[str]:
     ]
 
 
-def due_at(row: Instance, rental: Rental) -> float:
-    """The end of an instance's time by the provider's clock, unix seconds."""
-    # A rental whose announcement was lost has the deadline of its label alone.
-    deadline = rental.deadline or deadline_of(str(row.get("label"))) or 0
-    return ends_at(row, deadline, rental.facts, rental.begun) or deadline
+def due_at(instance: Instance, rental: Rental) -> float:
+    """Deadline of an instance by the provider's clock, unix seconds."""
+    # If the first ledger line of a rental is damaged, only the label has the deadline.
+    deadline = rental.deadline or deadline_of(str(instance.get("label"))) or 0
+    return ends_at(instance, deadline, rental.facts, rental.begun) or deadline
 
 
-def _overdue(row: Instance, rental: Rental, now: float) -> str:
-    """What to say of an instance that should have ended itself and did not, '' of any other."""
-    late_s, number = now - due_at(row, rental), row["id"]
+def _overdue_note(instance: Instance, rental: Rental, now: float) -> str:
+    """Note about an instance that did not end at its deadline; '' for any other."""
+    late_s, instance_id = now - due_at(instance, rental), instance["id"]
     if late_s < OVERDUE_S:
         return ""
-    status = row.get("actual_status") or "being created"
-    what = "it is stopped, but its disk bills" if status in ("stopped", "exited") else f"it is '{status}', and bills"
-    late = f"{number} is {late_s / 60:.0f} min past its deadline and did not end itself"
-    return f"{late}: {what}; make destroy ARGS={number}"
+    status = instance.get("actual_status") or "being created"
+    state = "it is stopped, but its disk bills" if status in ("stopped", "exited") else f"it is '{status}', and bills"
+    late = f"{instance_id} is {late_s / 60:.0f} min past its deadline and did not end itself"
+    return f"{late}: {state}; make destroy ARGS={instance_id}"
 
 
-def cost_an_hour(row: Instance) -> float:
-    """What an instance costs an hour as it stands: a stopped one still its disk. Without traffic; $."""
-    price = row.get("dph_total")
-    if row.get("actual_status") in ("stopped", "exited"):
-        price = row.get("storage_total_cost")
+def hourly_cost(instance: Instance) -> float:
+    """Current cost of an instance in $ per hour, without traffic; a stopped instance still costs its disk."""
+    price = instance.get("dph_total")
+    if instance.get("actual_status") in ("stopped", "exited"):
+        price = instance.get("storage_total_cost")
     if not isinstance(price, (int, float)):
         return 0.0
     return float(price)

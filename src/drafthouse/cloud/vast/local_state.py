@@ -1,7 +1,7 @@
-"""What the controller keeps of rentals, so that the same command gives the same server when the box is gone.
+"""Folder of the controller that keeps the ledger of rentals and the API key of each profile's rented server.
 
-``rentals/`` of the clone, for a wheel of ~/.local/state/drafthouse, or the folder that DRAFTHOUSE_STATE names: the
-ledger of what was rented, and the API key of each profile's rented server. Nobody but its owner may look into it.
+It is ``rentals/`` in a git clone, in ~/.local/state/drafthouse for an installed wheel, or the folder that
+DRAFTHOUSE_STATE names. Only its owner can read it. A kept key lets a replacement box serve with the same API key.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ...core.places import STATE
 
 _KEY_LENGTH = 40
 _SHORTEST_KEY = 16
-_LETTERS = string.ascii_letters + string.digits
+_KEY_CHARACTERS = string.ascii_letters + string.digits
 
 
 def state_folder(environ: Mapping[str, str] | None = None, root: Path = STATE) -> Path:
-    """The folder, which is made if it is not there, for its owner alone. Raises DrafthouseError."""
+    """Return the folder; create it if it does not exist, and close it to other users. Raises DrafthouseError."""
     if environ is None:
         environ = os.environ
     named = environ.get("DRAFTHOUSE_STATE")
@@ -32,7 +32,7 @@ def state_folder(environ: Mapping[str, str] | None = None, root: Path = STATE) -
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         mode = stat.S_IMODE(folder.stat().st_mode)
-        if mode & stat.S_ISVTX:  # /tmp and its like: closing it would shut everybody else out
+        if mode & stat.S_ISVTX:  # a shared folder such as /tmp must stay open to other users
             raise PermissionError("a folder that all users share")
         if mode & 0o077:
             folder.chmod(0o700)
@@ -48,15 +48,15 @@ def state_folder(environ: Mapping[str, str] | None = None, root: Path = STATE) -
 
 
 def kept_key(profile: str, folder: Path | None = None) -> str:
-    """The API key of a profile's rented servers; one is made where none is kept. Raises DrafthouseError.
+    """API key of a profile's rented servers, created at the first call. Raises DrafthouseError.
 
-    Several that ask at the same time get the same one.
+    Processes that call this at the same time get the same key.
     """
     file = key_file(profile, folder)
     try:
         file.parent.mkdir(mode=0o700, exist_ok=True)
         if not file.exists():
-            _put(file, "".join(secrets.choice(_LETTERS) for _ in range(_KEY_LENGTH)))
+            _create(file, "".join(secrets.choice(_KEY_CHARACTERS) for _ in range(_KEY_LENGTH)))
         if stat.S_IMODE(file.stat().st_mode) & 0o077:
             file.chmod(0o600)
         key = file.read_text("utf-8", errors="replace").strip()
@@ -84,13 +84,13 @@ def kept_key(profile: str, folder: Path | None = None) -> str:
 
 
 def key_file(profile: str, folder: Path | None = None) -> Path:
-    """Where the key of a profile is kept."""
+    """File that keeps the API key of a profile."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", profile).lstrip(".") or "_"
     return (folder or state_folder()) / "keys" / name
 
 
-def _put(file: Path, key: str) -> None:
-    """Write a whole file or none; where another was quicker, its key stays."""
+def _create(file: Path, key: str) -> None:
+    """Create the file atomically; if another process created it first, keep that one."""
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=".key-")  # mode 0600
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as target:

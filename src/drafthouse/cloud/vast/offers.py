@@ -1,14 +1,13 @@
-"""Which offer of vast.ai to rent for a profile: the search, the price with everything in it, and the choice.
+"""Choose an offer of vast.ai for a profile: build the search query, compute the full price, and rank the offers.
 
-Pure. What a box must be stands in the resolved profile (`rental`, see profiles/rental_spec.py); here it becomes a query
-in the words of vast.ai's search, and every offer that comes back is held against the same wishes once more: a search
-that ignores a filter must not rent the wrong box, and a price that is missing is not a price of nothing.
+Pure functions. The resolved profile has the requirements (`rental`, see profiles/rental_spec.py). Every offer in the
+answer is checked against them again, in case the search ignores a filter. An offer with a missing price is rejected.
 
-The price of an hour, the only one that is compared with the cap:
+The hourly price, which is compared with the cap, has three parts:
 
-    the box     dph_base, $ an hour of the GPUs
-  + its disk    storage_cost ($ per GB and month) x GB rented / 720 hours: a month of 30 days is the dearer reading
-  + traffic     inet_down_cost ($ per GB) x GB that the plan downloads / hours of the run
+    the box     dph_base, in $ per hour for the GPUs
+  + its disk    storage_cost ($ per GB and month) x GB rented / 720 hours; a month of 30 days gives the higher price
+  + traffic     inet_down_cost ($ per GB) x GB to download / hours of the rental
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ from ...profiles.resolved_types import Rental, ResolvedProfile
 if TYPE_CHECKING:
     from drafthouse.cloud.vast.rows import Offer, Priced
 
-    #: A search in the words of the API: `{"num_gpus": {"eq": 2}}`.
+    #: A search query of the API, such as `{"num_gpus": {"eq": 2}}`.
     Query = dict[str, str | int | Mapping[str, bool | float | Sequence[str]] | Sequence[Sequence[str]]]
 
-HOURS_OF_A_MONTH = 720
-# A search answers with no more than this, whatever is asked for.
+HOURS_PER_MONTH = 720
+# The API never returns more offers for one search.
 MOST_OFFERS = 64
 HEAD = ("offer", "GPU", "where", "$/h all in", "box", "disk", "traffic", "total $", "Mbit/s", "reliable", "driver")
-_SHOWN = 10
-# "Sweden, SE": a search names a machine's place by its end.
-_COUNTRY = re.compile(r"\b[A-Z]{2}$")
-_PRICES = ("dph_total", "storage_cost", "inet_down_cost")
+_SHOWN_ROWS = 10
+# The country code at the end of a location such as "Sweden, SE".
+_COUNTRY_CODE = re.compile(r"\b[A-Z]{2}$")
+_REQUIRED_PRICES = ("dph_total", "storage_cost", "inet_down_cost")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a person allows and asks for beyond the profile. Prices in $, ``download_mbps`` in Mbit/s."""
+    """The user's limits: ``max_price`` in $ per hour, ``download_mbps`` in Mbit/s, ``reliability`` as a fraction."""
 
     max_price: float
     hours: float
@@ -52,12 +51,12 @@ class Limits:
     direct_ports: int = 2
     verified: bool = True
     countries: tuple[str, ...] = ()
-    """Two letters each, as offers end with; empty: anywhere."""
+    """Country codes of two letters; empty for any country."""
 
 
 @dataclass(frozen=True)
 class Price:
-    """What an hour costs, by part, and the whole run; $."""
+    """Parts of the hourly price in $, and the rental's ``hours``."""
 
     box: float
     disk: float
@@ -66,30 +65,30 @@ class Price:
 
     @property
     def hour(self) -> float:
-        """What an hour costs with everything in it."""
+        """Full price of an hour in $."""
         return self.box + self.disk + self.traffic
 
     @property
     def total(self) -> float:
-        """What the run costs to its deadline."""
+        """Full price until the deadline in $."""
         return self.hour * self.hours
 
 
 @dataclass(frozen=True)
 class Choice:
-    """An offer that fits, with its price."""
+    """A suitable offer and its price."""
 
     offer: Offer
     price: Price
 
     @property
     def number(self) -> int:
-        """The offer's number, which the request to rent it carries."""
+        """Number of the offer, which the create request names."""
         return int(self.offer["id"])
 
 
 def query_of(resolved: ResolvedProfile, limits: Limits) -> Query:
-    """The search for offers that satisfy ``resolved``; DrafthouseError where nobody rents out such hardware."""
+    """Query for offers that satisfy the profile. Raises DrafthouseError if vast.ai has no name for its hardware."""
     rental = resolved["rental"]
     if not rental["vast_names"]:
         raise one_problem(
@@ -129,55 +128,55 @@ def query_of(resolved: ResolvedProfile, limits: Limits) -> Query:
 
 
 def country_of(offer: Offer) -> str:
-    """The two letters of the country where a machine is, '' where that is not told."""
-    found = _COUNTRY.search(str(offer.get("geolocation") or ""))
-    if not found:
+    """Country code of a machine, '' if it is unknown."""
+    match = _COUNTRY_CODE.search(str(offer.get("geolocation") or ""))
+    if not match:
         return ""
-    return found.group()
+    return match.group()
 
 
 def driver_number(version: str) -> int:
-    """A driver's version as the search compares it: 580.95.05 is 580095005. 0 for what is none."""
-    numbers = [0, 0, 0]
-    for place, part in enumerate(version.split(".")[:3]):
+    """Driver version as an integer, as the search compares it: 580095005 for 580.95.05; 0 for no version."""
+    parts = [0, 0, 0]
+    for index, part in enumerate(version.split(".")[:3]):
         if part.isdigit():
-            numbers[place] = int(part)
-    major, minor, patch = numbers
+            parts[index] = int(part)
+    major, minor, patch = parts
     return (major * 1000 + minor) * 1000 + patch
 
 
 def priced(offer: Priced, rental: Rental, hours: float) -> Price:
-    """The price of an hour on ``offer`` (or of an instance: both have these fields) with everything in it.
+    """Full price of an offer, or of an instance, which has the same fields; ``hours`` is the length of the rental.
 
-    Where the answer has no price of the bare box, its total counts as one: the disk is then counted twice rather
-    than not at all.
+    If there is no price of the box alone (dph_base), the total is used instead. The disk may then be counted twice, but
+    never left out.
     """
-    disk = _number(offer, "storage_cost") * rental["disk_gb"] / HOURS_OF_A_MONTH
-    base = total = _number(offer, "dph_total")
+    disk = _figure(offer, "storage_cost") * rental["disk_gb"] / HOURS_PER_MONTH
+    base = total = _figure(offer, "dph_total")
     if offer.get("dph_base") is not None:
-        base = _number(offer, "dph_base")
-    traffic = _number(offer, "inet_down_cost") * rental["download_gb"] / hours
+        base = _figure(offer, "dph_base")
+    traffic = _figure(offer, "inet_down_cost") * rental["download_gb"] / hours
     return Price(max(base, total - disk), disk, traffic, hours)
 
 
-def figures_of(instance: Priced, offer: Priced) -> Priced:
-    """The prices that an instance shows; those that it does not (yet) are the offer's, which had all of them."""
+def prices_of_instance(instance: Priced, offer: Priced) -> Priced:
+    """Price fields of an instance; a field that it lacks is taken from its offer, which had all of them."""
 
-    def shown(key: str) -> object:
+    def price_field(key: str) -> object:
         return instance.get(key) if _is_figure(instance.get(key)) else offer.get(key)
 
     return {
-        "dph_total": shown("dph_total"),
-        "dph_base": shown("dph_base"),
-        "storage_cost": shown("storage_cost"),
-        "inet_down_cost": shown("inet_down_cost"),
+        "dph_total": price_field("dph_total"),
+        "dph_base": price_field("dph_base"),
+        "storage_cost": price_field("storage_cost"),
+        "inet_down_cost": price_field("inet_down_cost"),
     }
 
 
-def unfit(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> list[str]:
-    """Why ``offer`` does not do; empty where it does. A figure that is missing counts as one that fails."""
+def reasons_against(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> list[str]:
+    """Reasons why an offer is not suitable; [] if it is. A missing figure counts as too low."""
     rental = resolved["rental"]
-    least = {
+    minimums = {
         "gpu_ram": rental["memory_mib"] * MEMORY_TOLERANCE,
         "compute_cap": rental["compute_cap"],
         "disk_space": rental["disk_gb"],
@@ -186,11 +185,11 @@ def unfit(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> list[str]:
         "duration": limits.hours * 3600,
     }
     if rental["cuda"]:
-        least["cuda_max_good"] = float(rental["cuda"])
-    why: list[str] = []
-    for key, value in least.items():
-        if _number(offer, key) < value:
-            why.append(f"{key} {offer.get(key)}, not {value:g}")
+        minimums["cuda_max_good"] = float(rental["cuda"])
+    reasons: list[str] = []
+    for key, value in minimums.items():
+        if _figure(offer, key) < value:
+            reasons.append(f"{key} {offer.get(key)}, not {value:g}")
     driver, country = offer.get("driver_version"), offer.get("geolocation") or "an unknown place"
     faults = {
         f"reliability below {limits.reliability:g}": _reliability(offer) < limits.reliability,
@@ -205,35 +204,35 @@ def unfit(offer: Offer, resolved: ResolvedProfile, limits: Limits) -> list[str]:
         f"in {country}": bool(limits.countries) and country_of(offer) not in limits.countries,
         "not verified": limits.verified and not _is_verified(offer),
     }
-    why += [fault for fault, applies in faults.items() if applies]
+    reasons += [fault for fault, applies in faults.items() if applies]
     price = priced(offer, rental, limits.hours)
-    unpriced = [key for key in _PRICES if not _is_figure(offer.get(key)) or _number(offer, key) < 0]
+    unpriced = [key for key in _REQUIRED_PRICES if not _is_figure(offer.get(key)) or _figure(offer, key) < 0]
     if unpriced:
-        why.append(f"no {', '.join(unpriced)}")
+        reasons.append(f"no {', '.join(unpriced)}")
     elif not 0 < price.hour <= limits.max_price:
-        why.append(f"${price.hour:.3f} an hour, more than {limits.max_price:g}")
-    return why
+        reasons.append(f"${price.hour:.3f} an hour, more than {limits.max_price:g}")
+    return reasons
 
 
 def choices(offers: Iterable[Offer], resolved: ResolvedProfile, limits: Limits) -> list[Choice]:
-    """The offers that fit, the cheapest first; at one price the more reliable, then the faster line."""
+    """Suitable offers, the cheapest first; for the same price by reliability, then by download speed."""
     fitting = []
     for offer in offers:
-        if not unfit(offer, resolved, limits):
+        if not reasons_against(offer, resolved, limits):
             fitting.append(Choice(offer, priced(offer, resolved["rental"], limits.hours)))
     return sorted(
         fitting,
-        key=lambda one: (
-            one.price.hour,
-            -_reliability(one.offer),
-            -_number(one.offer, "inet_down"),
-            one.number,
+        key=lambda choice: (
+            choice.price.hour,
+            -_reliability(choice.offer),
+            -_figure(choice.offer, "inet_down"),
+            choice.number,
         ),
     )
 
 
 def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits) -> DrafthouseError:
-    """What to say where no offer fits: the cheapest price there is, or what each offer lacks."""
+    """Error if no offer is suitable: it names the price of the cheapest one, or what the offers lack."""
     rental = resolved["rental"]
     needed = (
         f"{rental['devices']} x {' or '.join(rental['vast_names'])}, {rental['disk_gb']} GB of disk, driver"
@@ -247,7 +246,7 @@ def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits
     too_dear: list[float] = []
     lacks: set[str] = set()
     for offer in offers:
-        reasons, price = unfit(offer, resolved, limits), priced(offer, rental, limits.hours).hour
+        reasons, price = reasons_against(offer, resolved, limits), priced(offer, rental, limits.hours).hour
         lacks.update(reasons)
         if len(reasons) == 1 and price > limits.max_price:
             too_dear.append(price)
@@ -260,46 +259,47 @@ def none_fits(offers: Sequence[Offer], resolved: ResolvedProfile, limits: Limits
     return one_problem("no-offer-fits", found, needed, do, "vast.ai")
 
 
-def offers_table(found: Sequence[Choice], boxes: int = 1) -> str:
-    """The offers that fit as a table, prices by part; the first ``boxes`` are those that are rented."""
-    shown = max(_SHOWN, boxes)
-    text = table(HEAD, [_row(one) for one in found[:shown]], WHOLE)
-    if len(found) > shown:
-        text += f"\nand {len(found) - shown} more"
+def offers_table(fitting: Sequence[Choice], boxes: int = 1) -> str:
+    """Table of suitable offers with the parts of their prices; the first ``boxes`` of them are to be rented."""
+    shown = max(_SHOWN_ROWS, boxes)
+    text = table(HEAD, [_row(choice) for choice in fitting[:shown]], WHOLE)
+    if len(fitting) > shown:
+        text += f"\nand {len(fitting) - shown} more"
     return text
 
 
-def _row(one: Choice) -> list[str]:
-    offer, price = one.offer, one.price
+def _row(choice: Choice) -> list[str]:
+    """Row of `offers_table`, with the columns HEAD."""
+    offer, price = choice.offer, choice.price
     gpu = f"{offer.get('num_gpus')} x {offer.get('gpu_name')}"
     money = [f"{value:.3f}" for value in (price.hour, price.box, price.disk, price.traffic)]
     return [
-        str(one.number),
+        str(choice.number),
         gpu,
         str(offer.get("geolocation") or ""),
         *money,
         f"{price.total:.2f}",
-        f"{_number(offer, 'inet_down'):.0f}",
+        f"{_figure(offer, 'inet_down'):.0f}",
         f"{_reliability(offer) * 100:.1f}%",
         str(offer.get("driver_version") or ""),
     ]
 
 
 def _reliability(offer: Offer) -> float:
-    """The share of time that a machine was up, 0 to 1; answers spell the key in two ways."""
-    return max(_number(offer, "reliability"), _number(offer, "reliability2"))
+    """Fraction of time that a machine was up, 0 to 1; answers have it under one of two keys."""
+    return max(_figure(offer, "reliability"), _figure(offer, "reliability2"))
 
 
 def _is_verified(offer: Offer) -> bool:
     return offer.get("verified") is True or offer.get("verification") == "verified"
 
 
-def _number(offer: Priced, key: str) -> float:
-    """A figure of an answer; 0 where it is missing or none, which every least value is above."""
+def _figure(offer: Priced, key: str) -> float:
+    """Number in a field of an answer; 0, which is below every minimum, if it is missing or not a number."""
     value = offer.get(key)
     if not _is_figure(value):
         return 0.0
-    return float(value)  # type: ignore[arg-type]  # _is_figure has looked
+    return float(value)  # type: ignore[arg-type]  # checked by _is_figure
 
 
 def _is_figure(value: object) -> bool:

@@ -1,13 +1,13 @@
-"""Rent the cheapest boxes that fit, one or several at once, and leave nothing billing when that does not work.
+"""Rent the cheapest suitable boxes (machines of vast.ai), and leave no instance billing if that fails.
 
-The order is what makes it safe: the SSH key is in the account before anything is rented; the ledger has each label on
-disk before its request; whatever goes wrong after it, Ctrl-C included, the instance is looked for by number or label
-and ended; and where even that fails, what still bills is said together with the command that ends it. Each box watches
-its deadline from its first second (body.py), whatever becomes of this machine.
+The order of the steps makes this safe. The SSH key is in the account before anything is rented. The ledger has each
+label on disk before the create request. After any failure, Ctrl-C included, the instance is found by its number or
+label and destroyed; if that fails too, the error names what still bills and the command that ends it. Each box watches
+its own deadline from its start (body.py).
 
-All boxes are asked for first and then waited for side by side, in one thread: a death between any two steps leaves what
-the ledger says. One that does not come is replaced by the next offer within the ceilings. An interruption ends all that
-this run rented; a box that fails, only itself, unless all were wanted or none.
+All boxes are requested first; then one thread waits for all of them. A box that does not start is destroyed and
+replaced by the next offer within the price caps. An interruption destroys all boxes of this run; so does a missing box
+if the fleet is `all_or_nothing`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ...core.format import count
 from ...profiles.resolved_types import ResolvedProfile
 from .account import compared
 from .attempt import Attempt, NotThisOne, Rented, Waits, World
-from .destroy import StillBilling, end, end_copies
+from .destroy import StillBilling, end, end_duplicates
 from .fleet import Fleet, incomplete, planned, question, summary
 from .ledger import NotWritten
 from .offers import Choice, Limits, choices, none_fits, query_of
 
-# A sum of prices is rounded by the last digit.
+# Tolerance for the rounding of a sum of prices, in $ per hour.
 _ROUNDING = 1e-9
 
 
 class LeftBilling(StillBilling):
-    """What was rented is left as it is: whoever runs this wanted it so, for the second time."""
+    """The user pressed Ctrl-C again while the instances were being destroyed, so they are left as they are."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The boxes that run, and what to say where they are fewer than were asked for."""
+    """The running boxes; ``short`` is the error to report if they are fewer than requested."""
 
     boxes: list[Rented]
     short: DrafthouseError | None = None
@@ -50,31 +50,31 @@ def rent(
     waits: Waits | None = None,
     fleet: Fleet | None = None,
 ) -> Outcome | None:
-    """Rent boxes for ``resolved`` and wait until they run: one unless ``fleet`` says more; None where the answer is no.
+    """Rent the boxes of ``fleet`` (default: one) and wait until they run; None if the user does not confirm.
 
-    Raises DrafthouseError where no offer fits, or none became a box, with what still bills if anything does.
+    Raises DrafthouseError if no offer is suitable or no box started; its problems name what still bills.
     """
     fleet = fleet or Fleet()
-    pool = offered(world, resolved, limits, fleet)
-    world.tell(summary(pool, resolved, limits, fleet))
+    candidates = offered(world, resolved, limits, fleet)
+    world.tell(summary(candidates, resolved, limits, fleet))
     tell_of_account(world)
-    if not world.ask(question(pool, limits, fleet)):
+    if not world.ask(question(candidates, limits, fleet)):
         return None
     world.client.add_ssh_key(public_key)
-    return _Renting(world, resolved, limits, public_key, waits or Waits(), fleet, pool).run()
+    return _Renting(world, resolved, limits, public_key, waits or Waits(), fleet, candidates).run()
 
 
 def offered(world: World, resolved: ResolvedProfile, limits: Limits, fleet: Fleet) -> list[Choice]:
-    """The offers to rent, and those behind them; DrafthouseError where they are not enough."""
+    """Offers to rent, followed by spare ones. Raises DrafthouseError if there are too few."""
     offers = world.client.offers(query_of(resolved, limits))
-    found = choices(offers, resolved, limits)
-    if not found:
+    fitting = choices(offers, resolved, limits)
+    if not fitting:
         raise none_fits(offers, resolved, limits)
-    return planned(found, fleet)
+    return planned(fitting, fleet)
 
 
 def tell_of_account(world: World) -> None:
-    """Say what bills already and is not in the ledger, or not in the list: another box beside it costs twice."""
+    """Tell the user what already bills unexpectedly, before another box adds to the cost."""
     try:
         for problem in compared(world.client, world.ledger).billing:
             world.tell(f"{problem.found}; {problem.do}")
@@ -83,7 +83,7 @@ def tell_of_account(world: World) -> None:
 
 
 class _Renting:
-    """The boxes of one run, from the first request until all run or no more can be had."""
+    """Attempts of one run, from the first request until all boxes run or no further offer can be rented."""
 
     def __init__(
         self,
@@ -93,179 +93,179 @@ class _Renting:
         public_key: str,
         waits: Waits,
         fleet: Fleet,
-        pool: Sequence[Choice],
+        candidates: Sequence[Choice],
     ) -> None:
         self.world, self.resolved, self.limits, self.waits, self.fleet = world, resolved, limits, waits, fleet
         self.public_key = public_key
-        self.pool = list(pool)
-        self.live: list[Attempt] = []
-        self.why: list[str] = []
-        self.failed: list[DrafthouseError] = []
+        self.candidates = list(candidates)
+        self.live: list[Attempt] = []  # those that wait or run
+        self.rejections: list[str] = []  # why offers did not become boxes
+        self.errors: list[DrafthouseError] = []  # no further boxes are requested after an error
 
     def run(self) -> Outcome:
         try:
             while True:
-                self._ask_for_more()
-                waiting = [one for one in self.live if one.box is None]
-                in_vain = self.fleet.all_or_nothing and len(self.live) < self.fleet.boxes
-                if in_vain or not waiting:
-                    return self._over()
-                self._look(waiting)
+                self._request_boxes()
+                waiting = [attempt for attempt in self.live if attempt.box is None]
+                is_hopeless = self.fleet.all_or_nothing and len(self.live) < self.fleet.boxes
+                if is_hopeless or not waiting:
+                    return self._outcome()
+                self._check(waiting)
         except LeftBilling:
             raise
         except BaseException as error:
-            self._end(self._may_exist(), error)
+            self._end_attempts(self._may_exist(), error)
             raise
 
     def _may_exist(self) -> list[Attempt]:
-        return [one for one in self.live if one.may_exist]
+        return [attempt for attempt in self.live if attempt.may_exist]
 
-    def _boxes(self) -> list[Rented]:
-        """What runs."""
-        return [one.box for one in self.live if one.box is not None]
+    def _running_boxes(self) -> list[Rented]:
+        """Boxes that run."""
+        return [attempt.box for attempt in self.live if attempt.box is not None]
 
-    def _ask_for_more(self) -> None:
-        """Ask for boxes until there are enough, or no offer is left that may be taken."""
-        while len(self.live) < self.fleet.boxes and not self.failed:
-            if len(self.why) >= self.waits.tries * self.fleet.boxes:
+    def _request_boxes(self) -> None:
+        """Request boxes until there are enough, or no offer is left within the price caps."""
+        while len(self.live) < self.fleet.boxes and not self.errors:
+            if len(self.rejections) >= self.waits.tries * self.fleet.boxes:
                 return
-            room = self._room(None)
-            choice = next((one for one in self.pool if one.price.hour <= room), None)
+            budget = self._budget(None)
+            choice = next((offer for offer in self.candidates if offer.price.hour <= budget), None)
             if choice is None:
                 return
-            self.pool.remove(choice)
-            one = Attempt(self.world, self.resolved, self.limits, self.public_key, self.waits, choice, self._room)
-            self.live.append(one)
+            self.candidates.remove(choice)
+            attempt = Attempt(self.world, self.resolved, self.limits, self.public_key, self.waits, choice, self._budget)
+            self.live.append(attempt)
             try:
-                one.request()
+                attempt.request()
             except (NotThisOne, DrafthouseError) as error:
-                self._drop(one, error)
+                self._drop(attempt, error)
 
-    def _room(self, but: Attempt | None) -> float:
-        """What one more box may cost beside those that are there; $ an hour."""
-        return self.fleet.max_total - math.fsum(one.price.hour for one in self.live if one is not but) + _ROUNDING
+    def _budget(self, own: Attempt | None) -> float:
+        """Price that the total cap leaves for one more box, in $ per hour; the attempt ``own`` is not counted."""
+        return self.fleet.max_total - math.fsum(other.price.hour for other in self.live if other is not own) + _ROUNDING
 
-    def _look(self, waiting: Sequence[Attempt]) -> None:
-        """Look at each that does not run yet, then wait for a moment."""
+    def _check(self, waiting: Sequence[Attempt]) -> None:
+        """Check each waiting attempt once, show the states, then sleep."""
         states = []
-        for one in waiting:
+        for attempt in waiting:
             try:
-                words = one.look()
+                state = attempt.check()
             except (NotThisOne, DrafthouseError) as error:
-                self._drop(one, error)
+                self._drop(attempt, error)
                 continue
-            if one.box is None:
-                states.append(words)
+            if attempt.box is None:
+                states.append(state)
             elif self.fleet.boxes > 1:
-                self.world.tell(f"instance {one.box.instance} runs")
+                self.world.tell(f"instance {attempt.box.instance} runs")
         if states:
             if self.fleet.boxes > 1:
-                states.insert(0, f"{len(self._boxes())} of {self.fleet.boxes} run")
+                states.insert(0, f"{len(self._running_boxes())} of {self.fleet.boxes} run")
             self.world.passing("; ".join(states))
-            self.world.sleep(min(one.pause_s for one in waiting))
+            self.world.sleep(min(attempt.pause_s for attempt in waiting))
 
-    def _drop(self, one: Attempt, error: NotThisOne | DrafthouseError) -> None:
-        """End what an attempt may have made; the next offer may take its place after NotThisOne alone."""
-        if one.may_exist:
+    def _drop(self, failed: Attempt, error: NotThisOne | DrafthouseError) -> None:
+        """Destroy what a failed attempt may have rented. Another offer is tried only after NotThisOne."""
+        if failed.may_exist:
             try:
-                self._end([one], error)
+                self._end_attempts([failed], error)
             except LeftBilling:
                 raise
-            except DrafthouseError as failed:
-                error = failed
-        self.live.remove(one)
+            except DrafthouseError as end_error:
+                error = end_error
+        self.live.remove(failed)
         if isinstance(error, NotThisOne):
-            self.why.append(f"{one.choice.number}: {error}")
-            self.world.tell(f"offer {one.choice.number}: {error}; it is not billing")
+            self.rejections.append(f"{failed.choice.number}: {error}")
+            self.world.tell(f"offer {failed.choice.number}: {error}; it is not billing")
         else:
-            self.failed.append(error)
+            self.errors.append(error)
             if self.live:
-                self.world.tell(f"offer {one.choice.number}: {error.problems[0].found}; no more boxes are requested")
+                self.world.tell(f"offer {failed.choice.number}: {error.problems[0].found}; no more boxes are requested")
 
-    def _over(self) -> Outcome:
-        """What runs; DrafthouseError where nothing does, or all were wanted."""
-        fleet, boxes = self.fleet, self._boxes()
-        copies = self._end_copies()
-        if len(boxes) == fleet.boxes and not copies:
+    def _outcome(self) -> Outcome:
+        """Outcome of the run. Raises DrafthouseError if no box runs, or one is missing and all are required."""
+        fleet, boxes = self.fleet, self._running_boxes()
+        duplicates = self._end_duplicates()
+        if len(boxes) == fleet.boxes and not duplicates:
             return Outcome(boxes)
         if len(boxes) == fleet.boxes:
-            return Outcome(boxes, StillBilling(copies))
-        short = self._short(boxes)
+            return Outcome(boxes, StillBilling(duplicates))
+        short = self._shortage(boxes)
         if fleet.all_or_nothing or not boxes:
             live, self.live = self.live, []
             if live:
-                self._end(live, short)
+                self._end_attempts(live, short)
             raise short
         return Outcome(boxes, short)
 
-    def _end_copies(self) -> list[Problem]:
-        """End second instances of our labels; return what of them may still bill."""
+    def _end_duplicates(self) -> list[Problem]:
+        """Destroy further instances with the labels of this run; return problems for those that may still bill."""
         world = self.world
         try:
-            ids = {one.id for one in self.live}
-            return end_copies(world.client, world.ledger, ids, world.tell, world.sleep)
+            ids = {attempt.id for attempt in self.live}
+            return end_duplicates(world.client, world.ledger, ids, world.tell, world.sleep)
         except DrafthouseError as error:
             world.tell(f"cannot tell whether anything else bills: {error.problems[0].found}")
             return []
 
-    def _short(self, boxes: Sequence[Rented]) -> DrafthouseError:
-        """Why there are fewer boxes than were asked for."""
+    def _shortage(self, boxes: Sequence[Rented]) -> DrafthouseError:
+        """Error that explains why fewer boxes run than requested."""
         problems: list[Problem] = []
-        for error in self.failed:
+        for error in self.errors:
             problems += error.problems
         problems = list(dict.fromkeys(problems))
-        kind = next((type(one) for one in self.failed if isinstance(one, StillBilling)), None)
+        kind = next((type(error) for error in self.errors if isinstance(error, StillBilling)), None)
         if self.fleet.boxes > 1 and (boxes or self.fleet.all_or_nothing):
-            ran = [f"{one.instance} (${one.price.hour:.3f} an hour)" for one in boxes]
-            problems = [*incomplete(self.fleet, ran, self.why).problems, *problems]
+            ran = [f"{box.instance} (${box.price.hour:.3f} an hour)" for box in boxes]
+            problems = [*incomplete(self.fleet, ran, self.rejections).problems, *problems]
             return (kind or DrafthouseError)(problems)
-        if len(self.failed) == 1:
-            return self.failed[0]
-        if self.failed:
-            return (kind or type(self.failed[0]))(problems)
+        if len(self.errors) == 1:
+            return self.errors[0]
+        if self.errors:
+            return (kind or type(self.errors[0]))(problems)
         return one_problem(
             "no-offer-started",
-            f"{count(len(self.why), 'offer')} tried, none of which started ({'; '.join(self.why)})",
+            f"{count(len(self.rejections), 'offer')} tried, none of which started ({'; '.join(self.rejections)})",
             "a running box",
             "run it again later: other machines may be on offer",
             "vast.ai",
         )
 
-    def _end(self, meant: Sequence[Attempt], error: BaseException) -> None:
-        """End whatever their requests made; DrafthouseError with what still bills where that fails.
+    def _end_attempts(self, attempts: Sequence[Attempt], error: BaseException) -> None:
+        """Destroy the instances of the attempts. Raises DrafthouseError with what still bills if that fails.
 
-        A Ctrl-C that comes while they are ended does not keep them from being ended; the next one does.
+        The first Ctrl-C during this is delayed until they are destroyed; the second one raises LeftBilling.
         """
-        stopped: KeyboardInterrupt | None = None
-        while meant:
+        interruption: KeyboardInterrupt | None = None
+        while attempts:
             try:
-                if stopped is not None:
+                if interruption is not None:
                     self.world.tell("ending it; another Ctrl-C leaves it as it is, billing")
-                self._ended(meant, error)
+                self._destroy(attempts, error)
                 break
-            except KeyboardInterrupt as again:
-                if stopped is not None:
-                    left = self._may_exist() or meant
-                    raise LeftBilling([*_problems(error), *(one.may_bill(again) for one in left)]) from error
-                stopped = again
-        if stopped is not None and not isinstance(error, KeyboardInterrupt):
-            raise stopped
+            except KeyboardInterrupt as ctrl_c:
+                if interruption is not None:
+                    left = self._may_exist() or attempts
+                    raise LeftBilling([*_problems(error), *(attempt.may_bill(ctrl_c) for attempt in left)]) from error
+                interruption = ctrl_c
+        if interruption is not None and not isinstance(error, KeyboardInterrupt):
+            raise interruption
 
-    def _ended(self, meant: Sequence[Attempt], error: BaseException) -> None:
+    def _destroy(self, attempts: Sequence[Attempt], error: BaseException) -> None:  # ``error`` is the reason
         world, why = self.world, type(error).__name__
         if isinstance(error, NotThisOne):
             why = str(error)
         elif isinstance(error, DrafthouseError):
             why = error.problems[0].found
         shown = why.splitlines()[0] if why else "stopped"
-        # What was still on its way a moment ago may appear for as long from now on.
-        late = max((world.clock() - one.begun for one in meant if one.on_its_way), default=0.0)
+        # A request that was interrupted may still create an instance, which is listed later: wait longer for it.
+        late = max((world.clock() - attempt.begun for attempt in attempts if attempt.is_request_open), default=0.0)
         try:
             world.tell(f"ending what was rented: {shown}")
             end(
                 world.client,
                 world.ledger,
-                only={one.id for one in meant},
+                only={attempt.id for attempt in attempts},
                 why=why[:200],
                 tell=world.tell,
                 clock=world.clock,
@@ -277,7 +277,7 @@ class _Renting:
         except NotWritten as failed:
             raise NotWritten([*_problems(error), *failed.problems]) from error
         except Exception as failed:
-            left = [one.may_bill(failed) for one in meant]
+            left = [attempt.may_bill(failed) for attempt in attempts]
             raise StillBilling([*_problems(error), *_problems(failed), *left]) from error
 
 

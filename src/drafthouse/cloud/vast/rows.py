@@ -1,7 +1,7 @@
-"""What passes between us and vast.ai, as types.
+"""Types of the JSON objects in answers of vast.ai.
 
-What comes from there is others' data: each field but an ``id``, which the client looks at, may be missing or of
-another type, so that it is an `object` until somebody has looked.
+Fields are untrusted: only ``id`` is validated by the client. All others may be missing or of any type, so they are
+declared as `object` and must be checked before use.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TypedDict
 
 
 class Priced(TypedDict, total=False):
-    """What an offer or an instance costs: $ an hour, the disk a GB and month, traffic a GB."""
+    """Prices of an offer or an instance in $: ``dph_*`` per hour, ``storage_cost`` per GB and month, traffic per GB."""
 
     dph_total: object
     dph_base: object
@@ -35,7 +35,7 @@ class _Machine(_Numbered, Priced, total=False):
 
 
 class Offer(_Machine, total=False):
-    """A machine that may be rented."""
+    """A machine that can be rented."""
 
     compute_cap: object
     cpu_arch: object
@@ -52,7 +52,7 @@ class Offer(_Machine, total=False):
 
 
 class Instance(_Machine, total=False):
-    """A machine that is."""
+    """A rented machine."""
 
     label: object
     actual_status: object

@@ -1,7 +1,7 @@
-"""A command around which rented boxes are ended: always, when it went well, or never, whatever stops it.
+"""Run a command on rented boxes and destroy them afterwards: always, only on success, or never (the policy).
 
-Ctrl-C, a signal, a failed command and a lost network are all ways to come to the end. Only kill -9 is none: then the
-box's own watch over its deadline is left, and `make destroy`.
+The policy is applied after Ctrl-C, a signal, a failed command and a lost network too. After kill -9 only the box's own
+deadline watch or `make destroy` ends it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...core.errors import DrafthouseError, Problem, one_problem
 from ...core.foreground import Child, Stop, Tell, run_until_stopped
-from .account import OURS, compared
+from .account import THIS_LEDGER, compared
 from .client import VastClient
 from .destroy import StillBilling, end
 from .errors import KeyRefused, VastError
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from drafthouse.cloud.vast.rows import Instance
 
 POLICIES = ("always", "on-success", "never")
-# Where the playbook writes which hosts it works on (the callback `drafthouse.core.house`).
+# Environment variable with the file in which the playbook lists its hosts (the callback `drafthouse.core.house`).
 RUN_FILE = "DRAFTHOUSE_RUN_FILE"
-# How long a network that is gone is waited for, and how often it is tried.
-PATIENCE_S, AGAIN_S = 600.0, 20.0
-_ENDING = "ending the boxes; another Ctrl-C leaves them as they are, billing"
+# Seconds during which failed destroy requests are retried, and the pause between them.
+PATIENCE_S, RETRY_S = 600.0, 20.0
+_ENDING_WARNING = "ending the boxes; another Ctrl-C leaves them as they are, billing"
 
 
 @dataclass(frozen=True)
 class World:
-    """What a run needs from outside; the tests bring their own."""
+    """Account, ledger, messages, time and subprocess of a run; tests replace them."""
 
     client: VastClient
     ledger: Path
@@ -46,20 +46,19 @@ class World:
     start: Callable[..., Child] = subprocess.Popen
 
 
-def around(
+def run_then_destroy(
     command: Sequence[str],
     policy: str,
     world: World,
     environment: Mapping[str, str],
     hosts: Callable[[], Collection[str] | None],
 ) -> int:
-    """Run ``command``, end what it was about as ``policy`` says, and return the exit status.
+    """Run ``command``, apply ``policy`` to the instances it worked on, and return the command's exit status.
 
-    ``hosts`` names the instances that the command worked on, None where that is not known: then all of ours are meant.
-    Raises StillBilling, or another DrafthouseError, where something of ours may go on costing money that should not.
+    ``hosts`` returns the numbers of these instances, None for all rentals of the ledger. Raises DrafthouseError.
     """
-    stop = Stop(tell=world.tell, warning=_ENDING)
-    with stop.heard():
+    stop = Stop(tell=world.tell, warning=_ENDING_WARNING)
+    with stop.handling_signals():
         try:
             child = world.start(list(command), env=dict(environment))
         except OSError as error:
@@ -76,25 +75,26 @@ def around(
 
 
 def _after(status: int, policy: str, world: World, hosts: Collection[str] | None) -> None:
-    meant = _worked_on(world, hosts)
+    """Destroy or keep the instances, and report others that bill unexpectedly."""
+    rented = _worked_on(world, hosts)
     if policy == "never" or (policy == "on-success" and status != 0):
-        if meant:
-            world.tell("\n".join(left_as_they_are(meant, policy)))
+        if rented:
+            world.tell("\n".join(kept_lines(rented, policy)))
         return
     problems: list[Problem] = []
     unwritten: NotWritten | None = None
     try:
-        if meant:
-            _ended(meant, world)
+        if rented:
+            _destroy_with_retries(rented, world)
     except StillBilling as error:
         if isinstance(error.__context__, (KeyRefused, KeyboardInterrupt)):
-            raise  # nothing more is to be asked
+            raise  # without a key, or after Ctrl-C, nothing more is requested
         problems += error.problems
     except NotWritten as error:
         unwritten = error
     if hosts is None or hosts:
         try:
-            problems += _lost(world, hosts)
+            problems += _unexpected_billing(world, hosts)
         except KeyboardInterrupt:
             problems.append(_not_compared("interrupted"))
     if problems and unwritten:
@@ -106,30 +106,30 @@ def _after(status: int, policy: str, world: World, hosts: Collection[str] | None
 
 
 def _worked_on(world: World, hosts: Collection[str] | None) -> list[Rental]:
-    """The open rentals that the run was about; one without a number is found by its label, as the inventory does."""
-    meant, unanswered = list[Rental](), list[Rental]()
+    """Open rentals that the run worked on; a rental without a number is found by its label, as in the inventory."""
+    rented, unanswered = list[Rental](), list[Rental]()
     for rental in rentals(world.ledger).values():
         if rental.is_open and (hosts is None or str(rental.instance) in hosts):
-            meant.append(rental)
+            rented.append(rental)
         elif rental.is_open and rental.instance is None:
             unanswered.append(rental)
     if hosts and unanswered:
-        with contextlib.suppress(VastError):  # that the account cannot be read is said by `_lost`
-            here = {id_of(row.get("label")) for row in world.client.instances() if str(row["id"]) in hosts}
-            meant += [one for one in unanswered if one.id in here]
-    return meant
+        with contextlib.suppress(VastError):  # `_unexpected_billing` reports an account that cannot be read
+            ids = {id_of(box.get("label")) for box in world.client.instances() if str(box["id"]) in hosts}
+            rented += [rental for rental in unanswered if rental.id in ids]
+    return rented
 
 
-def _lost(world: World, hosts: Collection[str] | None) -> list[Problem]:
-    """What the run may have been about besides: what the ledger has lost, or has as ended."""
+def _unexpected_billing(world: World, hosts: Collection[str] | None) -> list[Problem]:
+    """Problems of instances that the ledger lacks or has as ended, but that the run may have worked on."""
     try:
-        found = compared(world.client, world.ledger)
+        comparison = compared(world.client, world.ledger)
     except VastError as error:
         return [*error.problems, _not_compared("the account's list could not be read")]
     if hosts is None:
-        return found.billing
-    lost = [one.problem for one in found.strays if one.whose == OURS or str(one.number) in hosts]
-    return [*lost, *found.undead, *found.damage]
+        return comparison.billing
+    lost = [stray.problem for stray in comparison.strays if stray.origin == THIS_LEDGER or str(stray.number) in hosts]
+    return [*lost, *comparison.reappeared, *comparison.damage]
 
 
 def _not_compared(why: str) -> Problem:
@@ -141,48 +141,48 @@ def _not_compared(why: str) -> Problem:
     )
 
 
-def left_as_they_are(meant: Collection[Rental], policy: str) -> list[str]:
-    """What to say of boxes that go on: what each costs, until when, and what ends it."""
+def kept_lines(rented: Collection[Rental], policy: str) -> list[str]:
+    """Lines about boxes that are kept: their prices, their deadlines, and the command that ends each."""
     why = "" if policy == "never" else " (the run did not succeed)"
     lines = [f"DESTROY={policy}{why}: still billing"]
-    for one in meant:
-        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.deadline))
-        price = one.facts.get("price_per_hour", "?")
-        name = one.instance or one.label
+    for rental in rented:
+        until = time.strftime("%Y-%m-%d %H:%M", time.localtime(rental.deadline))
+        price = rental.facts.get("price_per_hour", "?")
+        name = rental.instance or rental.label
         lines.append(f"  instance {name}, ${price} an hour, deadline {until}: make destroy ARGS={name}")
     return lines
 
 
-def _ended(meant: Sequence[Rental], world: World) -> None:
-    """End them, and try again for as long as vast.ai does not answer as it should."""
+def _destroy_with_retries(rented: Sequence[Rental], world: World) -> None:
+    """Destroy the rentals; retry for ``patience_s`` seconds while vast.ai fails. Raises StillBilling."""
     until = world.clock() + world.patience_s
     try:
         while True:
             try:
-                end(world.client, world.ledger, only={one.id for one in meant}, why="the run is over", tell=world.tell)
+                end(world.client, world.ledger, only={box.id for box in rented}, why="the run is over", tell=world.tell)
                 return
             except VastError as error:
                 problem: DrafthouseError = error
                 if isinstance(error, KeyRefused):
-                    raise StillBilling([*problem.problems, by_the_ledger(world.ledger, meant)]) from None
+                    raise StillBilling([*problem.problems, by_the_ledger(world.ledger, rented)]) from None
             except StillBilling as error:
-                # What another key rented does not come back by waiting.
-                if not any("is still billing" in one.found for one in error.problems):
+                # A retry does not help with instances of another account.
+                if not any("is still billing" in rental.found for rental in error.problems):
                     raise
                 problem = error
             if world.clock() >= until:
-                raise StillBilling([*problem.problems, by_the_ledger(world.ledger, meant)]) from None
-            world.tell(f"not ended yet ({problem.problems[0].found.splitlines()[0]}); again in {AGAIN_S:.0f} s")
-            world.sleep(AGAIN_S)
+                raise StillBilling([*problem.problems, by_the_ledger(world.ledger, rented)]) from None
+            world.tell(f"not ended yet ({problem.problems[0].found.splitlines()[0]}); again in {RETRY_S:.0f} s")
+            world.sleep(RETRY_S)
     except KeyboardInterrupt:
-        raise StillBilling(by_the_ledger(world.ledger, meant)) from None
+        raise StillBilling(by_the_ledger(world.ledger, rented)) from None
 
 
-def by_the_ledger(ledger: Path, meant: Collection[Rental]) -> Problem:
-    """What to say of rentals that could not be looked after: those that are open in the ledger."""
-    known, billing = rentals(ledger), []
-    for one in meant:
-        rental = known.get(one.id)
+def by_the_ledger(ledger: Path, rented: Collection[Rental]) -> Problem:
+    """Problem that lists the rentals that are open in the ledger, for use if the account cannot be read."""
+    by_id, billing = rentals(ledger), []
+    for target in rented:
+        rental = by_id.get(target.id)
         if rental and rental.is_open:
             price = rental.facts.get("price_per_hour", "?")
             billing.append(f"{rental.instance or rental.label} (${price} an hour)")
@@ -195,23 +195,23 @@ def by_the_ledger(ledger: Path, meant: Collection[Rental]) -> Problem:
     )
 
 
-def fate_of(client: VastClient, number: int) -> str:
-    """The state of an instance that does not answer, as vast.ai tells it, in words."""
+def instance_state(client: VastClient, instance_id: int) -> str:
+    """State of an instance according to vast.ai, as text."""
     try:
-        row = client.instance(number)
+        instance = client.instance(instance_id)
     except DrafthouseError as error:
         return f"vast.ai could not be asked ({error.problems[0].found.splitlines()[0]})"
-    return words_of(row, number)
+    return state_text(instance, instance_id)
 
 
-def words_of(row: Instance | None, number: int) -> str:
-    """The state of an instance in words; ``row`` is None for one that is gone."""
-    if row is None:
+def state_text(instance: Instance | None, instance_id: int) -> str:
+    """State of an instance as text; ``instance`` is None if it is gone."""
+    if instance is None:
         return "it is gone from vast.ai and bills nothing"
-    status = row.get("actual_status") or "being created"
+    status = instance.get("actual_status") or "being created"
     text = f"vast.ai says '{status}'"
-    message = str(row.get("status_msg") or "").strip().splitlines()
+    message = str(instance.get("status_msg") or "").strip().splitlines()
     if message:
         text += f" ({message[0][:120]})"
-    what = "its disk is still billing" if status in ("exited", "stopped") else "it is still billing"
-    return f"{text}; {what}: make destroy ARGS={number}"
+    bill = "its disk is still billing" if status in ("exited", "stopped") else "it is still billing"
+    return f"{text}; {bill}: make destroy ARGS={instance_id}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...core.format import count, listing
 from ...core.messages import latest
-from ...core.versions import number
+from ...core.versions import as_version
 from ...host.driver.packages import held, to_hold
 from ...host.driver.plan import branch_of
 from ...host.gpu_choice import gpus_named
@@ -129,7 +129,7 @@ def driver_version(resolved: Run, facts: DoctorFacts) -> Finding:
     if not _VERSION.fullmatch(needed):
         return ok(version, f"the catalogue names no driver version for {engine}")
     least = f"{needed} or newer: {engine} is built on CUDA {resolved['rental']['cuda']}"
-    if number(version) >= number(needed):
+    if as_version(version) >= as_version(needed):
         return ok(version, least)
     if branch_of(version) < branch_of(needed):
         return fail(version, least, _DRIVER_DO)
@@ -171,7 +171,7 @@ def cuda_libraries(resolved: Run, facts: DoctorFacts) -> Finding:
     found = [version for name, version in versions.items() if name.startswith("nvidia-cuda-run")]
     if not found:
         return not_here("provided by the engine's image, or not needed")
-    version = max(found, key=number)
+    version = max(found, key=as_version)
     generation = version.partition(".")[0]
     oldest = _OLDEST_BRANCH.get(generation)
     branch = branch_of(_running_version(facts["driver"], read_smi(facts["driver"]["smi"])))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...core.requirement_lines import pin_of
-from ...core.versions import number
+from ...core.versions import as_version
 from ...host.env_recipe import PINNED
 from ...host.nvidia_smi import listed, read_smi
 from .conditions import in_docker, manages_host
@@ -183,7 +183,7 @@ def glibc(resolved: Run, facts: DoctorFacts) -> Finding | None:
     """Whether the engine's wheels can be loaded here: asked before any of them is fetched."""
     install, found = resolved["engine"]["install"], facts["box"]["glibc"]
     needed = install.get("glibc") if install else None
-    if not needed or (found and number(found) >= number(needed)):
+    if not needed or (found and as_version(found) >= as_version(needed)):
         return None
     return fail(
         f"glibc {found}" if found else "a C library that is not glibc (musl, as in Alpine?)",

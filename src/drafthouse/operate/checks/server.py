@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...bench.spec_metrics import difference, parse_counters
 from ...core.format import count
 from ...engines.registry import engine_of
-from ...profiles.exposure import NAMED, NOBODY, exposed, exposure_problems, reach, told
+from ...profiles.exposure import NAMED, NOBODY, exposed, exposure_problems, reach, routes_text
 from .finding import Finding, fail, not_here, of_problem, ok, warn
 
 if TYPE_CHECKING:
@@ -133,9 +133,9 @@ def open_paths(resolved: Run, facts: DoctorFacts, at_port: ServedFacts) -> Findi
     if counts:
         whom = "the addresses in drafthouse_allow_cidrs" if who == NAMED else "anybody"
         do = f"set drafthouse_gateway: true, or empty drafthouse_allow_cidrs and reach it by make tunnel; {_MAKE}"
-        return fail(f"without a key {whom} can ask for {told(counts)}", needed, do)
+        return fail(f"without a key {whom} can ask for {routes_text(counts)}", needed, do)
     requested = f"{count(paths['asked'], 'path')} requested without the key"
-    if who == NOBODY and (open_here := told(paths["open"])):
+    if who == NOBODY and (open_here := routes_text(paths["open"])):
         return ok(f"{requested}; open on loopback only: {open_here}", needed)
     return ok(f"{requested}: nothing is exposed", needed)
 

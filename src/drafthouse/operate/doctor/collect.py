@@ -389,7 +389,7 @@ def _served(asked: Asked, facts: DoctorFacts) -> list[ServedFacts]:
 
 def _programs(asked: Asked) -> dict[str, str]:
     """The programs of our supervisord's configuration, each with its settings as they are written."""
-    text = Supervisor(Path(asked["site"]["home"]) / "supervisor").written()
+    text = Supervisor(Path(asked["site"]["home"]) / "supervisor").present_configuration()
     return {match["name"]: match["body"] for match in _PROGRAM.finditer(text)}
 
 

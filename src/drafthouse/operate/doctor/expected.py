@@ -9,7 +9,7 @@ from ...addons.gateway_door import certificate_file
 from ...addons.monitoring import jobs
 from ...bench.ask import Ask
 from ...bench.groups import ask_fields
-from ...profiles.monitoring_settings import near
+from ...profiles.monitoring_settings import local_address
 from ...prompts.suites import expand
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def monitoring_of(resolved: Run) -> WantedMonitoring:
     wished = resolved["monitoring"]
     if not wished:
         return {"prometheus": "", "grafana": "", "jobs": [], "ports": {}, "open_ports": []}
-    at, ports = near(wished["listen"]), wished["ports"]
+    at, ports = local_address(wished["listen"]), wished["ports"]
     programs, grafana = list(wished["programs"]), ""
     if wished["gpu"]:
         programs.append("dcgm")

@@ -15,8 +15,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...addons.gateway_ready import asked as asked_gateway
-from ...addons.gateway_ready import read_key, trust_of, wait_for_gateway
+from ...addons.gateway_ready import read_key, request_status, trust_of, wait_for_gateway
 from ...core.errors import DrafthouseError
 from ...core.http import opener
 from ...core.prometheus_text import samples
@@ -36,7 +35,7 @@ _GATEWAY_S = 3.0
 _ERROR_LETTERS = 200
 _CHAT = "/v1/chat/completions"
 # What the lines have in them that `spec_metrics.parse_counters` reads; beside them, any one names the dialect.
-_OF_DRAFTING = tuple({word for engine in DIALECTS.values() for word in engine.of_drafting})
+_OF_DRAFTING = tuple({word for engine in DIALECTS.values() for word in engine.drafting_words})
 
 
 def read_served_key(asked: Asked) -> tuple[KeyFacts, str]:
@@ -173,7 +172,7 @@ def ask_gateway(asked: Asked, gateway: Gateway, key: str) -> GatewayFacts:
         found["paths"] = ask_gateway_paths(
             asked["open_paths"],
             asked["engine"]["health"],
-            lambda method, path: asked_gateway(gateway["port"], gateway["name"], trust, path, method=method),
+            lambda method, path: request_status(gateway["port"], gateway["name"], trust, path, method=method),
         )
     except DrafthouseError as error:
         problem = error.problems[0].as_dict()

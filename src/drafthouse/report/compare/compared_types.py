@@ -1,4 +1,4 @@
-"""Two reports side by side, as types: what `compare.py --format json` prints."""
+"""Types of a comparison of two reports, A and B, which `drafthouse compare --format json` prints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..report_types import Arm, LoadKind
 
 
 class Differing(TypedDict):
-    """A fact that differs and may."""
+    """A fact that differs between the reports, as part of what is compared."""
 
     what: str
     a: str | int | None
@@ -17,14 +17,14 @@ class Differing(TypedDict):
 
 
 class Side(TypedDict):
-    """One of the two reports, and its verdict."""
+    """A report of the comparison, and its verdict."""
 
     label: str
     folder: str
     date: str | None
     word: str | None
+    #: True if an earlier version of the rule gave the word; such a word is shown but not compared.
     earlier_rule: bool
-    """Whether an earlier rule gave the word: it is shown, and compared with none."""
     sentence: str | None
     speedup: Gain | None
     control: Gain | None
@@ -34,7 +34,7 @@ MeasureName = Literal["tpot_ms", "ttft_ms"]
 
 
 class MeasureRow(TypedDict):
-    """A measure of a kind and arm: medians in ms, and how many times faster B is."""
+    """A measure of an arm on a kind of prompt: medians in ms, and ``change``, A's time over B's."""
 
     arm: Arm
     kind: str
@@ -48,7 +48,7 @@ class MeasureRow(TypedDict):
 
 
 class SpeedupRow(TypedDict):
-    """What speculation gained on a kind."""
+    """The speed-up by speculation on a kind of prompt, in each report."""
 
     kind: str
     a: Gain | None
@@ -56,14 +56,14 @@ class SpeedupRow(TypedDict):
 
 
 class Numbers(TypedDict):
-    """A number of both reports."""
+    """A number in each report."""
 
     a: float | None
     b: float | None
 
 
 class ComparedKind(TypedDict):
-    """Until which load speculation pays on a kind, and the levels at which both can say whether it does."""
+    """The loads up to which speculation pays on a kind, and the levels at which both reports have a speed-up."""
 
     kind: str
     a: LoadKind
@@ -72,7 +72,7 @@ class ComparedKind(TypedDict):
 
 
 class ComparedLevel(TypedDict):
-    """The server's speed at a level, in tok/s."""
+    """The server's speed at a load level, in tok/s."""
 
     kind: str
     level: float
@@ -81,7 +81,7 @@ class ComparedLevel(TypedDict):
 
 
 class ComparedLoad(TypedDict):
-    """The loads of two reports that have some."""
+    """The loads of two reports that both have a load sweep; levels are in ``unit``."""
 
     unit: str
     kinds: list[ComparedKind]
@@ -89,7 +89,7 @@ class ComparedLoad(TypedDict):
 
 
 class ComparedGate(TypedDict):
-    """A gate's words; None where a report has no such gate."""
+    """The words of a gate (a check of the outputs); None if a report does not have that gate."""
 
     name: str
     title: str
@@ -98,7 +98,7 @@ class ComparedGate(TypedDict):
 
 
 class ComparedCost(TypedDict):
-    """A row of cost that both have."""
+    """A row of the cost table that both reports have."""
 
     what: str
     unit: str | None
@@ -107,7 +107,7 @@ class ComparedCost(TypedDict):
 
 
 class Facts(TypedDict):
-    """What two reports say."""
+    """Two reports side by side. ``against``: why they are not comparable. ``marks``: what weakens the comparison."""
 
     schema: str
     a: Side
@@ -121,11 +121,11 @@ class Facts(TypedDict):
     load: ComparedLoad | None
     gates: list[ComparedGate]
     cost: list[ComparedCost]
-    threshold: float | None
+    threshold: float | None  # a fraction; None: do not look for regressions
 
 
 class Comparison(Facts):
-    """The same, judged: what is worse in B, what cannot be told, and how many rows could be judged."""
+    """`Facts` with a judgement: what is worse in B, what cannot be judged, and the number of judged rows."""
 
     regressions: list[str]
     unjudged: list[str]

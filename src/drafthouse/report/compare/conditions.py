@@ -1,7 +1,7 @@
-"""Whether two reports may be set side by side: what one wants to compare, and what must not have moved.
+"""Check whether two reports, A and B, are comparable.
 
-Two boxes, two engines, two versions, two days: these are what is compared, so they may differ and are named.
-What the prompts were and how they were sent must be the same, or the numbers are about different things.
+Machine, engine, versions and draft may differ, since these are what a comparison is about; `subjects` lists them.
+Target, prompts and the way in which they are sent must be the same, or the numbers measure different things.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from ...report.archive import Kept
 from ...report.report_types import ARMS, KeptProfile
 from .compared_types import Differing
 
-# Engines count the tokens of one text a little differently (a start token, the end of a template).
-TOKENS_APART = 2
-# Names of prompts in one sentence.
-MOST_SHOWN = 5
-# What a change could come from, and the facts by which it is seen.
+TOKENS_APART = 2  # engines count the same text slightly differently (a start token, the end of a template)
+MOST_SHOWN = 5  # most names of prompts in a sentence
+# Possible causes of a change, each with the facts that show it.
 _MOVED = {
     "the box": {"box", "CPU", "GPU"},
     "the engine": {"engine", "engine version"},
@@ -29,9 +27,9 @@ _MOVED = {
 }
 
 
-def subjects(one: Kept, two: Kept) -> list[Differing]:
-    """What the comparison is about: the facts that differ and may."""
-    facts_a, facts_b = _subject(one), _subject(two)
+def subjects(kept_a: Kept, kept_b: Kept) -> list[Differing]:
+    """The differing facts that a comparison may be about."""
+    facts_a, facts_b = _comparable_facts(kept_a), _comparable_facts(kept_b)
     differing: list[Differing] = []
     for name, value in facts_a.items():
         if value != facts_b[name]:
@@ -39,8 +37,8 @@ def subjects(one: Kept, two: Kept) -> list[Differing]:
     return differing
 
 
-def _subject(kept: Kept) -> dict[str, str | int | None]:
-    """The facts of a report that a comparison may be about; the names are those of every report."""
+def _comparable_facts(kept: Kept) -> dict[str, str | int | None]:
+    """The facts of a report that may differ in a comparison, by name; all reports have the same names."""
     resolved, result = kept.resolved, kept.results["speculative"]
     engine, method, draft = result.get("engine") or {}, resolved.get("method"), resolved.get("draft")
     method_id = method.get("id") if method else None
@@ -60,7 +58,7 @@ def _subject(kept: Kept) -> dict[str, str | int | None]:
 
 
 def _hardware(result: ArmResult) -> dict[str, str | None]:
-    """The models of CPU and GPUs, and the GPUs' drivers, as the machine was before the arm."""
+    """CPU, GPUs and GPU driver versions, as recorded before the arm was measured."""
     machine = result.get("machine")
     facts = (machine.get("before") if machine else None) or {}
     cpu = facts.get("cpu")
@@ -75,72 +73,73 @@ def _hardware(result: ArmResult) -> dict[str, str | None]:
 
 
 def _flags(resolved: KeptProfile) -> dict[str, str | None]:
-    """The engine's flags in both arms, and the flags that speculation adds."""
+    """The engine's flags of the baseline, and the flags that speculation adds."""
     arms = resolved.get("arms") or {}
     baseline, speculative = arms.get("baseline"), arms.get("speculative")
     return {
-        "flags": _joined(baseline.get("flags") if baseline else None),
-        "flags of speculation": _joined(speculative.get("speculation_flags") if speculative else None),
+        "flags": _flag_text(baseline.get("flags") if baseline else None),
+        "flags of speculation": _flag_text(speculative.get("speculation_flags") if speculative else None),
     }
 
 
-def _joined(flags: Sequence[Flag] | None) -> str | None:
+def _flag_text(flags: Sequence[Flag] | None) -> str | None:
     if not flags:
         return None
     return " ".join(str(word) for flag in flags for word in flag)
 
 
-def differences(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
-    """What forbids the comparison, and what a reader must know beside it, a sentence each."""
-    forbids = [*_invalid(one, two), *_conditions(one, two)]
+def differences(kept_a: Kept, kept_b: Kept) -> tuple[list[str], list[str]]:
+    """Sentences on what makes the reports incomparable, and sentences on what weakens the comparison."""
+    obstacles = [*_invalid(kept_a, kept_b), *_conditions(kept_a, kept_b)]
     marks: list[str] = []
     for arm in ARMS:
-        refused, weaker = _prompts(arm, one.results[arm], two.results[arm])
-        forbids += refused
-        marks += weaker
-    refused, weaker = _edited(one, two)
-    forbids += refused
-    marks += [*weaker, *_marks(one, two)]
-    return list(dict.fromkeys(forbids)), list(dict.fromkeys(marks))
+        more_obstacles, more_marks = _prompts(arm, kept_a.results[arm], kept_b.results[arm])
+        obstacles += more_obstacles
+        marks += more_marks
+    more_obstacles, more_marks = _edited_prompts(kept_a, kept_b)
+    obstacles += more_obstacles
+    marks += [*more_marks, *_weaknesses(kept_a, kept_b)]
+    return list(dict.fromkeys(obstacles)), list(dict.fromkeys(marks))
 
 
-def _invalid(one: Kept, two: Kept) -> Iterator[str]:
-    for name, kept in (("A", one), ("B", two)):
+def _invalid(kept_a: Kept, kept_b: Kept) -> Iterator[str]:
+    for name, kept in (("A", kept_a), ("B", kept_b)):
         verdict = kept.report["verdict"]
         if verdict["word"] == INVALID:
             reason = next(iter(verdict.get("reasons") or []), "no reason given")
             yield f"{name} is invalid, so its numbers prove nothing: {reason}"
 
 
-def _conditions(one: Kept, two: Kept) -> Iterator[str]:
-    yield from _targets(one, two)
-    a, b = one.results["speculative"], two.results["speculative"]
+def _conditions(kept_a: Kept, kept_b: Kept) -> Iterator[str]:
+    """Yield a sentence for each setting of the requests or the load that differs and must not."""
+    yield from _targets(kept_a, kept_b)
+    a, b = kept_a.results["speculative"], kept_b.results["speculative"]
     yield from _unequal("the kind of request", a.get("backend"), b.get("backend"))
     yield from _unequal("the request rate", a.get("request_rate"), b.get("request_rate"))
-    set_a, set_b = a.get("settings") or {}, b.get("settings") or {}
-    yield from _unequal("requests at a time", set_a.get("concurrency"), set_b.get("concurrency"))
-    yield from _unequal("the seed", set_a.get("seed"), set_b.get("seed"))
-    yield from _unequal("ignoring the end of sequence (ignore_eos)", set_a.get("ignore_eos"), set_b.get("ignore_eos"))
-    yield from _unequal("the temperatures", set_a.get("temperatures"), set_b.get("temperatures"))
-    asked_a, asked_b = one.resolved.get("experiment") or {}, two.resolved.get("experiment") or {}
-    yield from _unequal("the output length limit", asked_a.get("max_output_tokens"), asked_b.get("max_output_tokens"))
-    thinks_a, thinks_b = _thinks(a), _thinks(b)
-    if None not in (thinks_a, thinks_b) and thinks_a != thinks_b:
-        only = "A" if thinks_a else "B"
+    sent_a, sent_b = a.get("settings") or {}, b.get("settings") or {}
+    yield from _unequal("requests at a time", sent_a.get("concurrency"), sent_b.get("concurrency"))
+    yield from _unequal("the seed", sent_a.get("seed"), sent_b.get("seed"))
+    yield from _unequal("ignoring the end of sequence (ignore_eos)", sent_a.get("ignore_eos"), sent_b.get("ignore_eos"))
+    yield from _unequal("the temperatures", sent_a.get("temperatures"), sent_b.get("temperatures"))
+    plan_a, plan_b = kept_a.resolved.get("experiment") or {}, kept_b.resolved.get("experiment") or {}
+    yield from _unequal("the output length limit", plan_a.get("max_output_tokens"), plan_b.get("max_output_tokens"))
+    reasons_a, reasons_b = _reasons(a), _reasons(b)
+    if None not in (reasons_a, reasons_b) and reasons_a != reasons_b:
+        only = "A" if reasons_a else "B"
         yield f"the model reasons before it answers in {only} only"
-    load_a, load_b = one.report.get("load"), two.report.get("load")
+    load_a, load_b = kept_a.report.get("load"), kept_b.report.get("load")
     if load_a and load_b:
         yield from _unequal("the kind of load", load_a.get("load"), load_b.get("load"))
         yield from _unequal("the limits of goodput", load_a.get("limits"), load_b.get("limits"))
 
 
-def _targets(one: Kept, two: Kept) -> Iterator[str]:
-    """In what the two targets differ: the model, its revision, its files."""
-    a, b = one.resolved.get("target") or {}, two.resolved.get("target") or {}
+def _targets(kept_a: Kept, kept_b: Kept) -> Iterator[str]:
+    """Yield a sentence for each difference of the targets: model, revision, hash of the file."""
+    a, b = kept_a.resolved.get("target") or {}, kept_b.resolved.get("target") or {}
     id_a, id_b = a.get("id"), b.get("id")
     if id_a != id_b:
         name_a, name_b = a.get("name") or id_a, b.get("name") or id_b
-        # Two entries of one model may well have the same name.
+        # Two catalogue entries of a model can have the same name.
         if name_a == name_b:
             name_a, name_b = id_a, id_b
         yield f"the target is {name_a} in A and {name_b} in B"
@@ -149,75 +148,76 @@ def _targets(one: Kept, two: Kept) -> Iterator[str]:
             yield f"the target ({what}) is {a.get(what)} in A and {b.get(what)} in B"
 
 
-def _unequal(words: str, a: object, b: object) -> Iterator[str]:
+def _unequal(fact: str, a: object, b: object) -> Iterator[str]:
+    """Yield a sentence if a fact differs."""
     if a != b:
-        yield f"{words}: {a!r} in A and {b!r} in B"
+        yield f"{fact}: {a!r} in A and {b!r} in B"
 
 
-def _thinks(result: ArmResult) -> bool | None:
-    """Whether the answers of a result begin with thinking, None where nothing tells it."""
+def _reasons(result: ArmResult) -> bool | None:
+    """True if any answer begins with reasoning; None if the result does not record reasoning."""
     answers = whole_answers(result)
     if not any("reasoning_text" in answer for answer in answers):
         return None
     return any(answer.get("reasoning_text") for answer in answers)
 
 
-def _prompts(arm: str, one: ArmResult, two: ArmResult) -> tuple[list[str], list[str]]:
-    """Where the prompts of an arm, or what the servers made of them, are not the same."""
-    tokens_a, tokens_b = _tokens(one), _tokens(two)
-    both, far, near = 0, [], []
-    for key, tokens in tokens_a.items():
-        if key not in tokens_b:
+def _prompts(arm: str, result_a: ArmResult, result_b: ArmResult) -> tuple[list[str], list[str]]:
+    """Compare the input tokens of an arm's prompts; returns what forbids and what weakens the comparison."""
+    tokens_a, tokens_b = _tokens(result_a), _tokens(result_b)
+    common, apart, close = 0, [], []
+    for prompt, tokens in tokens_a.items():
+        if prompt not in tokens_b:
             continue
-        both += 1
-        apart = abs(tokens - tokens_b[key])
-        if apart > TOKENS_APART:
-            far.append(str(key[1]))
-        elif apart:
-            near.append(str(key[1]))
-    if not both:
+        common += 1
+        difference = abs(tokens - tokens_b[prompt])
+        if difference > TOKENS_APART:
+            apart.append(str(prompt[1]))
+        elif difference:
+            close.append(str(prompt[1]))
+    if not common:
         return [f"{arm}: no prompt was sent in both"], []
-    refused, marks = [], []
-    if both < max(len(tokens_a), len(tokens_b)):
-        shares = f"{count(both, 'prompt')} in both, of {len(tokens_a)} in A and {len(tokens_b)} in B"
+    obstacles, marks = [], []
+    if common < max(len(tokens_a), len(tokens_b)):
+        shares = f"{count(common, 'prompt')} in both, of {len(tokens_a)} in A and {len(tokens_b)} in B"
         marks.append(f"{arm}: {shares}: only these compare")
-    if far:
-        refused.append(
-            f"{arm}: the servers counted different input tokens for {count(len(far), 'prompt')} (first {far[0]}), "
+    if apart:
+        obstacles.append(
+            f"{arm}: the servers counted different input tokens for {count(len(apart), 'prompt')} (first {apart[0]}), "
             "so they did not see the same text"
         )
-    elif near:
-        marks.append(f"{arm}: the servers count the input of {count(len(near), 'prompt')} one or two tokens apart")
-    return refused, marks
+    elif close:
+        marks.append(f"{arm}: the servers count the input of {count(len(close), 'prompt')} one or two tokens apart")
+    return obstacles, marks
 
 
 def _tokens(result: ArmResult) -> dict[Prompt, int]:
-    """The input tokens of each prompt, as the server counted them in a whole answer."""
+    """The input tokens of each prompt, as the server counted them for a complete answer."""
     tokens: dict[Prompt, int] = {}
     for answer in whole_answers(result):
         tokens[str(answer.get("group")), answer.get("prompt_id")] = answer.get("input_tokens") or 0
     return tokens
 
 
-def _edited(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
-    """The prompts of one name that do not ask for the same in both, or that this cannot be seen."""
-    kept_a, kept_b = one.resolved.get("prompts"), two.resolved.get("prompts")
-    if not kept_a or not kept_b:
-        key_a, key_b = one.report.get("key"), two.report.get("key")
-        # The key is a hash of the prompts too: two reports of one key sent the same.
+def _edited_prompts(kept_a: Kept, kept_b: Kept) -> tuple[list[str], list[str]]:
+    """Compare the prompts' hashes; returns what forbids the comparison (edited prompts) and what weakens it."""
+    hashes_a, hashes_b = kept_a.resolved.get("prompts"), kept_b.resolved.get("prompts")
+    if not hashes_a or not hashes_b:
+        key_a, key_b = kept_a.report.get("key"), kept_b.report.get("key")
+        # Reports with the same key have the same prompts, since the key is a hash of them too.
         if key_a and key_a == key_b:
             return [], []
-        if kept_a:
-            lacking = "B keeps"
-        elif kept_b:
-            lacking = "A keeps"
+        if hashes_a:
+            subject = "B keeps"
+        elif hashes_b:
+            subject = "A keeps"
         else:
-            lacking = "A and B keep"
-        return [], [f"{lacking} no hashes of the prompts: an edit in between would not be noticed"]
+            subject = "A and B keep"
+        return [], [f"{subject} no hashes of the prompts: an edit in between would not be noticed"]
     names = []
-    for kind, prompts in kept_a.items():
-        others = kept_b.get(kind) or {}
-        names += [name for name, digest in prompts.items() if others.get(name, digest) != digest]
+    for kind, prompts in hashes_a.items():
+        kind_hashes_b = hashes_b.get(kind) or {}
+        names += [name for name, digest in prompts.items() if kind_hashes_b.get(name, digest) != digest]
     if not names:
         return [], []
     shown = first_names(names, MOST_SHOWN)
@@ -226,20 +226,20 @@ def _edited(one: Kept, two: Kept) -> tuple[list[str], list[str]]:
     return [f"{count(len(names), 'prompt')} {verb} not the same in A and B ({shown}): {what} were changed"], []
 
 
-def _marks(one: Kept, two: Kept) -> Iterator[str]:
-    """Yield what does not forbid a comparison and yet weakens it."""
-    about = {fact["what"] for fact in subjects(one, two)}
-    moved = [words for words, names in _MOVED.items() if about & names]
-    if len(moved) > 1:
-        yield f"{listing(moved)} differ at once: a change cannot be attributed to one of them"
-    rounds_a, rounds_b = one.results["speculative"].get("rounds"), two.results["speculative"].get("rounds")
+def _weaknesses(kept_a: Kept, kept_b: Kept) -> Iterator[str]:
+    """Yield sentences on what weakens the comparison without forbidding it."""
+    differing = {fact["what"] for fact in subjects(kept_a, kept_b)}
+    causes = [cause for cause, names in _MOVED.items() if differing & names]
+    if len(causes) > 1:
+        yield f"{listing(causes)} differ at once: a change cannot be attributed to one of them"
+    rounds_a, rounds_b = kept_a.results["speculative"].get("rounds"), kept_b.results["speculative"].get("rounds")
     if rounds_a != rounds_b:
         yield f"A was measured in {rounds_a} rounds and B in {rounds_b}"
-    for name, kept in (("A", one), ("B", two)):
+    for name, kept in (("A", kept_a), ("B", kept_b)):
         for warning in kept.report.get("warnings") or []:
             if "not steady" in warning or "other work" in warning:
                 yield f"{name}: {warning}"
-    load_a, load_b = one.report.get("load"), two.report.get("load")
+    load_a, load_b = kept_a.report.get("load"), kept_b.report.get("load")
     if (load_a is None) != (load_b is None):
         only = "B" if load_a is None else "A"
         yield f"only {only} has a load ladder"

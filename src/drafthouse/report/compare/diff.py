@@ -1,8 +1,8 @@
-"""Two reports side by side: B against A, prompt by prompt, with the verdict's statistics.
+"""Compare two reports, A and B, prompt by prompt, with the estimator of the verdict.
 
-The estimator is the verdict's: A's time over B's of each prompt and round that both have, the geometric mean over the
-prompts, and an interval that knows prompts and server starts. A change is above 1 where B is better. Days it does not
-know: what the box itself moves by is in each A/A control.
+The change is A's time over B's: the geometric mean over the prompts and rounds of both, with an interval that covers
+variation between prompts and between server starts. Above 1, B is faster. The interval does not cover changes of the
+machine from day to day; the A/A control of each report (baseline against itself) shows its noise.
 """
 
 from __future__ import annotations
@@ -41,56 +41,55 @@ from .conditions import differences, subjects
 
 SCHEMA = "drafthouse.comparison/1"
 FASTER, SLOWER, SAME, TOO_FEW = "faster", "slower", "no clear difference", "too few prompts"
-#: The measures that are compared, by their names in the data; all are in ms.
-TITLES: Mapping[MeasureName, str] = {"tpot_ms": "TPOT", "ttft_ms": "TTFT"}
+TITLES: Mapping[MeasureName, str] = {"tpot_ms": "TPOT", "ttft_ms": "TTFT"}  # both are in ms
 
 
-def compare(one: Kept, two: Kept, threshold: float | None = None) -> Comparison:
-    """Two reports side by side, as plain data.
+def compare(kept_a: Kept, kept_b: Kept, threshold: float | None = None) -> Comparison:
+    """Compare two reports and return plain data.
 
-    ``against`` lists why they may not be compared (empty where they may), ``marks`` what weakens it, ``differs``
-    what is compared. ``rows`` hold a measure of a kind and arm: medians in ms and ``change``, how many times
-    faster B is, with its interval. With ``threshold`` (a fraction: 0.05) ``regressions`` lists what is worse by
-    more than it and clearly so, and ``unjudged`` what of A's claims can be told neither worse nor as good in B.
+    ``against`` lists why they are not comparable (empty if they are), ``marks`` what weakens the comparison,
+    ``differs`` what is compared. ``rows`` have a measure per arm and kind: medians in ms, and ``change`` with its
+    interval. With ``threshold``, a fraction such as 0.05, ``regressions`` lists what is worse in B by more than it,
+    beyond doubt, and ``unjudged`` lists claims of A that B neither confirms nor refutes.
     """
-    against, marks = differences(one, two)
-    if not _same_rule(one, two):
+    against, marks = differences(kept_a, kept_b)
+    if not _same_rule(kept_a, kept_b):
         marks = [*marks, f"the verdict of A or B was given {EARLIER}: the words of the two are not compared"]
-    rows = [row for arm in ARMS for row in _rows(arm, one, two)]
-    found: Facts = {
+    rows = [row for arm in ARMS for row in _rows(arm, kept_a, kept_b)]
+    facts: Facts = {
         "schema": SCHEMA,
-        "a": _identity(one),
-        "b": _identity(two),
-        "differs": subjects(one, two),
+        "a": _side(kept_a),
+        "b": _side(kept_b),
+        "differs": subjects(kept_a, kept_b),
         "against": against,
         "marks": marks,
         "rows": rows,
-        "speedups": _speedups(one, two),
-        "acceptance": {"a": _acceptance(one), "b": _acceptance(two)},
-        "load": _load(one, two),
-        "gates": _gates(one, two),
-        "cost": _cost(one, two),
+        "speedups": _speedups(kept_a, kept_b),
+        "acceptance": {"a": _acceptance(kept_a), "b": _acceptance(kept_b)},
+        "load": _load(kept_a, kept_b),
+        "gates": _gates(kept_a, kept_b),
+        "cost": _cost(kept_a, kept_b),
         "threshold": threshold,
     }
     declared = [row for row in rows if row["declared"]]
     judged = sum(row["word"] != TOO_FEW for row in declared)
     if threshold is None:
-        return {**found, "regressions": [], "unjudged": [], "judged": judged}
-    regressions = _regressions(found, declared, one, two, threshold)
-    return {**found, "regressions": regressions, "unjudged": _unjudged(found, declared, one, two), "judged": judged}
+        return {**facts, "regressions": [], "unjudged": [], "judged": judged}
+    worse = _regressions(facts, declared, kept_a, kept_b, threshold)
+    return {**facts, "regressions": worse, "unjudged": _unjudged(facts, declared, kept_a, kept_b), "judged": judged}
 
 
-def _same_rule(one: Kept, two: Kept) -> bool:
-    """Whether the words of both, of their levels too, are by the rule of today."""
-    return all(kept.report["verdict"].get("rule") == RULE for kept in (one, two))
+def _same_rule(kept_a: Kept, kept_b: Kept) -> bool:
+    """True if the current rule gave the words of both verdicts and of their load levels."""
+    return all(kept.report["verdict"].get("rule") == RULE for kept in (kept_a, kept_b))
 
 
-def _sides(one: Kept, two: Kept) -> tuple[tuple[Literal["a"], Kept], tuple[Literal["b"], Kept]]:
-    """Both reports, each with the key of its values in a compared row."""
-    return ("a", one), ("b", two)
+def _sides(kept_a: Kept, kept_b: Kept) -> tuple[tuple[Literal["a"], Kept], tuple[Literal["b"], Kept]]:
+    """Both reports, each with its key in a row of the comparison."""
+    return ("a", kept_a), ("b", kept_b)
 
 
-def _identity(kept: Kept) -> Side:
+def _side(kept: Kept) -> Side:
     verdict = kept.report["verdict"]
     earlier = verdict.get("rule") != RULE
     sentence = verdict.get("sentence")
@@ -112,27 +111,27 @@ def _identity(kept: Kept) -> Side:
 
 
 def _ttft(request: Request) -> float | None:
-    """The time to the first token of a whole answer in ms; None for a time that is not above 0."""
+    """The TTFT of a complete answer in ms; None if it is missing or not above 0."""
     value = request.get("ttft_ms")
     if request.get("status") != "ok" or value is None or value <= 0:
         return None
     return value
 
 
-_CLOCKS: Mapping[MeasureName, Clock] = {"tpot_ms": measured_tpot, "ttft_ms": _ttft}
+_MEASURES: Mapping[MeasureName, Clock] = {"tpot_ms": measured_tpot, "ttft_ms": _ttft}
 
 
-def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
-    """A row for each kind and measure of an arm, over the prompts that both reports have."""
-    all_a, all_b = requests_of(one.results[arm]), requests_of(two.results[arm])
-    declared = {*_declared(one), *_declared(two)}
+def _rows(arm: Arm, kept_a: Kept, kept_b: Kept) -> list[MeasureRow]:
+    """A row for each kind and measure of an arm, over the prompts of both reports."""
+    all_a, all_b = requests_of(kept_a.results[arm]), requests_of(kept_b.results[arm])
+    declared = {*_declared(kept_a), *_declared(kept_b)}
     rows: list[MeasureRow] = []
     for group in dict.fromkeys(str(request.get("group")) for request in all_a):
-        asked_a, asked_b = in_group(all_a, group), in_group(all_b, group)
-        for name, clock in _CLOCKS.items():
-            times_a, times_b = by_prompt(asked_a, clock), by_prompt(asked_b, clock)
+        requests_a, requests_b = in_group(all_a, group), in_group(all_b, group)
+        for measure_name, measure in _MEASURES.items():
+            times_a, times_b = by_prompt(requests_a, measure), by_prompt(requests_b, measure)
             shared = times_a.keys() & times_b.keys()
-            change = paired(asked_a, asked_b, clock)
+            change = paired(requests_a, requests_b, measure)
             if not shared or change is None:
                 continue
             rows.append(
@@ -140,7 +139,7 @@ def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
                     "arm": arm,
                     "kind": group,
                     "declared": group in declared,
-                    "measure": name,
+                    "measure": measure_name,
                     "unit": "ms",
                     "a": _median_over(shared, times_a),
                     "b": _median_over(shared, times_b),
@@ -152,12 +151,12 @@ def _rows(arm: Arm, one: Kept, two: Kept) -> list[MeasureRow]:
 
 
 def _median_over(prompts: Collection[Prompt], times: Mapping[Prompt, Sequence[float]]) -> float:
-    """The median over prompts, of which each has the median of its rounds."""
+    """The median over prompts of each prompt's median over its rounds."""
     return median([median(times[prompt]) for prompt in prompts])
 
 
 def _declared(kept: Kept) -> list[str]:
-    """The groups that the verdict of a report is about."""
+    """The groups of requests (a kind at a temperature) that a report's verdict covers."""
     scope = kept.report["verdict"].get("scope")
     if not scope:
         return []
@@ -165,6 +164,7 @@ def _declared(kept: Kept) -> list[str]:
 
 
 def _word(low: float, high: float, reach: float) -> str:
+    """The word for a change with this interval; ``reach`` is the confidence that the interval really has."""
     if reach < CONFIDENCE:
         return TOO_FEW
     if low > 1.0:
@@ -174,21 +174,21 @@ def _word(low: float, high: float, reach: float) -> str:
     return SAME
 
 
-def _name(row: MeasureRow) -> str:
-    return _place(row["arm"], row["kind"], row["measure"])
+def _title(row: MeasureRow) -> str:
+    return _measure_name(row["arm"], row["kind"], row["measure"])
 
 
-def _place(arm: Arm, kind: str, measure: MeasureName) -> str:
+def _measure_name(arm: Arm, kind: str, measure: MeasureName) -> str:
     return f"{arm}, {kind}: {TITLES[measure]}"
 
 
 # --- the rest of a report -----------------------------------------------------------------------------
 
 
-def _speedups(one: Kept, two: Kept) -> list[SpeedupRow]:
-    """What speculation gained in each report, by kind."""
+def _speedups(kept_a: Kept, kept_b: Kept) -> list[SpeedupRow]:
+    """The speed-up in each report, by kind."""
     rows: dict[str, SpeedupRow] = {}
-    for side, kept in _sides(one, two):
+    for side, kept in _sides(kept_a, kept_b):
         for kind in kept.report.get("kinds") or []:
             group = kind["group"]
             row = rows.setdefault(group, {"kind": group, "a": None, "b": None})
@@ -202,15 +202,15 @@ def _acceptance(kept: Kept) -> float | None:
     return overall.get("rate") if overall else None
 
 
-def _load(one: Kept, two: Kept) -> ComparedLoad | None:
-    """Until which load speculation pays in both, and the server's speed at the levels of both."""
-    load_a, load_b = one.report.get("load"), two.report.get("load")
+def _load(kept_a: Kept, kept_b: Kept) -> ComparedLoad | None:
+    """The loads up to which speculation pays in both, and the server's speed at common levels; None if one has none."""
+    load_a, load_b = kept_a.report.get("load"), kept_b.report.get("load")
     if not load_a or not load_b:
         return None
     rows_b = {(row["kind"], row["level"]): row for row in load_b["rows"]}
     rows: list[ComparedLevel] = []
-    # Levels of a kind at which both can say whether speculation pays.
-    judged: dict[str, list[float]] = defaultdict(list)
+    # By kind, the levels with a speed-up in both reports.
+    shared_levels: dict[str, list[float]] = defaultdict(list)
     for a in load_a["rows"]:
         kind, level = a["kind"], a["level"]
         b = rows_b.get((kind, level))
@@ -219,13 +219,13 @@ def _load(one: Kept, two: Kept) -> ComparedLoad | None:
         baseline, speculative = _speeds(a, b, "baseline"), _speeds(a, b, "speculative")
         rows.append({"kind": kind, "level": level, "baseline": baseline, "speculative": speculative})
         if a.get("speedup") and b.get("speedup"):
-            judged[kind].append(level)
+            shared_levels[kind].append(level)
     kinds_b = {kind["kind"]: kind for kind in load_b["kinds"]}
     kinds: list[ComparedKind] = []
     for load_kind in load_a["kinds"]:
         name = load_kind["kind"]
         if name in kinds_b:
-            kinds.append({"kind": name, "a": load_kind, "b": kinds_b[name], "levels": judged[name]})
+            kinds.append({"kind": name, "a": load_kind, "b": kinds_b[name], "levels": shared_levels[name]})
     return {"unit": load_a["unit"], "kinds": kinds, "rows": rows}
 
 
@@ -234,15 +234,15 @@ def _speeds(a: LoadRow, b: LoadRow, arm: Arm) -> Numbers:
 
 
 def _server_speed(row: LoadRow, arm: Arm) -> float | None:
-    """Output tokens/s of all requests of an arm together."""
+    """Output tokens/s of an arm, over all its concurrent requests."""
     measured = row.get(arm)
     return measured.get("output_throughput") if measured else None
 
 
-def _gates(one: Kept, two: Kept) -> list[ComparedGate]:
-    """The words of each gate; the title is that of A where A has the gate."""
+def _gates(kept_a: Kept, kept_b: Kept) -> list[ComparedGate]:
+    """The words of each gate; the title is A's if A has that gate."""
     rows: dict[str, ComparedGate] = {}
-    for side, kept in _sides(one, two):
+    for side, kept in _sides(kept_a, kept_b):
         for gate in kept.report.get("gates") or []:
             name = gate["name"]
             row = rows.setdefault(name, {"name": name, "title": gate["title"], "a": None, "b": None})
@@ -250,11 +250,11 @@ def _gates(one: Kept, two: Kept) -> list[ComparedGate]:
     return list(rows.values())
 
 
-def _cost(one: Kept, two: Kept) -> list[ComparedCost]:
-    """The rows of cost that both reports have, for the speculative arm and its baseline."""
-    rows_b = _known_costs(two)
+def _cost(kept_a: Kept, kept_b: Kept) -> list[ComparedCost]:
+    """The rows of the cost table that both reports have, for both arms."""
+    rows_b = _known_costs(kept_b)
     rows: list[ComparedCost] = []
-    for name, a in _known_costs(one).items():
+    for name, a in _known_costs(kept_a).items():
         b = rows_b.get(name)
         if b is None:
             continue
@@ -270,7 +270,7 @@ def _cost(one: Kept, two: Kept) -> list[ComparedCost]:
 
 
 def _known_costs(kept: Kept) -> dict[str, CostRow]:
-    """The rows of cost with a number for each arm, by what they are about."""
+    """The rows of the cost table that have a number for each arm, by name."""
     cost = kept.report.get("cost")
     if not cost:
         return {}
@@ -284,46 +284,46 @@ def _known_costs(kept: Kept) -> dict[str, CostRow]:
 # --- regressions ----------------------------------------------------------------------------------------
 
 
-def _regressions(found: Facts, judged: Sequence[MeasureRow], one: Kept, two: Kept, threshold: float) -> list[str]:
-    """What is worse in B by more than ``threshold``, where the interval leaves no doubt that it is."""
-    worse = []
+def _regressions(facts: Facts, judged: Sequence[MeasureRow], kept_a: Kept, kept_b: Kept, threshold: float) -> list[str]:
+    """Sentences on what is clearly worse in B: times longer by more than ``threshold``, the verdict, gates, loads."""
+    lines = []
     for row in judged:
         change = row["change"]
-        # The change is A's time over B's: B longer by a quarter is 0.8 and not 0.75.
+        # The change is A's time over B's, so it is 0.8 if B takes a quarter longer.
         if row["word"] == SLOWER and change["gain"] < 1.0 / (1.0 + threshold):
             longer = percent(1 / change["gain"] - 1)
-            worse.append(f"{_name(row)} is {longer} longer ({span(change)} of A's speed, over {change['n']} prompts)")
-    same_rule = _same_rule(one, two)
-    if same_rule and found["a"]["word"] == PAYS and found["b"]["word"] not in (PAYS, CANNOT_SAY):
-        worse.append(f"the verdict was “pays” and is now “{found['b']['word']}”")
-    for gate in found["gates"]:
+            lines.append(f"{_title(row)} is {longer} longer ({span(change)} of A's speed, over {change['n']} prompts)")
+    same_rule = _same_rule(kept_a, kept_b)
+    if same_rule and facts["a"]["word"] == PAYS and facts["b"]["word"] not in (PAYS, CANNOT_SAY):
+        lines.append(f"the verdict was “pays” and is now “{facts['b']['word']}”")
+    for gate in facts["gates"]:
         if gate["a"] == PASSED and gate["b"] not in (PASSED, None, NOT_MEASURED):
-            worse.append(f"the gate {gate['title']} passed and is now {gate['b']}")
-    load = found["load"]
+            lines.append(f"the gate {gate['title']} passed and is now {gate['b']}")
+    load = facts["load"]
     if same_rule and load:
         for kind in load["kinds"]:
-            worse += _earlier(kind, load["unit"])
-    return worse
+            lines += _pays_less_far(kind, load["unit"])
+    return lines
 
 
-def _earlier(kind: ComparedKind, unit: str) -> Iterator[str]:
-    """Yield that a kind stops paying at a lower load in B, where the two intervals are apart."""
-    before, after = _ends(kind["a"], kind["levels"]), _ends(kind["b"], kind["levels"])
-    if before is None or after is None:
+def _pays_less_far(kind: ComparedKind, unit: str) -> Iterator[str]:
+    """Yield a sentence if a kind stops paying at a lower load in B, and the intervals do not overlap."""
+    bounds_a, bounds_b = _bounds(kind["a"], kind["levels"]), _bounds(kind["b"], kind["levels"])
+    if bounds_a is None or bounds_b is None:
         return
-    said = f"{kind['kind']}: speculation paid until {about(before[0])} {unit} or more"
+    claim = f"{kind['kind']}: speculation paid until {about(bounds_a[0])} {unit} or more"
     if kind["b"]["word"] == DOES_NOT_PAY:
-        # That is said of the levels of B's ladder alone: one of them must be a load at which A surely pays.
-        if min(kind["levels"]) <= before[0]:
-            yield f"{said}, and now pays at no level"
-    elif after[1] < before[0]:
-        yield f"{said}, and now pays until {about(after[1])} or fewer"
+        # B's word covers the levels of B only, so one of them must be a load at which A surely pays.
+        if min(kind["levels"]) <= bounds_a[0]:
+            yield f"{claim}, and now pays at no level"
+    elif bounds_b[1] < bounds_a[0]:
+        yield f"{claim}, and now pays until {about(bounds_b[1])} or fewer"
 
 
-def _ends(kind: LoadKind, levels: Sequence[float]) -> tuple[float, float] | None:
-    """Between which loads a kind stops paying; an end outside the ladder is 0 or infinite.
+def _bounds(kind: LoadKind, levels: Sequence[float]) -> tuple[float, float] | None:
+    """The lower and upper bound of the load up to which a kind pays; 0 and infinity are outside the sweep.
 
-    ``levels`` are those that both reports judge. None where a ladder does not tell it.
+    ``levels`` are those that both reports judge. None if the load sweep does not show a bound.
     """
     if not levels:
         return None
@@ -331,71 +331,71 @@ def _ends(kind: LoadKind, levels: Sequence[float]) -> tuple[float, float] | None
         return 0.0, 0.0
     interval = kind.get("interval")
     low, high = interval or (None, None)
-    surely = 0.0 if low is None else float(low)
+    lower = 0.0 if low is None else float(low)
     if kind.get("reaches_top"):
-        # Only as far as the other report looked, and as this one is sure of.
+        # Claim at most the highest level of both reports, and at most this report's lower bound.
         top = float(max(levels))
-        return (top if low is None else min(top, surely)), float("inf")
+        return (top if low is None else min(top, lower)), float("inf")
     if kind.get("pays_until") is None or not interval:
         return None
-    return surely, float("inf") if high is None else float(high)
+    return lower, float("inf") if high is None else float(high)
 
 
 # --- what cannot be judged ------------------------------------------------------------------------------
 
 
-def _unjudged(found: Facts, judged: Sequence[MeasureRow], one: Kept, two: Kept) -> list[str]:
-    """What A shows and B does not, so that nobody takes it for "no regression"; a sentence each."""
-    missing = []
+def _unjudged(facts: Facts, judged: Sequence[MeasureRow], kept_a: Kept, kept_b: Kept) -> list[str]:
+    """Sentences on what A shows and B does not, lest silence be taken for "no regression"."""
+    sentences = []
     for row in judged:
         if row["word"] == TOO_FEW:
             prompts = count(row["change"]["n"], "prompt")
-            missing.append(f"{_name(row)}: too few prompts or rounds in both ({prompts})")
-    same_rule = _same_rule(one, two)
-    if same_rule and found["a"]["word"] == PAYS and found["b"]["word"] == CANNOT_SAY:
-        missing.append("the verdict was “pays”, but B could not give one")
-    missing += _no_longer(judged, one, two)
-    for gate in found["gates"]:
+            sentences.append(f"{_title(row)}: too few prompts or rounds in both ({prompts})")
+    same_rule = _same_rule(kept_a, kept_b)
+    if same_rule and facts["a"]["word"] == PAYS and facts["b"]["word"] == CANNOT_SAY:
+        sentences.append("the verdict was “pays”, but B could not give one")
+    sentences += _missing_measures(judged, kept_a, kept_b)
+    for gate in facts["gates"]:
         if gate["a"] == PASSED and gate["b"] in (None, NOT_MEASURED):
             where = "measured in" if gate["b"] else "in"
-            missing.append(f"the gate {gate['title']}: it passed in A and is not {where} B")
+            sentences.append(f"the gate {gate['title']}: it passed in A and is not {where} B")
     if same_rule:
-        missing += _untold_loads(found, one, two)
-    return missing
+        sentences += _unjudged_loads(facts, kept_a, kept_b)
+    return sentences
 
 
-def _no_longer(judged: Sequence[MeasureRow], one: Kept, two: Kept) -> Iterator[str]:
-    """Yield the measures of A's declared kinds for which B has not one prompt in common."""
+def _missing_measures(judged: Sequence[MeasureRow], kept_a: Kept, kept_b: Kept) -> Iterator[str]:
+    """Yield the measures of A's declared kinds for which the reports have no prompt in common."""
     rows = {(row["arm"], row["kind"], row["measure"]) for row in judged}
     for arm in ARMS:
-        for group in _declared(one):
-            asked_a = in_group(requests_of(one.results[arm]), group)
-            asked_b = in_group(requests_of(two.results[arm]), group)
-            why = "no prompt in common with A" if asked_b else "not in B"
-            for name, clock in _CLOCKS.items():
-                if (arm, group, name) not in rows and by_prompt(asked_a, clock):
-                    yield f"{_place(arm, group, name)}: {why}"
+        for group in _declared(kept_a):
+            requests_a = in_group(requests_of(kept_a.results[arm]), group)
+            requests_b = in_group(requests_of(kept_b.results[arm]), group)
+            reason = "no prompt in common with A" if requests_b else "not in B"
+            for name, measure in _MEASURES.items():
+                if (arm, group, name) not in rows and by_prompt(requests_a, measure):
+                    yield f"{_measure_name(arm, group, name)}: {reason}"
 
 
-def _untold_loads(found: Facts, one: Kept, two: Kept) -> Iterator[str]:
-    """Yield the kinds that pay under load in A, and of which B's ladder does not tell it."""
-    before, load = one.report.get("load"), found["load"]
-    if not before:
+def _unjudged_loads(facts: Facts, kept_a: Kept, kept_b: Kept) -> Iterator[str]:
+    """Yield a sentence for each kind that pays under load in A and that B's load sweep does not judge."""
+    load_a, load = kept_a.report.get("load"), facts["load"]
+    if not load_a:
         return
-    paid = [kind for kind in before.get("kinds") or [] if kind.get("word") == PAYS]
-    if not paid:
+    paying_kinds = [kind for kind in load_a.get("kinds") or [] if kind.get("word") == PAYS]
+    if not paying_kinds:
         return
     if not load:
-        yield f"{listing([kind['kind'] for kind in paid])} under load: it pays in A, and B has no load ladder"
+        yield f"{listing([kind['kind'] for kind in paying_kinds])} under load: it pays in A, and B has no load ladder"
         return
-    both = {kind["kind"]: kind for kind in load["kinds"]}
-    for kind in paid:
+    common = {kind["kind"]: kind for kind in load["kinds"]}
+    for kind in paying_kinds:
         name = kind["kind"]
-        if name not in both:
+        if name not in common:
             yield f"{name} under load: it pays in A and is not in B's ladder"
             continue
-        later, levels = both[name]["b"], both[name]["levels"]
-        if _ends(later, levels) is None:
+        kind_b, levels = common[name]["b"], common[name]["levels"]
+        if _bounds(kind_b, levels) is None:
             yield f"{name} under load: it pays in A, and B cannot say"
-        elif later["word"] == DOES_NOT_PAY and not kind["reaches_top"] and min(levels) > (kind["pays_until"] or 0.0):
+        elif kind_b["word"] == DOES_NOT_PAY and not kind["reaches_top"] and min(levels) > (kind["pays_until"] or 0.0):
             yield f"{name} under load: B measured no load at which it pays in A"

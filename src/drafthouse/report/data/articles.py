@@ -1,4 +1,4 @@
-"""The rows of the articles, computed as their tool does."""
+"""Rows for comparison with published articles on speculative decoding, computed like the articles' tool does."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ ARTICLES_NOTE = (
 )
 
 
-def _seconds(request: Request) -> float | None:
-    """The time to the first token of the answer, after the thinking, in s."""
-    milliseconds = field("ttfat_ms")(request)
-    return milliseconds / 1000.0 if milliseconds else None
+def _answer_wait_s(request: Request) -> float | None:
+    """The time in s to the first token of the answer, after any reasoning."""
+    wait_ms = field("ttfat_ms")(request)
+    return wait_ms / 1000.0 if wait_ms else None
 
 
 def _prompt_speed(request: Request) -> float | None:
-    """Prompt tokens/s until the answer begins."""
-    wait, tokens = _seconds(request), request.get("input_tokens")
-    if not wait or not tokens:
+    """Prompt tokens per second of the time until the answer begins."""
+    wait_s, tokens = _answer_wait_s(request), request.get("input_tokens")
+    if not wait_s or not tokens:
         return None
-    return float(tokens) / wait
+    return float(tokens) / wait_s
 
 
-# Name, unit, larger is better, value of one request, what it is and where it misleads.
+# Name, unit, whether larger is better, the function that reads it, and a note on its meaning and pitfalls.
 ARTICLES_ROWS: tuple[tuple[ArticleMetric, str, bool, Clock, str], ...] = (
     (
         "Response Tok/s",
@@ -47,7 +47,7 @@ ARTICLES_ROWS: tuple[tuple[ArticleMetric, str, bool, Clock, str], ...] = (
         "Time To First Token (s)",
         "s",
         False,
-        _seconds,
+        _answer_wait_s,
         "the articles' values match the first token of the answer, after the thinking. "
         "Ours is the first token of any kind",
     ),
@@ -62,12 +62,12 @@ ARTICLES_ROWS: tuple[tuple[ArticleMetric, str, bool, Clock, str], ...] = (
 
 
 def articles_table(results: Mapping[str, ArmResult]) -> Articles:
-    """The articles' three rows: from their own suite where it was run, otherwise from all requests."""
+    """The three rows, over the requests of the suite `articles` if it was run, otherwise over all requests."""
     chosen = {arm: whole_answers(results[arm]) for arm in ARMS}
-    own_suite = {arm: [r for r in answers if r.get("suite") == "articles"] for arm, answers in chosen.items()}
+    suite_answers = {arm: [r for r in answers if r.get("suite") == "articles"] for arm, answers in chosen.items()}
     suite = None
-    if all(own_suite.values()):
-        suite, chosen = "articles", own_suite
+    if all(suite_answers.values()):
+        suite, chosen = "articles", suite_answers
     rows: list[ArticleRow] = []
     for metric, unit, larger, measure, note in ARTICLES_ROWS:
         normal = _median(chosen["baseline"], measure)

@@ -1,4 +1,4 @@
-"""What a report says, as plain data: report.json. Terminal, Markdown and HTML only show what stands here."""
+"""Build report.json from the results of both arms. Terminal, Markdown and HTML only display this data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from ...analysis.crossover import agreed
 from ...analysis.degenerate_text import answers_repeat
-from ...analysis.measured import in_groups, paired
+from ...analysis.measured import answers_in, paired_ratio
 from ...analysis.validity import BROKEN
 from ...analysis.verdict import judge
 from ...analysis.verdict_types import JudgedGroup, Judgement
@@ -45,10 +45,9 @@ from .published import published_beside, published_warnings, usual_causes
 from .setup import commands, engine_changes, machine_table, setup, versions
 
 SCHEMA: Final = "drafthouse.report/1"
-# What a report leaves out of a resolved profile.
-_OF_THE_MOMENT = ("box", "lease", "suites", "suites_file", "extras", "overrides")
+_TEMPORARY_KEYS = ("box", "lease", "suites", "suites_file", "extras", "overrides")  # not kept in a report
 
-NOTHING_TOLD: Acceptance = {
+NO_ACCEPTANCE: Acceptance = {
     "rate": None,
     "length": None,
     "drafts": None,
@@ -59,15 +58,15 @@ NOTHING_TOLD: Acceptance = {
 
 
 def lasting(resolved: KeptProfile) -> KeptProfile:
-    """What a report keeps of a resolved profile: the same for the same results, so nothing of the moment.
+    """The part of a resolved profile that a report keeps, which is the same for the same results.
 
-    The state of the box is left out, and for how long it is rented still; of the prompts' text, which is long, a hash
-    each stands in its place (``prompts``), so that another report can be seen to have sent the same.
+    It leaves out the state of the host and the time left of its rental. Hashes (``prompts``) replace the texts of the
+    prompts, which are long, so that a comparison can check that two reports sent the same prompts.
     """
-    kept = cast("KeptProfile", {name: value for name, value in resolved.items() if name not in _OF_THE_MOMENT})
+    kept_profile = cast("KeptProfile", {name: value for name, value in resolved.items() if name not in _TEMPORARY_KEYS})
     if suites := resolved.get("suites"):
-        kept["prompts"] = prompt_hashes(suites.values())
-    return kept
+        kept_profile["prompts"] = prompt_hashes(suites.values())
+    return kept_profile
 
 
 def build_report(
@@ -79,12 +78,12 @@ def build_report(
     ladder: Ladder | None = None,
     judged: Judgement | None = None,
 ) -> Report:
-    """Everything a report shows, JSON-serialisable and the same for the same results.
+    """The report as JSON-serialisable data, the same for the same results; see docs/report.schema.json.
 
-    ``host`` is the box's name in the inventory; without it the results' machine names itself. ``stock`` is the
-    result of the arm that starts the engine as an article does, where it was measured, ``ladder`` the loads that
-    were tried, ``judged`` the verdict where it is given already. Times are in ms, speeds in tokens per second, rates
-    are fractions, speed-ups are above 1 where speculation is better. docs/report.schema.json describes it.
+    ``host`` is the host's name in the inventory; if it is "", the name in the results is used. ``stock`` is the
+    result of a third arm, the engine without the profile's settings. ``ladder`` is the load sweep, ``judged`` a
+    verdict that was already computed; each may be None. Times are in ms, speeds in tokens per second, rates are
+    fractions, and a speed-up above 1 means that speculation is faster.
     """
     results = {"baseline": baseline, "speculative": speculative}
     judged = judged or judge(baseline, speculative, resolved)
@@ -94,9 +93,9 @@ def build_report(
     verdict = with_load(judged, load)
     cost = cost_of(results, resolved)
     accepted = acceptance(speculative)
-    beside = published_beside(resolved, accepted)
+    published_figures = published_beside(resolved, accepted)
     kinds = [_kind_row(name, group, results, accepted) for name, group in verdict["groups"].items()]
-    beside_warnings = published_warnings(beside, usual_causes(resolved, temperatures_of(speculative)))
+    acceptance_warnings = published_warnings(published_figures, usual_causes(resolved, temperatures_of(speculative)))
     return {
         "schema": SCHEMA,
         "profile": resolved.get("profile") or speculative.get("profile") or "",
@@ -112,7 +111,7 @@ def build_report(
         "other_tools": other_tools(results),
         "load": load,
         "kinds": kinds,
-        "acceptance": {**accepted, "published": beside},
+        "acceptance": {**accepted, "published": published_figures},
         "stock": against_stock(stock, results, verdict["scope"]["groups"]) if stock else None,
         "distributions": {
             "tpot_ms": _distribution(results, measured_tpot),
@@ -127,19 +126,19 @@ def build_report(
         "versions": versions(results),
         "engine_changes": engine_changes(results),
         "machine": machine_table(results),
-        "warnings": [*verdict["warnings"], *beside_warnings, *load_warnings(ladder, resolved)],
+        "warnings": [*verdict["warnings"], *acceptance_warnings, *load_warnings(ladder, resolved)],
         "not_measured": not_measured(results, verdict, resolved, load, cost),
     }
 
 
 def _marks(resolved: KeptProfile) -> dict[str, str]:
-    """What a reader must know before the verdict's word, each with its reason."""
+    """Marks before the verdict's word (synthetic, unpinned), each with its reason."""
     marks = {"synthetic": resolved.get("synthetic"), "unpinned": resolved.get("unpinned")}
     return {mark: why for mark, why in marks.items() if why}
 
 
 def exit_code_of(report: Report) -> int:
-    """How a program that shows a report ends: by the verdict's word, and by the warnings beside it."""
+    """The exit code of a program that shows the report, from the verdict's word and the warnings."""
     word = report["verdict"]["word"]
     if word == INVALID:
         return exit_codes.FAILED
@@ -149,16 +148,16 @@ def exit_code_of(report: Report) -> int:
 
 
 def against_stock(stock: ArmResult, results: Mapping[str, ArmResult], groups: Iterable[str]) -> dict[str, Gain | None]:
-    """How each arm compares with the engine as an article starts it, on the verdict's groups.
+    """The speed-up of each arm over ``stock``, the engine without the profile's settings, on the verdict's groups.
 
-    By the verdict's estimator, the TPOT of stock over that of the arm; None without a pair.
+    Uses the verdict's estimator: the TPOT of stock over the TPOT of the arm. None if no prompt is in both.
     """
-    wanted = list(groups)
-    return {arm: paired(in_groups(stock, wanted), in_groups(result, wanted)) for arm, result in results.items()}
+    names = list(groups)
+    return {arm: paired_ratio(answers_in(stock, names), answers_in(result, names)) for arm, result in results.items()}
 
 
 def host_of(results: Mapping[str, ArmResult]) -> str:
-    """The name the measured machine gives itself, or ``box``."""
+    """The host name in the results, or ``box`` if they have none."""
     for result in results.values():
         machine = result.get("machine")
         before = machine and machine.get("before")
@@ -171,7 +170,7 @@ def host_of(results: Mapping[str, ArmResult]) -> str:
 
 
 def failures(results: Mapping[str, ArmResult]) -> list[Failure]:
-    """What did not give a whole answer, a row for each arm and sort, with the first ones by name."""
+    """Requests without a complete answer, a row for each arm and status, with the first 5 requests as examples."""
     rows: list[Failure] = []
     for arm in ARMS:
         requests = requests_of(results[arm])
@@ -185,13 +184,13 @@ def failures(results: Mapping[str, ArmResult]) -> list[Failure]:
                         "words": words,
                         "count": len(broken),
                         "of": len(requests),
-                        "examples": [_failed(request) for request in broken[:5]],
+                        "examples": [_failed_request(request) for request in broken[:5]],
                     }
                 )
     return rows
 
 
-def _failed(request: Request) -> FailedRequest:
+def _failed_request(request: Request) -> FailedRequest:
     return {
         "prompt_id": request.get("prompt_id"),
         "round": request.get("round"),
@@ -204,21 +203,21 @@ def _failed(request: Request) -> FailedRequest:
 
 
 def _distribution(results: Mapping[str, ArmResult], measure: Clock) -> dict[Arm, list[float]]:
-    """Every request's value in order, by arm."""
+    """The sorted values of all requests, by arm."""
     return {arm: sorted(values_of(requests_of(results[arm]), measure)) for arm in ARMS}
 
 
 def _kind_row(
     group: str, judged: JudgedGroup, results: Mapping[str, ArmResult], accepted: AcceptanceBySource
 ) -> KindRow:
-    """One row of our table: every measure of both arms with its interval, over prompts."""
+    """The table row of a group: all measures of both arms over the prompts, with intervals."""
     requests = {arm: in_group(requests_of(results[arm]), group) for arm in ARMS}
-    asked = requests["baseline"] or requests["speculative"]
-    kind = asked[0].get("kind") if asked else group
-    temperature = asked[0].get("temperature") if asked else None
+    any_requests = requests["baseline"] or requests["speculative"]
+    kind = any_requests[0].get("kind") if any_requests else group
+    temperature = any_requests[0].get("temperature") if any_requests else None
     prompts = {request.get("prompt_id") for request in requests["speculative"]}
     output_tokens = {arm: _output_tokens(requests[arm]) for arm in ARMS}
-    cells = {name: _cell(requests, measure, larger) for name, _, _, larger, measure in MEASURES}
+    measures = {name: _measure(requests, measure, larger) for name, _, _, larger, measure in MEASURES}
     return {
         "group": group,
         "kind": kind,
@@ -231,13 +230,13 @@ def _kind_row(
         "speedup": judged["speedup"],
         "control": judged["control"],
         "outputs": judged["outputs"],
-        "acceptance": accepted["groups"].get(group, NOTHING_TOLD),
-        "tok_s": cells["tok_s"],
-        # That is the verdict's own question, and server starts are part of its answer.
-        "tpot_ms": {**cells["tpot_ms"], "speedup": judged["speedup"]},
-        "ttft_ms": cells["ttft_ms"],
-        "ttfat_ms": cells["ttfat_ms"],
-        "e2el_ms": cells["e2el_ms"],
+        "acceptance": accepted["groups"].get(group, NO_ACCEPTANCE),
+        "tok_s": measures["tok_s"],
+        # Use the verdict's speed-up, whose interval includes the variation between server starts.
+        "tpot_ms": {**measures["tpot_ms"], "speedup": judged["speedup"]},
+        "ttft_ms": measures["ttft_ms"],
+        "ttfat_ms": measures["ttfat_ms"],
+        "e2el_ms": measures["e2el_ms"],
     }
 
 
@@ -245,42 +244,43 @@ def _output_tokens(requests: Sequence[Request]) -> int:
     return sum(request.get("output_tokens") or 0 for request in requests)
 
 
-def _cell(requests: Mapping[Arm, Sequence[Request]], measure: Clock, larger: bool) -> Measure:
-    """A measure of both arms; ``larger``: whether larger is better."""
+def _measure(requests: Mapping[Arm, Sequence[Request]], measure: Clock, larger: bool) -> Measure:
+    """A measure of both arms and its speed-up; ``larger`` is True if larger values are better."""
     baseline, speculative = requests["baseline"], requests["speculative"]
     slower, faster = (speculative, baseline) if larger else (baseline, speculative)
     return {
         "baseline": _over_prompts(baseline, measure),
         "speculative": _over_prompts(speculative, measure),
-        "speedup": paired(slower, faster, measure),
+        "speedup": paired_ratio(slower, faster, measure),
     }
 
 
 def _over_prompts(requests: Sequence[Request], measure: Clock) -> Estimated | None:
-    """The median over prompts with its interval; a prompt counts once, with the median of its rounds."""
-    found = estimate([median(values) for values in by_prompt(requests, measure).values()])
-    return found.as_dict() if found else None
+    """The median over prompts with its interval, where each prompt counts once, as the median of its rounds."""
+    estimated = estimate([median(values) for values in by_prompt(requests, measure).values()])
+    return estimated.as_dict() if estimated else None
 
 
-def _acceptance(block: Drafted) -> Acceptance:
-    rate = block.get("spec_decode_acceptance_rate")
+def _acceptance(counts: Drafted) -> Acceptance:
+    """The acceptance of a result, or of a group's part of it."""
+    rate = counts.get("spec_decode_acceptance_rate")
     return {
-        # The result follows vllm bench serve, which gives percent here and fractions by position.
+        # As in vllm bench serve, a result has percent here but fractions by position.
         "rate": rate / 100.0 if isinstance(rate, int | float) else None,
-        "length": block.get("spec_decode_acceptance_length"),
-        "drafts": block.get("spec_decode_num_drafts"),
-        "draft_tokens": block.get("spec_decode_draft_tokens"),
-        "accepted_tokens": block.get("spec_decode_accepted_tokens"),
-        "by_position": list(block.get("spec_decode_per_position_acceptance_rates") or []),
+        "length": counts.get("spec_decode_acceptance_length"),
+        "drafts": counts.get("spec_decode_num_drafts"),
+        "draft_tokens": counts.get("spec_decode_draft_tokens"),
+        "accepted_tokens": counts.get("spec_decode_accepted_tokens"),
+        "by_position": list(counts.get("spec_decode_per_position_acceptance_rates") or []),
     }
 
 
 def acceptance(speculative: ArmResult) -> AcceptanceBySource:
-    """What was accepted of the drafts: overall, per group, by position in the draft; fractions."""
+    """Acceptance of the draft tokens, as fractions: overall and per group, each also by position in the draft."""
     groups: dict[str, Acceptance] = {}
     requests = requests_of(speculative)
-    for group, block in (speculative.get("groups") or {}).items():
-        groups[group] = {**_acceptance(block), "repeats": answers_repeat(in_group(requests, group))}
+    for group, counts in (speculative.get("groups") or {}).items():
+        groups[group] = {**_acceptance(counts), "repeats": answers_repeat(in_group(requests, group))}
     overall: Acceptance = {**_acceptance(speculative), "repeats": answers_repeat(requests)}
     return {"source": speculative.get("spec_decode_source"), "overall": overall, "groups": groups}
 
@@ -297,7 +297,7 @@ def _totals(result: ArmResult) -> Totals:
 
 
 def temperatures_of(result: ArmResult) -> list[float]:
-    """The temperatures that an arm was asked at, in order."""
+    """The temperatures of an arm's requests, ascending."""
     return sorted({r["temperature"] for r in requests_of(result) if r.get("temperature") is not None})
 
 
@@ -311,29 +311,29 @@ def not_measured(
     load: Load | None = None,
     cost: Cost | None = None,
 ) -> list[str]:
-    """What a reader might look for and not find, a sentence each."""
-    spec = results["speculative"]
+    """Sentences on what the report does not show although a reader may expect it."""
+    speculative = results["speculative"]
     if load:
-        found = [f"Any load above {shown_level(load['levels'][-1])} {load['unit']}."]
+        sentences = [f"Any load above {shown_level(load['levels'][-1])} {load['unit']}."]
     else:
-        level = at_a_time(spec.get("max_concurrency"))
-        found = [f"Any load other than {level}: speculation gains less, or loses, as load grows."]
-    if temperatures_of(spec) == [0]:
-        found.append("Sampling above temperature 0, which lowers acceptance.")
+        level = at_a_time(speculative.get("max_concurrency"))
+        sentences = [f"Any load other than {level}: speculation gains less, or loses, as load grows."]
+    if temperatures_of(speculative) == [0]:
+        sentences.append("Sampling above temperature 0, which lowers acceptance.")
     if verdict["control"] is None:
-        found.append("The baseline against itself (A/A): this needs two rounds.")
-    accepted = acceptance(spec)["overall"]
+        sentences.append("The baseline against itself (A/A): this needs two rounds.")
+    accepted = acceptance(speculative)["overall"]
     if not any(accepted["by_position"]):
-        found.append("Acceptance by position in the draft: the engine did not report it.")
+        sentences.append("Acceptance by position in the draft: the engine did not report it.")
     if accepted["rate"] is None and accepted["length"] is not None:
-        found.append("The acceptance rate: the engine reported tokens per step, but not how many were drafted.")
+        sentences.append("The acceptance rate: the engine reported tokens per step, but not how many were drafted.")
     if verdict["outputs"]["speculative"] is None:
-        found.append("Whether the outputs are equal: no pair of answers at temperature 0.")
-    found += [*gates_not_measured(verdict), *not_compared(verdict["counts"]), *cost_not_measured(cost)]
+        sentences.append("Whether the outputs are equal: no pair of answers at temperature 0.")
+    sentences += [*gates_not_measured(verdict), *not_compared(verdict["counts"]), *cost_not_measured(cost)]
     if verdict["word"] == INVALID:
-        found.insert(0, "A valid comparison: the reasons are at the top.")
+        sentences.insert(0, "A valid comparison: the reasons are at the top.")
     if verdict["word"] == CANNOT_SAY:
-        found.insert(0, "Whether speculation pays: what disturbed it is at the top.")
+        sentences.insert(0, "Whether speculation pays: what disturbed it is at the top.")
     if (resolved.get("hardware") or {}).get("kind") == "cpu":
-        found.append("A GPU: these numbers are from a CPU and say nothing about the gain on a GPU.")
-    return found
+        sentences.append("A GPU: these numbers are from a CPU and say nothing about the gain on a GPU.")
+    return sentences

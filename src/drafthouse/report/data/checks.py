@@ -1,4 +1,4 @@
-"""What a report says of right and of price: the gates, and energy, money, memory and the limit of bandwidth."""
+"""The report's gates (checks that speculation left the answers right), and its cost: energy, money, memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...bench.samples import requests_of
 from ...bench.usage_check import contradictions
 from ..report_types import ARMS, Cost, GateRow, KeptProfile, OtherToolRow, OtherTools
 
-# What is told of a gate that was not measured, after "Not measured".
+# Sentences under the heading "Not measured" for gates that were not measured.
 NOT_TRIED = {
     "outputs": "Whether the outputs of both arms are equal, token by token.",
     "scores": "Whether the baseline would have given the speculative arm's answers: it scored none.",
@@ -27,7 +27,7 @@ NOT_TRIED = {
 
 
 def gates_of(verdict: Judgement) -> list[GateRow]:
-    """A row for each gate of a verdict: its word, what each arm did, the rule, the first failures by name."""
+    """A row for each gate of a verdict: its word, each arm's result, the rule, and the names of the first failures."""
     return [
         {
             "name": gate["name"],
@@ -44,30 +44,30 @@ def gates_of(verdict: Judgement) -> list[GateRow]:
 
 
 def gates_not_measured(verdict: Judgement) -> list[str]:
-    """A sentence for each gate that was not tried; all of them for a result without gates."""
-    others, sentences = [], dict(NOT_TRIED)
+    """A sentence for each gate that was not measured; for all gates if the result has none."""
+    repeat_sentences, sentences = [], dict(NOT_TRIED)
     for gate in verdict.get("gates") or []:
         name, sentence = gate["name"], f"{gate['title']}: {gate['said']}."
         if gate["word"] != NOT_MEASURED:
             sentences.pop(name, None)
-        # Those of prompts that are asked again are there only where an experiment asks for them.
+        # Gates on repeated prompts exist only in experiments that repeat prompts.
         elif name not in NOT_TRIED:
-            others.append(sentence)
-        # One whose prompts were sent, and whose answers tell nothing, says why itself.
+            repeat_sentences.append(sentence)
+        # The prompts were sent but the answers are not conclusive: use the gate's own reason.
         elif gate["speculative"]["total"]:
             sentences[name] = sentence
-    # Old results have no gates, and their texts were compared all the same.
+    # Old results have no gates, but their texts were compared.
     if verdict["outputs"]["speculative"]:
         sentences.pop("outputs", None)
-    return [*others, *sentences.values()]
+    return [*repeat_sentences, *sentences.values()]
 
 
 def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | None:
-    """Cost and limits of both arms: ``arms`` as computed, ``rows`` as shown; None where nothing is known.
+    """Cost and limits of both arms: ``arms`` as computed, ``rows`` as shown; None if nothing is known.
 
-    ``saving`` is what speculation saves at the site's price, by bytes of text where the token counts are in doubt.
+    ``saving`` is what speculation saves at the site's price, per byte of text if the token counts are in doubt.
 
-    Energy is in joules, money in the box's currency, memory in bytes, shares are fractions.
+    Energy is in joules, money in the currency of the site's price, memory in bytes, shares are fractions.
     """
     arms = cost_table(results, resolved)
     rows = cost_rows(arms)
@@ -82,7 +82,7 @@ def cost_of(results: Mapping[str, ArmResult], resolved: KeptProfile) -> Cost | N
 
 
 def cost_not_measured(cost: Cost | None) -> list[str]:
-    """What of the cost is not known, and why where that was told."""
+    """A sentence on the unknown parts of the cost, with the reasons if there are any; empty if all is known."""
     if not cost:
         return ["Energy per token and money per token."]
     arms = cost["arms"].values()
@@ -101,7 +101,7 @@ def cost_not_measured(cost: Cost | None) -> list[str]:
 
 
 def other_tools(results: Mapping[str, ArmResult]) -> OtherTools | None:
-    """The columns of an older tool, computed from our requests as it computes them, in its units; None without any."""
+    """The columns of an older tool, computed from these requests by its formulas; None if all are empty."""
     rows: list[OtherToolRow] = []
     columns = zip(columns_of(results["baseline"]), columns_of(results["speculative"]), strict=True)
     for baseline, speculative in columns:

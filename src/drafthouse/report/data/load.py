@@ -1,7 +1,7 @@
-"""What a ladder of loads says, as plain data for a report: a row for each kind and level, and the sentence.
+"""The part of a report about load: a row for each kind of prompt and load level, and a sentence for the verdict.
 
-A ladder (ladder.json) holds a step for each arm, level, kind and round. Steps that ended well are put together
-over the rounds; a step that was disturbed, or whose engine died, is named and enters no number.
+A ladder is the result of a load sweep (ladder.json): a step for each arm, level, kind and round. Numbers are medians
+over the rounds' steps. A step that was disturbed, or whose engine died, is listed but does not enter any number.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from ..report_types import (
 
 OK: Final = "ok"
 UNIT = "concurrent requests"
-# Why a step enters no number, for people.
+# Texts for the statuses of steps that do not enter the numbers.
 TROUBLES = {
-    # By another client or by a machine that was suspended: the step's notes say which.
+    # By another client, or because the machine was suspended; the step's notes name the cause.
     "polluted": "disturbed while it ran, so its numbers are left out",
     "broken": "the engine died or kept failing, so its numbers are left out",
     "incomplete": "stopped before its end, so its numbers are left out",
@@ -46,16 +46,15 @@ ENDED_BY = {
     "died": "died",
     "stopped": "stopped",
 }
-# More kinds than this make no sentence; the table has them all.
-MOST_KINDS = 3
+MOST_KINDS = 3  # most kinds in the verdict's sentence; the table has all
 
 
 def load_of(ladder: Ladder | None, declared: Sequence[str] = ()) -> Load | None:
-    """What a report shows of a ladder; None for none, one it cannot read, or one never begun.
+    """The report's part about a ladder; None if there is none, if its schema is another, or if it has no steps.
 
-    ``declared`` are the verdict's kinds, which come first. In ``rows`` speeds are in tokens per second,
-    ``goodput`` in requests per second within the limits, latencies in ms, rates fractions; ``speedup`` and
-    ``word`` are those of the crossover. ``kinds`` says of each kind until which load speculation pays.
+    ``declared`` are the verdict's kinds, which come first. In ``rows`` speeds are in tokens per second, ``goodput``
+    is in requests per second within the limits, latencies in ms, rates are fractions; ``speedup`` and ``word`` are
+    from the crossover's analysis. ``kinds`` has the load up to which speculation pays, by kind.
     """
     if not ladder or ladder.get("schema") != SCHEMA:
         return None
@@ -67,10 +66,10 @@ def load_of(ladder: Ladder | None, declared: Sequence[str] = ()) -> Load | None:
     crossover = ladder.get("crossover") or {}
     kinds: list[LoadKind] = []
     rows: list[LoadRow] = []
-    for name in sorted(names, key=lambda name: name not in declared):  # stable: else in the ladder's order
+    for name in sorted(names, key=lambda name: name not in declared):  # stable sort: keeps the ladder's order
         kinds.append(_kind(name, crossover.get(name), name in declared))
-        own = [step for step in steps if str(step.get("kind")) == name]
-        rows += _rows(name, levels, own, crossover.get(name))
+        kind_steps = [step for step in steps if str(step.get("kind")) == name]
+        rows += _rows(name, levels, kind_steps, crossover.get(name))
     return {
         "load": ladder.get("load") or "closed",
         "unit": ladder.get("unit") or UNIT,
@@ -85,7 +84,7 @@ def load_of(ladder: Ladder | None, declared: Sequence[str] = ()) -> Load | None:
 
 
 def load_warnings(ladder: Ladder | None, resolved: KeptProfile) -> list[str]:
-    """What a reader must know before the loads: a ladder that is lacking, or that cannot be read."""
+    """A warning if a planned ladder is missing or cannot be read; else an empty list."""
     if ladder and ladder.get("schema") != SCHEMA:
         return [
             f"the ladder has the schema {ladder.get('schema')!r} but this program reads {SCHEMA!r}: it is not shown"
@@ -95,9 +94,9 @@ def load_warnings(ladder: Ladder | None, resolved: KeptProfile) -> list[str]:
     return []
 
 
-def _kind(name: str, found: Crossover | None, declared: bool) -> LoadKind:
-    """What the crossover says of a kind; nothing where it was not computed."""
-    if not found:
+def _kind(name: str, crossover: Crossover | None, declared: bool) -> LoadKind:
+    """The crossover of a kind, i.e. the load at which speculation stops paying; empty if it was not computed."""
+    if not crossover:
         return {
             "kind": name,
             "declared": declared,
@@ -110,33 +109,33 @@ def _kind(name: str, found: Crossover | None, declared: bool) -> LoadKind:
             "sentence": None,
             "reasons": [],
         }
-    interval = found.get("interval")
+    interval = crossover.get("interval")
     return {
         "kind": name,
         "declared": declared,
-        "word": found.get("word"),
-        "pays_from": found.get("pays_from"),
-        "pays_until": found.get("pays_until"),
-        "reaches_top": bool(found.get("reaches_top")),
+        "word": crossover.get("word"),
+        "pays_from": crossover.get("pays_from"),
+        "pays_until": crossover.get("pays_until"),
+        "reaches_top": bool(crossover.get("reaches_top")),
         "interval": list(interval) if interval else None,
-        "beyond": found.get("beyond") or None,
-        "sentence": found.get("sentence") or None,
-        "reasons": list(found.get("reasons") or []),
+        "beyond": crossover.get("beyond") or None,
+        "sentence": crossover.get("sentence") or None,
+        "reasons": list(crossover.get("reasons") or []),
     }
 
 
-def _rows(name: str, levels: Sequence[float], steps: Sequence[LadderStep], found: Crossover | None) -> list[LoadRow]:
-    """A row for each level at which a kind has steps; ``steps`` are those of the kind."""
-    judged: dict[float, LevelVerdict] = {}
-    if found:
-        judged = {entry["level"]: entry for entry in found.get("levels") or []}
+def _rows(name: str, levels: Sequence[float], steps: Sequence[LadderStep], judged: Crossover | None) -> list[LoadRow]:
+    """A row for each level at which the kind has steps; ``steps`` and ``judged`` are those of the kind."""
+    verdict_by_level: dict[float, LevelVerdict] = {}
+    if judged:
+        verdict_by_level = {entry["level"]: entry for entry in judged.get("levels") or []}
     rows: list[LoadRow] = []
     for level in levels:
-        here = [step for step in steps if step.get("level") == level]
-        if not here:
+        level_steps = [step for step in steps if step.get("level") == level]
+        if not level_steps:
             continue
-        baseline, speculative = _arm(here, "baseline"), _arm(here, "speculative")
-        verdict = judged.get(level)
+        baseline, speculative = _arm(level_steps, "baseline"), _arm(level_steps, "speculative")
+        verdict = verdict_by_level.get(level)
         rows.append(
             {
                 "kind": name,
@@ -152,7 +151,7 @@ def _rows(name: str, levels: Sequence[float], steps: Sequence[LadderStep], found
 
 
 def _ended(*arms: LoadedArm | None) -> str:
-    """What ended the steps, of either arm where it was not the same: ``narrow``, ``narrow / time``."""
+    """What ended the steps, such as ``narrow``; ``narrow / time`` if the arms differ."""
     words: dict[str, None] = {}
     for arm in arms:
         if arm:
@@ -171,60 +170,60 @@ _Measured = Literal[
 
 
 def _arm(steps: Sequence[LadderStep], arm: Arm) -> LoadedArm | None:
-    """What an arm's steps at one level gave, the median over its rounds; None where none was begun."""
-    own = [step for step in steps if step.get("arm") == arm]
-    if not own:
+    """An arm's numbers at a level, as medians over its rounds; None if the arm has no step there."""
+    arm_steps = [step for step in steps if step.get("arm") == arm]
+    if not arm_steps:
         return None
-    whole = [step for step in own if step.get("status") == OK]
+    good_steps = [step for step in arm_steps if step.get("status") == OK]
 
-    def middle(name: _Measured) -> float | None:
-        return _middle(step.get(name) for step in whole)
+    def median_over_rounds(name: _Measured) -> float | None:
+        return _median_or_none(step.get(name) for step in good_steps)
 
     def percentiles(name: Literal["ttft_ms", "tpot_ms", "itl_ms", "e2el_ms"]) -> Spread:
-        return _percentiles([step.get(name) for step in whole])
+        return _percentiles([step.get(name) for step in good_steps])
 
-    acceptance = middle("spec_decode_acceptance_rate")
+    acceptance = median_over_rounds("spec_decode_acceptance_rate")
     rate = None if acceptance is None else acceptance / 100.0
-    ended_by = {str(step["ended_by"]) for step in whole if step.get("ended_by")}
-    seconds = math.fsum(step.get("duration_s") or 0.0 for step in whole)
-    completed = sum(step.get("completed") or 0 for step in whole)
-    failed = sum(step.get("failed") or 0 for step in own)
+    ended_by = {str(step["ended_by"]) for step in good_steps if step.get("ended_by")}
+    seconds = math.fsum(step.get("duration_s") or 0.0 for step in good_steps)
+    completed = sum(step.get("completed") or 0 for step in good_steps)
+    failed = sum(step.get("failed") or 0 for step in arm_steps)
     return {
-        "status": OK if whole else own[-1]["status"],
-        "steps": len(own),
-        "kept": len(whole),
+        "status": OK if good_steps else arm_steps[-1]["status"],
+        "steps": len(arm_steps),
+        "kept": len(good_steps),
         "ended_by": sorted(ended_by),
         "seconds": seconds,
         "completed": completed,
         "failed": failed,
-        "output_throughput": middle("output_throughput"),
-        "per_user_tok_s": middle("per_user_tok_s"),
-        "request_throughput": middle("request_throughput"),
-        "goodput": middle("goodput"),
+        "output_throughput": median_over_rounds("output_throughput"),
+        "per_user_tok_s": median_over_rounds("per_user_tok_s"),
+        "request_throughput": median_over_rounds("request_throughput"),
+        "goodput": median_over_rounds("goodput"),
         "ttft_ms": percentiles("ttft_ms"),
         "tpot_ms": percentiles("tpot_ms"),
         "itl_ms": percentiles("itl_ms"),
         "e2el_ms": percentiles("e2el_ms"),
-        # As in a result: percent there, a fraction here.
+        # A step has percent, a report has a fraction.
         "acceptance_rate": rate,
-        "acceptance_length": middle("spec_decode_acceptance_length"),
-        **_power(whole),
+        "acceptance_length": median_over_rounds("spec_decode_acceptance_length"),
+        **_power(good_steps),
     }
 
 
-def _percentiles(steps: Sequence[Spread | None]) -> Spread:
+def _percentiles(spreads: Sequence[Spread | None]) -> Spread:
     """The median over the rounds of each percentile."""
 
-    def middle(name: Literal["median", "p90", "p99"]) -> float | None:
-        return _middle(step.get(name) for step in steps if step)
+    def median_over_rounds(name: Literal["median", "p90", "p99"]) -> float | None:
+        return _median_or_none(spread.get(name) for spread in spreads if spread)
 
-    return {"median": middle("median"), "p90": middle("p90"), "p99": middle("p99")}
+    return {"median": median_over_rounds("median"), "p90": median_over_rounds("p90"), "p99": median_over_rounds("p99")}
 
 
 def _power(steps: Sequence[LadderStep]) -> LoadPower:
-    """Mean power in W and the energy of an output token in J: of the whole GPU, and above its idling.
+    """Mean power in W, and energy per output token in J: of the whole GPU, and above its idle power.
 
-    Energy and tokens are of the same time, from the first request to the last answer, so not those of full load alone.
+    Energy and tokens cover the time from the first request to the last answer, so not full load only.
     """
     watts, joules, above_idle = [], [], []
     for step in steps:
@@ -232,33 +231,34 @@ def _power(steps: Sequence[LadderStep]) -> LoadPower:
         if not power or power.get("mean_w") is None:
             continue
         watts.append(power["mean_w"])
-        tokens, energy = power.get("output_tokens"), power["energy_j"]
-        if not tokens or energy is None:
+        tokens, energy_j = power.get("output_tokens"), power["energy_j"]
+        if not tokens or energy_j is None:
             continue
-        joules.append(energy / tokens)
-        net = power.get("energy_above_idle_j")
-        if net is not None:
-            above_idle.append(net / tokens)
+        joules.append(energy_j / tokens)
+        net_j = power.get("energy_above_idle_j")
+        if net_j is not None:
+            above_idle.append(net_j / tokens)
     return {
-        "mean_w": _middle(watts),
-        "joules_per_token": _middle(joules),
-        "joules_per_token_above_idle": _middle(above_idle),
+        "mean_w": _median_or_none(watts),
+        "joules_per_token": _median_or_none(joules),
+        "joules_per_token_above_idle": _median_or_none(above_idle),
     }
 
 
-def _middle(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return median(known) if known else None
+def _median_or_none(values: Iterable[float | None]) -> float | None:
+    """The median of the finite values; None if there are none."""
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    return median(finite) if finite else None
 
 
-# --- in words ---------------------------------------------------------------------------------------
+# --- sentences ---------------------------------------------------------------------------------------
 
 
 def troubles(steps: Iterable[LadderStep]) -> list[str]:
-    """A sentence for each step that was disturbed, restarted or not answered in full."""
-    found: list[str] = []
+    """A sentence for each step that was disturbed or restarted, or that had failed requests."""
+    sentences: list[str] = []
     for step in steps:
-        where = f"{step.get('arm')}, {step.get('kind')} at {shown_level(step['level'])}, round {step.get('round')}"
+        step_name = f"{step.get('arm')}, {step.get('kind')} at {shown_level(step['level'])}, round {step.get('round')}"
         status = str(step.get("status"))
         reasons = []
         if status != OK:
@@ -269,51 +269,51 @@ def troubles(steps: Iterable[LadderStep]) -> list[str]:
             reasons.append(f"{step['failed']} of {count(int(step.get('num_prompts') or 0), 'request')} failed")
         if not reasons:
             continue
-        sentence = f"{where}: {'; '.join(reasons)}"
+        sentence = f"{step_name}: {'; '.join(reasons)}"
         notes = "; ".join(map(str, step.get("notes") or []))
         if notes:
             sentence += f" ({notes})"
-        found.append(sentence)
-    return found
+        sentences.append(sentence)
+    return sentences
 
 
 def remarks(ladder: Ladder) -> list[str]:
-    """What is to be known of steps that count: the ladder's own notes, and each step's with how often."""
+    """The ladder's notes, and the notes of undisturbed steps, each with the number of its steps."""
     steps_of_note: Counter[str] = Counter()
     for step in ladder["steps"]:
         if step.get("status") == OK:
             steps_of_note.update(map(str, step.get("notes") or []))
-    own = [str(note) for note in ladder.get("notes") or []]
-    return own + [f"{note} ({count(steps, 'step')})" for note, steps in steps_of_note.items()]
+    ladder_notes = [str(note) for note in ladder.get("notes") or []]
+    return ladder_notes + [f"{note} ({count(steps, 'step')})" for note, steps in steps_of_note.items()]
 
 
 def with_load(verdict: Judgement, load: Load | None) -> Verdict:
-    """A verdict whose sentence also says until which load speculation pays; that part alone is ``load``.
+    """The verdict with the load up to which speculation pays at the end of its sentence, and alone as ``load``.
 
-    The word stays what the experiment says. An invalid comparison, one that was too noisy, and wrong output claim
-    nothing about loads.
+    The word does not change. If the verdict is `invalid` or `cannot say`, or the output is wrong, ``load`` is None,
+    because nothing can be claimed about loads.
     """
-    silent = verdict["word"] in (INVALID, CANNOT_SAY) or verdict.get("wrong_output")
-    if not load or silent:
+    no_claims = verdict["word"] in (INVALID, CANNOT_SAY) or verdict.get("wrong_output")
+    if not load or no_claims:
         return {**verdict, "load": None}
-    judged = [kind for kind in load["kinds"] if kind["sentence"]]
-    # A ladder may send prompts of its own: kinds that the verdict does not know by name.
-    chosen = [kind for kind in judged if kind["declared"]] or judged
+    with_sentence = [kind for kind in load["kinds"] if kind["sentence"]]
+    # A ladder may use other prompts than the experiment, whose kinds the verdict does not declare.
+    chosen = [kind for kind in with_sentence if kind["declared"]] or with_sentence
     if not chosen or len(chosen) > MOST_KINDS:
         return {**verdict, "load": None}
     if len(chosen) == 1 and chosen[0]["declared"]:
-        tail = f"under load: {chosen[0]['sentence']}"
+        load_part = f"under load: {chosen[0]['sentence']}"
     else:
         kinds_by_sentence: dict[str, list[str]] = {}
         for kind in chosen:
             kinds_by_sentence.setdefault(kind["sentence"] or "", []).append(kind["kind"])
-        parts = [f"on {listing(kinds)}: {sentence}" for sentence, kinds in kinds_by_sentence.items()]
-        tail = f"under load, {'; '.join(parts)}"
-    return {**verdict, "sentence": f"{verdict['sentence']}; {tail}", "load": tail}
+        sentences = [f"on {listing(kinds)}: {sentence}" for sentence, kinds in kinds_by_sentence.items()]
+        load_part = f"under load, {'; '.join(sentences)}"
+    return {**verdict, "sentence": f"{verdict['sentence']}; {load_part}", "load": load_part}
 
 
 def without_claims(load: Load) -> Load:
-    """A load with its speeds and without saying where it pays: for an arm whose output is wrong."""
+    """The load's speeds without any claim that speculation pays, for an arm whose output is wrong."""
     return {
         **load,
         "kinds": [_kind(kind["kind"], None, kind["declared"]) for kind in load["kinds"]],

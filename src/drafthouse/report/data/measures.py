@@ -1,4 +1,4 @@
-"""What is measured of a request, and of a prompt that was asked several times."""
+"""The measures of a request (speed, TPOT, latencies), and their values by prompt."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Literal
 from ...bench.result_types import Request
 from ...bench.samples import Prompt, measured_tpot
 
-#: What a request gives; None where it has no such value.
+#: Reads a value of a request; None if the request does not have it.
 Clock = Callable[[Request], float | None]
 
 
 def field(name: Literal["ttft_ms", "ttfat_ms", "e2el_ms"]) -> Clock:
-    """What reads one latency of a whole answer, in ms."""
+    """A function that reads a latency of a complete answer, in ms."""
 
     def read(request: Request) -> float | None:
         value = request.get(name)
@@ -25,12 +25,12 @@ def field(name: Literal["ttft_ms", "ttfat_ms", "e2el_ms"]) -> Clock:
 
 
 def tokens_per_second(request: Request) -> float | None:
-    """An answer's output speed after its first token."""
+    """The output tokens/s of an answer after its first token; None for an answer too short to have a speed."""
     tpot = measured_tpot(request)
     return 1000.0 / tpot if tpot else None
 
 
-#: What is measured per kind: name in the data, title, unit, larger is better, value of one request.
+#: The measures per kind: key in report.json, title, unit, whether larger is better, and the function that reads it.
 MEASURES: tuple[tuple[str, str, str, bool, Clock], ...] = (
     ("tok_s", "Output speed", "tok/s", True, tokens_per_second),
     ("tpot_ms", "TPOT", "ms", False, measured_tpot),
@@ -41,12 +41,12 @@ MEASURES: tuple[tuple[str, str, str, bool, Clock], ...] = (
 
 
 def in_group(requests: Iterable[Request], group: str) -> list[Request]:
-    """The requests of one group, whole answers or not."""
+    """All requests of a group, also those without a complete answer."""
     return [request for request in requests if str(request.get("group")) == group]
 
 
 def values_of(requests: Iterable[Request], measure: Clock) -> list[float]:
-    """The values of the requests that have one, in the order of the requests."""
+    """The values of the requests that have a value, in the order of the requests."""
     values = []
     for request in requests:
         value = measure(request)
@@ -56,10 +56,10 @@ def values_of(requests: Iterable[Request], measure: Clock) -> list[float]:
 
 
 def by_prompt(requests: Iterable[Request], measure: Clock) -> dict[Prompt, list[float]]:
-    """The values of every prompt that has a value."""
-    found: dict[Prompt, list[float]] = {}
+    """The values by (group, prompt id), one per round, without prompts that have no value."""
+    values: dict[Prompt, list[float]] = {}
     for request in requests:
         value = measure(request)
         if value is not None:
-            found.setdefault((str(request.get("group")), request.get("prompt_id")), []).append(value)
-    return found
+            values.setdefault((str(request.get("group")), request.get("prompt_id")), []).append(value)
+    return values

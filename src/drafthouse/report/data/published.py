@@ -1,4 +1,4 @@
-"""What others published of the target beside what was measured here, and what usually makes ours lower."""
+"""Compare the measured acceptance length with published figures for the target, and name causes of a shortfall."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 from ..report_types import AcceptanceBySource, KeptProfile, PublishedBeside
 
-#: Of what is accepted beyond the target's own token: below this share of the published our setup is to blame, and not
-#: other prompts. Between data sets of one head it was 0.6 to 1.
+#: A measured acceptance length minus 1 (the target's own token) below this fraction of the published one points to the
+#: setup and not to the prompts. Between data sets of the same head the ratio was 0.6 to 1.
 WELL_BELOW = 0.75
 _QUANTISED = re.compile(r"(?i)nvfp4|mxfp4|fp8|awq|gptq|int[48]|w\d+a\d+|\bq\d")
 
 
 def published_beside(resolved: KeptProfile, accepted: AcceptanceBySource) -> list[PublishedBeside]:
-    """What was published of the target beside the length here: of the same data set, else of all prompts.
+    """The published figures, each with the acceptance length measured on the same data set or else on all prompts.
 
-    ``well_below`` is said of the same draft at the same K alone; against other prompts only where ours is well below
-    all of the published lengths.
+    ``well_below`` can only be True for the same draft and the same K. On other prompts, the measured length must be
+    well below all published lengths.
     """
     figures = resolved.get("published") or []
     tokens = (resolved.get("method") or {}).get("num_speculative_tokens")
@@ -26,30 +26,30 @@ def published_beside(resolved: KeptProfile, accepted: AcceptanceBySource) -> lis
     for figure in figures:
         if figure["same_draft"] and figure["tokens"] == tokens and figure["length"] is not None:
             lengths.append(figure["length"])
-    found: list[PublishedBeside] = []
+    compared: list[PublishedBeside] = []
     for figure in figures:
-        own, published = groups.get(_letters(figure["dataset"])), figure["length"]
-        here, limit = (own["length"] if own else None), published
-        same_prompts = here is not None
+        acceptance, published = groups.get(_letters(figure["dataset"])), figure["length"]
+        measured, limit = (acceptance["length"] if acceptance else None), published
+        same_prompts = measured is not None
         if not same_prompts:
-            here, limit = accepted["overall"]["length"], min(lengths, default=None)
+            measured, limit = accepted["overall"]["length"], min(lengths, default=None)
         comparable = figure["same_draft"] and figure["tokens"] == tokens and published is not None
-        well_below = comparable and _well_below(here, limit)
-        found.append({**figure, "here": here, "same_prompts": same_prompts, "well_below": well_below})
-    return found
+        well_below = comparable and _well_below(measured, limit)
+        compared.append({**figure, "here": measured, "same_prompts": same_prompts, "well_below": well_below})
+    return compared
 
 
 def _letters(name: str) -> str:
-    """A name's letters and digits: a data set may be written `MT-Bench` or `mt_bench`."""
+    """The lowercase letters and digits of a name, so that `MT-Bench` and `mt_bench` are equal."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _well_below(here: float | None, published: float | None) -> bool:
-    return here is not None and published is not None and here - 1 < WELL_BELOW * (published - 1)
+def _well_below(measured: float | None, published: float | None) -> bool:
+    return measured is not None and published is not None and measured - 1 < WELL_BELOW * (published - 1)
 
 
 def usual_causes(resolved: KeptProfile, temperatures: Sequence[float]) -> list[str]:
-    """What usually makes an acceptance lower than the published, the likeliest first."""
+    """Usual causes of an acceptance below the published one, the most likely first."""
     target = str((resolved.get("target") or {}).get("name") or "the target")
     causes = ["the chat template: the head was trained with the target's own, and every prompt must use it"]
     hottest = max(temperatures, default=0)
@@ -63,9 +63,9 @@ def usual_causes(resolved: KeptProfile, temperatures: Sequence[float]) -> list[s
     return causes
 
 
-def published_warnings(beside: Sequence[PublishedBeside], causes: Sequence[str]) -> list[str]:
-    """A sentence where ours is well below what was published: the largest difference, and the usual causes."""
-    below = [figure for figure in beside if figure["well_below"] and figure["here"] and figure["length"]]
+def published_warnings(compared: Sequence[PublishedBeside], causes: Sequence[str]) -> list[str]:
+    """A warning with the largest difference and the usual causes if any figure is well below; else an empty list."""
+    below = [figure for figure in compared if figure["well_below"] and figure["here"] and figure["length"]]
     if not below:
         return []
     worst = max(below, key=lambda figure: (figure["length"] or 0) - (figure["here"] or 0))
@@ -76,7 +76,7 @@ def published_warnings(beside: Sequence[PublishedBeside], causes: Sequence[str])
 
 
 def conditions(figure: PublishedBeside) -> str:
-    """Of what a published figure is, in a few words: the data set, the draft's length K, and who says it."""
+    """The conditions of a published figure as text: data set, K (draft tokens per step) and source."""
     if not figure["tokens"]:
         return f"{figure['dataset']}, {figure['source']}"
     return f"{figure['dataset']}, K={figure['tokens']}, {figure['source']}"

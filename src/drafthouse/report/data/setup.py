@@ -1,4 +1,4 @@
-"""What was run and where, as plain data for a report: set-up, commands, versions, the machine while it ran."""
+"""The report's tables of what was run and where: set-up, commands, versions, and the machine's state."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ from ..report_types import (
     SideBySide,
 )
 
-# What the machine tells of the time between two of its states.
+# Values for the time between two readings of the machine's state.
 BUSY: tuple[Literal["cpu_busy_percent", "cpu_steal_percent", "other_cpu_percent", "cpu_package_power_w"], ...] = (
     "cpu_busy_percent",
     "cpu_steal_percent",
     "other_cpu_percent",
     "cpu_package_power_w",
 )
-# What is drafted with where no model is named, and whether that is a head inside the target.
+# Description of the draft if it is not a model of its own, by whether it is a head inside the target.
 _NO_DRAFT = {False: "none: tokens are looked up in the text", True: "the head inside the target"}
 MADE_WITH = ("numpy", "matplotlib", "jinja2")
 
 
 def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
-    """What was compared, in a few lines: what, and which; ``rounds`` were measured (0: as many as planned)."""
+    """The rows of the set-up table, without empty values; ``rounds`` is the number measured (0: as planned)."""
     site, engine = resolved.get("site") or {}, resolved.get("engine") or {}
     method, experiment = resolved.get("method") or {}, resolved.get("experiment") or {}
-    tokens = method.get("num_speculative_tokens")
-    box = (_host_of(site.get("manage_host"), site.get("box_kind")), site.get("runtime"))
-    engine_words = (_named(engine), engine.get("version"))
+    draft_tokens = method.get("num_speculative_tokens")
+    host_words = (_host_of(site.get("manage_host"), site.get("box_kind")), site.get("runtime"))
+    engine_words = (_name_of(engine), engine.get("version"))
     suites = [str(suite) for suite in experiment.get("suites") or []]
-    method_words = _named(method)
-    if tokens:
-        method_words += f", up to {tokens} tokens per draft"
+    method_words = _name_of(method)
+    if draft_tokens:
+        method_words += f", up to {draft_tokens} tokens per draft"
     rows = {
         "Hardware": _hardware(resolved),
         "Engine": " ".join(str(part) for part in engine_words if part),
         "Engine's program": str(engine.get("program") or ""),
-        "Target": _named(resolved.get("target")),
-        "Draft": _named(resolved.get("draft")) or _NO_DRAFT[method.get("kind") == "builtin"],
+        "Target": _name_of(resolved.get("target")),
+        "Draft": _name_of(resolved.get("draft")) or _NO_DRAFT[method.get("kind") == "builtin"],
         "Image": _image(resolved),
         "Weights": "; ".join(_weights(resolved)),
         "Runs code of": "; ".join(_remote_code(resolved)),
         "Method": method_words,
-        "Box": ", ".join(part for part in box if part),
+        "Box": ", ".join(part for part in host_words if part),
         "Suites": listing(suites),
         "Rounds": f"{rounds or experiment.get('rounds', '?')}, {experiment.get('schedule', 'order unknown')}",
         "Load": at_a_time(experiment.get("concurrency", "?")),
@@ -69,14 +69,14 @@ def setup(resolved: KeptProfile, rounds: int = 0) -> list[SetupRow]:
 
 
 def _host_of(managed: bool | None, kind: object) -> str:
-    """Whose the host is to manage; in older results, what kind of box it was."""
+    """Whether Drafthouse manages the host; in older results the kind of host instead."""
     if managed is None:
         return str(kind or "")
     return "host managed" if managed else "host not managed"
 
 
 def _image(resolved: KeptProfile) -> str:
-    """The image that the engine ran in, with the digest that was pinned; '' without one, or in old results."""
+    """The engine's image with its pinned digest; "" if there is no image or an old result does not name it."""
     if not resolved.get("site") or not resolved.get("engine"):
         return ""
     name, digest = image_of(resolved), resolved.get("image_digest")
@@ -86,7 +86,7 @@ def _image(resolved: KeptProfile) -> str:
 
 
 def _weights(resolved: KeptProfile) -> list[str]:
-    """Repository and commit of the weights that came from the hub."""
+    """Repository and commit of all weights from the Hugging Face Hub."""
     commits = []
     for item in resolved.get("weights") or []:
         if item.get("source") == "hub":
@@ -95,7 +95,7 @@ def _weights(resolved: KeptProfile) -> list[str]:
 
 
 def _remote_code(resolved: KeptProfile) -> list[str]:
-    """Whose code the engine ran (trust_remote_code)."""
+    """Repositories, with commits, whose Python code the engine ran (trust_remote_code)."""
     sources = []
     for code in resolved.get("remote_code") or []:
         commit = f" at {code['commit']}" if code["commit"] else ""
@@ -104,29 +104,29 @@ def _remote_code(resolved: KeptProfile) -> list[str]:
 
 
 def _hardware(resolved: KeptProfile) -> str:
-    """What it ran on; of one model over several hosts, how many there are with how many devices each."""
+    """The hardware; for a model that spans several hosts also the number of hosts and devices per host."""
     entry, span = resolved.get("hardware") or {}, (resolved.get("site") or {}).get("span")
     if not span:
-        return _named(entry)
+        return _name_of(entry)
     kind = "GPU" if entry.get("kind") == "gpu" else "device"
-    return f"{len(span['names'])} hosts x {count(int(entry.get('devices') or 1), kind)}: {_named(entry)}"
+    return f"{len(span['names'])} hosts x {count(int(entry.get('devices') or 1), kind)}: {_name_of(entry)}"
 
 
-def _named(entry: object) -> str:
+def _name_of(entry: object) -> str:
     if not isinstance(entry, Mapping):
         return ""
     return str(entry.get("name") or entry.get("id") or "")
 
 
 def commands(resolved: KeptProfile) -> Commands:
-    """The rendered files of both arms and their difference, as ``diff -u`` shows it."""
+    """The rendered files of both arms, and their difference in the format of ``diff -u``."""
     baseline, speculative = _files(resolved, "baseline"), _files(resolved, "speculative")
-    before = {file["path"]: file["content"].splitlines() for file in baseline}
-    after = {file["path"]: file["content"].splitlines() for file in speculative}
+    baseline_lines = {file["path"]: file["content"].splitlines() for file in baseline}
+    speculative_lines = {file["path"]: file["content"].splitlines() for file in speculative}
     diff: list[str] = []
-    for path in sorted(before.keys() | after.keys()):
-        lines, changed = before.get(path, []), after.get(path, [])
-        diff += difflib.unified_diff(lines, changed, f"baseline/{path}", f"speculative/{path}", lineterm="")
+    for path in sorted(baseline_lines.keys() | speculative_lines.keys()):
+        old, new = baseline_lines.get(path, []), speculative_lines.get(path, [])
+        diff += difflib.unified_diff(old, new, f"baseline/{path}", f"speculative/{path}", lineterm="")
     return {"baseline": baseline, "speculative": speculative, "diff": "\n".join(diff)}
 
 
@@ -138,24 +138,24 @@ def _files(resolved: KeptProfile, arm: str) -> list[CommandFile]:
 
 
 def flatten(data: object, path: str = "") -> dict[str, Leaf]:
-    """Nested data as ``{"cpu.model": …, "gpus[0].name": …}``: a leaf for each row of a table."""
-    found: dict[str, Leaf] = {}
+    """Nested data as ``{"cpu.model": …, "gpus[0].name": …}``: a value for each row of a table."""
+    leaves: dict[str, Leaf] = {}
     if isinstance(data, Mapping):
         for key, value in data.items():
-            found |= flatten(value, f"{path}.{key}" if path else str(key))
+            leaves |= flatten(value, f"{path}.{key}" if path else str(key))
     elif isinstance(data, list) and any(isinstance(item, Mapping | list) for item in data):
         for position, value in enumerate(data):
-            found |= flatten(value, f"{path}[{position}]")
+            leaves |= flatten(value, f"{path}[{position}]")
     elif isinstance(data, list):
         if data:
-            found[path] = ", ".join(map(str, data))
+            leaves[path] = ", ".join(map(str, data))
     else:
-        found[path] = data if isinstance(data, str | int | float | None) else str(data)
-    return found
+        leaves[path] = data if isinstance(data, str | int | float | None) else str(data)
+    return leaves
 
 
 def _engines(results: Mapping[str, ArmResult]) -> list[SideBySide]:
-    """What the engine of each arm says of itself, side by side."""
+    """The facts that the engine of each arm reports about itself, side by side."""
     baseline = flatten(results["baseline"].get("engine") or {})
     speculative = flatten(results["speculative"].get("engine") or {})
     names = list(baseline | speculative)
@@ -163,23 +163,23 @@ def _engines(results: Mapping[str, ArmResult]) -> list[SideBySide]:
 
 
 def versions(results: Mapping[str, ArmResult]) -> list[SideBySide]:
-    """What the engine says of itself and what made this report, side by side for the two arms."""
+    """The facts of both arms' engines, and the versions of the libraries that made this report."""
     rows: list[SideBySide] = [{**row, "what": f"engine.{row['what']}"} for row in _engines(results)]
     for name in MADE_WITH:
         try:
-            found: str | None = metadata.version(name)
+            version: str | None = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found = None
-        rows.append({"what": f"report.{name}", "baseline": found, "speculative": found})
+            version = None
+        rows.append({"what": f"report.{name}", "baseline": version, "speculative": version})
     return rows
 
 
-# What is another number at every start says nothing about the arms.
+# Facts that differ at every server start and so tell nothing about the arms.
 NEVER_EQUAL = ("ready_s", "ready_at_most")
 
 
 def engine_changes(results: Mapping[str, ArmResult]) -> list[SideBySide]:
-    """What the engine itself set differently in the two arms, as far as it says (model runner, …)."""
+    """The facts of the engine that differ between the arms, such as the model runner that it chose."""
     changes = []
     for row in _engines(results):
         if row["baseline"] != row["speculative"] and row["what"] not in NEVER_EQUAL:
@@ -188,10 +188,10 @@ def engine_changes(results: Mapping[str, ArmResult]) -> list[SideBySide]:
 
 
 def machine_table(results: Mapping[str, ArmResult]) -> list[MachineRow]:
-    """Machine and state of both arms, a row a fact: before and after the arm, and while it ran."""
+    """The machine's facts, a row each with both arms: before the arm, after it, and while it ran."""
     rows: dict[str, MachineRow] = {}
 
-    def of_arm(path: str, arm: Arm) -> Moments:
+    def moments_of(path: str, arm: Arm) -> Moments:
         return rows.setdefault(path, {"what": path, "baseline": {}, "speculative": {}})[arm]
 
     for arm in ARMS:
@@ -199,27 +199,27 @@ def machine_table(results: Mapping[str, ArmResult]) -> list[MachineRow]:
         if not machine:
             continue
         for path, value in flatten(machine.get("before") or {}).items():
-            of_arm(path, arm)["before"] = value
+            moments_of(path, arm)["before"] = value
         for path, value in flatten(machine.get("after") or {}).items():
-            of_arm(path, arm)["after"] = value
+            moments_of(path, arm)["after"] = value
         for path, value in {**_while_measuring(machine), **_gpus(results[arm])}.items():
-            of_arm(path, arm)["value"] = value
+            moments_of(path, arm)["value"] = value
     return list(rows.values())
 
 
 def _gpus(result: ArmResult) -> dict[str, Leaf]:
-    """What the GPUs did while an arm answered, over all of its groups."""
-    found: dict[str, Leaf] = {}
+    """Readings of the GPUs while an arm answered, over all its groups of requests."""
+    readings: dict[str, Leaf] = {}
     for gpu in over_groups(result.get("gpus") or []):
         for path, value in flatten(gpu, f"while measuring: GPU {gpu['index']}").items():
             if value is not None:
-                found[path] = value
-    return found
+                readings[path] = value
+    return readings
 
 
 def _while_measuring(machine: StepMachine) -> dict[str, Leaf]:
-    """What the machine did while the groups of an arm ran: medians, and who else was busy."""
-    found: dict[str, Leaf] = {}
+    """CPU and power readings while an arm's groups ran (median and highest), and other busy processes."""
+    readings: dict[str, Leaf] = {}
     for name in BUSY:
         values = []
         for group in machine.get("groups") or []:
@@ -227,9 +227,9 @@ def _while_measuring(machine: StepMachine) -> dict[str, Leaf]:
             if isinstance(value, int | float):
                 values.append(value)
         if values:
-            found[f"while measuring: {name}, median"] = median(values)
-            found[f"while measuring: {name}, highest"] = max(values)
-    names = busy_processes(machine)
-    if names:
-        found["while measuring: busy processes"] = ", ".join(names)
-    return found
+            readings[f"while measuring: {name}, median"] = median(values)
+            readings[f"while measuring: {name}, highest"] = max(values)
+    busy = busy_processes(machine)
+    if busy:
+        readings["while measuring: busy processes"] = ", ".join(busy)
+    return readings

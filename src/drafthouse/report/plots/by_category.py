@@ -1,4 +1,4 @@
-"""The report's plots of one load: speed, speed-up, acceptance and latency; and all plots of a report by name."""
+"""Draw the report's plots by kind of prompt (speed, speed-up, acceptance, latency); `draw` adds those over load."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Drawing(TypedDict):
-    """A plot for the page; ``text`` says in words what it shows."""
+    """A plot for the HTML page; ``text`` describes it in words, also as the SVG's description."""
 
     title: str
     text: str
@@ -28,19 +28,19 @@ class Drawing(TypedDict):
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is there; the light wheel comes without."""
+    """True if matplotlib is installed; the wheel without extras does not have it."""
     return find_spec("matplotlib") is not None
 
 
 def draw(report: Report) -> dict[str, Drawing]:
-    """The plots of a report by name: ``{"speed": {"title", "text", "svg"}, …}``.
+    """The plots of a report by name, such as ``speed``; plots without data are left out.
 
-    ``text`` says in words what the drawing shows; it is also the SVG's own description. A plot whose data
-    was not measured is left out. ``load-0``, ``load-1``, … are those of the report's kinds under load.
+    ``load-0``, ``load-1``, … are the plots over load, in the order of the report's kinds. Returns {} without
+    matplotlib.
     """
     if not can_draw():
         return {}
-    # Its cache of fonts; otherwise in the user's home, outside of the clone.
+    # Keep matplotlib's font cache in the clone; the default is the user's home.
     if not INSTALLED:
         os.environ.setdefault("MPLCONFIGDIR", str(ROOT / ".drafthouse" / "cache" / "matplotlib"))
     import matplotlib as mpl  # noqa: PLC0415 (slow to import, and only drawing needs it)
@@ -63,7 +63,7 @@ def draw(report: Report) -> dict[str, Drawing]:
 
 
 class _Row(NamedTuple):
-    """A kind with a speed-up; ``speed`` is in tok/s, ``control`` the baseline against itself."""
+    """A kind of prompt with a speed-up; ``speed`` is in tok/s, ``control`` compares the baseline with itself."""
 
     group: str
     declared: bool
@@ -75,14 +75,14 @@ class _Row(NamedTuple):
 def _rows(report: Report) -> list[_Row]:
     rows = []
     for row in report["kinds"]:
-        one, two = row["tok_s"]["baseline"], row["tok_s"]["speculative"]
-        if row["speedup"] and one and two:
-            speed: dict[Arm, Estimated] = {"baseline": one, "speculative": two}
+        baseline, speculative = row["tok_s"]["baseline"], row["tok_s"]["speculative"]
+        if row["speedup"] and baseline and speculative:
+            speed: dict[Arm, Estimated] = {"baseline": baseline, "speculative": speculative}
             rows.append(_Row(row["group"], row["declared"], speed, row["speedup"], row["control"]))
     return rows
 
 
-def _labels(axes: Axes, rows: Sequence[_Row]) -> None:
+def _label_kinds(axes: Axes, rows: Sequence[_Row]) -> None:
     names = []
     for row in rows:
         declared = " *" if row.declared else ""
@@ -100,19 +100,19 @@ def _speed(report: Report) -> Plot | None:
     figure, axes = new_axes(0.9 + 0.62 * len(rows))
     top = max(row.speed[arm]["high"] for row in rows for arm in NAMES)
     for arm, offset in zip(ARMS, (-0.19, 0.19), strict=True):
-        places, middles, lows, highs = [], [], [], []
+        positions, medians, lows, highs = [], [], [], []
         for position, row in enumerate(rows):
             speed = row.speed[arm]
-            places.append(position + offset)
-            middles.append(speed["median"])
+            positions.append(position + offset)
+            medians.append(speed["median"])
             lows.append(speed["low"])
             highs.append(speed["high"])
             axes.text(speed["high"] + top * 0.015, position + offset, number(speed["median"]), va="center", fontsize=9)
-        axes.barh(places, middles, height=0.34, color=COLOURS[arm], label=NAMES[arm])
-        axes.hlines(places, lows, highs, colors=INK, linewidth=1.4)
+        axes.barh(positions, medians, height=0.34, color=COLOURS[arm], label=NAMES[arm])
+        axes.hlines(positions, lows, highs, colors=INK, linewidth=1.4)
     axes.set_xlim(0, top * 1.14)
     axes.set_xlabel("tokens per second, with 95 % intervals")
-    _labels(axes, rows)
+    _label_kinds(axes, rows)
     figure.legend(loc="outside upper left", ncols=2)
     sentences = []
     for row in rows:
@@ -129,33 +129,33 @@ def _speedup(report: Report) -> Plot | None:
         return None
     figure, axes = new_axes(0.95 + 0.52 * len(rows))
     lowest, highest = _range(rows)
-    room = highest - lowest
+    width = highest - lowest
     axes.axvline(1.0, color=MUTED, linewidth=1)
     axes.axvline(THRESHOLD, color=ACCENT, linewidth=1.4, linestyle=(0, (4, 3)))
-    # On the side where there is more room, as each value stands on that side of its interval where the line is not.
+    # Place the line's label on its side with more room; the values below stand on the far side of their intervals.
     side, gap = ("right", -0.012) if (lowest + highest) / 2 < THRESHOLD else ("left", 0.012)
-    axes.text(THRESHOLD + room * gap, -0.68, f"pays above {THRESHOLD}", color=ACCENT, va="center", ha=side, fontsize=9)
+    axes.text(THRESHOLD + width * gap, -0.68, f"pays above {THRESHOLD}", color=ACCENT, va="center", ha=side, fontsize=9)
     for position, row in enumerate(rows):
-        found, control = row.speedup, row.control
-        axes.hlines(position, found["low"], found["high"], colors=SPECULATIVE, linewidth=3)
-        axes.plot(found["gain"], position, "o", color=SPECULATIVE, markersize=7)
+        speedup, control = row.speedup, row.control
+        axes.hlines(position, speedup["low"], speedup["high"], colors=SPECULATIVE, linewidth=3)
+        axes.plot(speedup["gain"], position, "o", color=SPECULATIVE, markersize=7)
         if control:
             axes.hlines(position + 0.26, control["low"], control["high"], colors=BASELINE, linewidth=2)
             axes.plot(control["gain"], position + 0.26, "o", color=BASELINE, markersize=4)
-        side, edge = "left", found["high"] + room * 0.02
-        if found["high"] < THRESHOLD:
-            side, edge = "right", found["low"] - room * 0.02
-        axes.text(edge, position, times(found["gain"]), va="center", ha=side, fontsize=9)
-    axes.set_xlim(lowest - room * 0.16, highest + room * 0.16)
+        side, edge = "left", speedup["high"] + width * 0.02
+        if speedup["high"] < THRESHOLD:
+            side, edge = "right", speedup["low"] - width * 0.02
+        axes.text(edge, position, times(speedup["gain"]), va="center", ha=side, fontsize=9)
+    axes.set_xlim(lowest - width * 0.16, highest + width * 0.16)
     axes.set_xlabel("speed-up per token; grey is the baseline against itself")
-    _labels(axes, rows)
+    _label_kinds(axes, rows)
     axes.set_ylim(len(rows) - 0.5, -0.9)
     text = "; ".join(f"{row.group}: {times_span(row.speedup)}" for row in rows)
     return figure, "Speed-up by kind of prompt", f"{text}. Speculation pays above {THRESHOLD}."
 
 
 def _range(rows: Sequence[_Row]) -> tuple[float, float]:
-    """The least and the largest speed-up to be drawn: 1, the threshold, and the ends of every interval."""
+    """The smallest and largest value of the axis: of 1, the threshold, and the ends of all intervals."""
     lowest, highest = 1.0, THRESHOLD
     for row in rows:
         for gain in (row.speedup, row.control):
@@ -169,13 +169,13 @@ def _acceptance(report: Report) -> Plot | None:
     if not rates:
         return None
     figure, axes = new_axes(2.7)
-    places = range(1, len(rates) + 1)
-    axes.bar(places, [100 * rate for rate in rates], width=0.72, color=SPECULATIVE)
+    positions = range(1, len(rates) + 1)
+    axes.bar(positions, [100 * rate for rate in rates], width=0.72, color=SPECULATIVE)
     if len(rates) <= 10:
-        for place, rate in zip(places, rates, strict=True):
-            axes.text(place, 100 * rate + 2, f"{100 * rate:.0f}", ha="center", fontsize=9)
+        for position, rate in zip(positions, rates, strict=True):
+            axes.text(position, 100 * rate + 2, f"{100 * rate:.0f}", ha="center", fontsize=9)
     if len(rates) <= 10:
-        ticks = list(places)
+        ticks = list(positions)
     elif len(rates) <= 20:
         ticks = [1, *range(2, len(rates) + 1, 2)]
     else:
@@ -187,7 +187,7 @@ def _acceptance(report: Report) -> Plot | None:
     axes.set_ylabel("accepted, % of the drafts")
     axes.grid(visible=False, axis="x")
     axes.spines["left"].set_visible(False)
-    text = ", ".join(f"{place}: {percent(rate)}" for place, rate in zip(places, rates, strict=True))
+    text = ", ".join(f"{position}: {percent(rate)}" for position, rate in zip(positions, rates, strict=True))
     return figure, "Acceptance by position in the draft", f"Share of drafts accepted, by position: {text}."
 
 
@@ -198,12 +198,12 @@ def _distribution(report: Report, measure: Literal["tpot_ms", "ttft_ms"], title:
     figure, axes = new_axes(2.7)
     sentences = []
     for arm in NAMES:
-        found = values[arm]
-        axes.ecdf(found, color=COLOURS[arm], linewidth=2, linestyle=LINES[arm], label=NAMES[arm])
-        low, middle, high = (found[round(share * (len(found) - 1))] for share in (0.1, 0.5, 0.9))
+        arm_values = values[arm]
+        axes.ecdf(arm_values, color=COLOURS[arm], linewidth=2, linestyle=LINES[arm], label=NAMES[arm])
+        low, middle, high = (arm_values[round(share * (len(arm_values) - 1))] for share in (0.1, 0.5, 0.9))
         sentences.append(
             f"{NAMES[arm]}: median {number(middle)} ms, 10 % below {number(low)} ms, "
-            f"10 % above {number(high)} ms ({count(len(found), 'request')})"
+            f"10 % above {number(high)} ms ({count(len(arm_values), 'request')})"
         )
     largest = max(values[arm][-1] for arm in NAMES)
     axes.set_xlim(0, largest * 1.05)

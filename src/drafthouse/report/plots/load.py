@@ -1,4 +1,4 @@
-"""The plot of speed over load, one a kind: the server's speed and one user's, both arms, the crossover marked."""
+"""Draw speed over load, a plot per kind of prompt, with the crossover: the load at which speculation stops paying."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ...analysis.crossover_text import load
 from ...core.format import number, shown_level, times
-from .style import ACCENT, COLOURS, LINES, MUTED, NAMES, new_figure, plain
+from .style import ACCENT, COLOURS, LINES, MUTED, NAMES, escape_dollar, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,24 +17,23 @@ if TYPE_CHECKING:
 
     from drafthouse.report.report_types import Arm, LoadKind, LoadRow, Report
 
-Plot = tuple["Figure", str, str]
+Plot = tuple["Figure", str, str]  # figure, title, description in words
 Speed = Literal["output_throughput", "per_user_tok_s"]
-# Values of the two panels: name in a row's arm, label of the axis.
-PANELS: tuple[tuple[Speed, str], ...] = (
+PANELS: tuple[tuple[Speed, str], ...] = (  # key in a row's arm, and label of the axis
     ("output_throughput", "the server, tok/s"),
     ("per_user_tok_s", "one user, tok/s"),
 )
 
 
 def load_plots(report: Report) -> dict[str, Plot | None]:
-    """A plot for each kind under load: ``load-0``, ``load-1``, … in the order of the report's kinds."""
-    found = report.get("load")
-    if not found:
+    """A plot per kind: ``load-0``, ``load-1``, … in the order of the report's kinds; None without any speed."""
+    sweep = report.get("load")
+    if not sweep:
         return {}
     plots = {}
-    for place, kind in enumerate(found["kinds"]):
-        rows = [row for row in found["rows"] if row["kind"] == kind["kind"] and _has_speed(row)]
-        plots[f"load-{place}"] = _over_load(kind, rows, found["unit"])
+    for index, kind in enumerate(sweep["kinds"]):
+        rows = [row for row in sweep["rows"] if row["kind"] == kind["kind"] and _has_speed(row)]
+        plots[f"load-{index}"] = _plot(kind, rows, sweep["unit"])
     return plots
 
 
@@ -42,7 +41,8 @@ def _has_speed(row: LoadRow) -> bool:
     return any(_value(row, arm, "per_user_tok_s") is not None for arm in NAMES)
 
 
-def _over_load(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> Plot | None:
+def _plot(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> Plot | None:
+    """The plot of a kind as (figure, title, description), with two panels above each other; None without rows."""
     if not rows:
         return None
     figure = new_figure(4.6)
@@ -52,7 +52,7 @@ def _over_load(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> Plot | Non
         for arm in NAMES:
             axes.plot(
                 levels,
-                _heights(rows, arm, name),
+                _speeds(rows, arm, name),
                 color=COLOURS[arm],
                 linestyle=LINES[arm],
                 linewidth=2,
@@ -65,29 +65,29 @@ def _over_load(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> Plot | Non
         axes.margins(y=0.12)
         axes.grid(visible=False, axis="x")
         axes.spines["left"].set_visible(False)
-    _scale(lower, levels, unit)
-    _crossover(upper, lower, kind, levels)
-    _speedups(upper, rows)
+    _scale_levels(lower, levels, unit)
+    _mark_crossover(upper, lower, kind, levels)
+    _write_speedups(upper, rows)
     figure.legend(loc="outside upper left", ncols=2)
-    return figure, f"Speed over load: {kind['kind']}", _in_words(kind, rows, unit)
+    return figure, f"Speed over load: {kind['kind']}", _description(kind, rows, unit)
 
 
-def _heights(rows: Sequence[LoadRow], arm: Arm, name: Speed) -> list[float]:
-    """An arm's speed at each level; NaN, which matplotlib leaves out, where none was measured."""
-    heights = []
+def _speeds(rows: Sequence[LoadRow], arm: Arm, name: Speed) -> list[float]:
+    """An arm's speed at each level; NaN, which matplotlib skips, if it was not measured."""
+    speeds = []
     for row in rows:
         value = _value(row, arm, name)
-        heights.append(math.nan if value is None else value)
-    return heights
+        speeds.append(math.nan if value is None else value)
+    return speeds
 
 
 def _value(row: LoadRow, arm: Arm, name: Speed) -> float | None:
-    found = row[arm]
-    return found[name] if found else None
+    arm_result = row[arm]
+    return arm_result[name] if arm_result else None
 
 
-def _scale(axes: Axes, levels: Sequence[float], unit: str) -> None:
-    """Set the levels themselves as ticks: a ladder doubles, so each step is as wide as the next."""
+def _scale_levels(axes: Axes, levels: Sequence[float], unit: str) -> None:
+    """Set the levels as ticks of a logarithmic axis, on which doubling levels are equally far apart."""
     spread = 1.5
     if levels[0] > 0 and len(levels) > 1:
         axes.set_xscale("log", base=2)
@@ -95,32 +95,32 @@ def _scale(axes: Axes, levels: Sequence[float], unit: str) -> None:
     axes.minorticks_off()
     shown = [levels[0]]
     for before, level in pairwise(levels):
-        # Levels that lie close together would overprint each other.
+        # Skip labels of levels that are too close together to read.
         if level >= 1.2 * before:
             shown.append(level)
     axes.set_xticks(shown, [shown_level(level) for level in shown])
     axes.set_xlim(levels[0] / spread, levels[-1] * spread)
-    axes.set_xlabel(plain(unit))
+    axes.set_xlabel(escape_dollar(unit))
 
 
-def _crossover(upper: Axes, lower: Axes, kind: LoadKind, levels: Sequence[float]) -> None:
-    """Mark where speculation stops paying: a line, its interval as a band, and the number in words."""
-    end = kind["pays_until"]
-    if end is None:
+def _mark_crossover(upper: Axes, lower: Axes, kind: LoadKind, levels: Sequence[float]) -> None:
+    """Mark the crossover: a line, its interval as a band, and a label."""
+    crossover = kind["pays_until"]
+    if crossover is None:
         return
     low, high = kind["interval"] or (None, None)
-    # An end that is not known lies beyond the ladder.
+    # An unknown end of the interval is outside the measured levels.
     left = levels[0] if low is None else low
     right = levels[-1] if high is None else high
     for axes in (upper, lower):
         if kind["interval"]:
             axes.axvspan(left, right, color=ACCENT, alpha=0.14, linewidth=0)
-        axes.axvline(end, color=ACCENT, linewidth=1.6, linestyle=(0, (4, 3)))
-    in_right_half = end > math.sqrt(max(levels[0], 1e-9) * levels[-1])
+        axes.axvline(crossover, color=ACCENT, linewidth=1.6, linestyle=(0, (4, 3)))
+    in_right_half = crossover > math.sqrt(max(levels[0], 1e-9) * levels[-1])
     side, distance = ("right", -5) if in_right_half else ("left", 5)
     lower.annotate(
-        f"pays until about {load(end)}",
-        (end, 0.04),
+        f"pays until about {load(crossover)}",
+        (crossover, 0.04),
         xycoords=("data", "axes fraction"),
         xytext=(distance, 0),
         textcoords="offset points",
@@ -131,7 +131,7 @@ def _crossover(upper: Axes, lower: Axes, kind: LoadKind, levels: Sequence[float]
     )
 
 
-def _speedups(axes: Axes, rows: Sequence[LoadRow]) -> None:
+def _write_speedups(axes: Axes, rows: Sequence[LoadRow]) -> None:
     """Write each level's speed-up above the plot."""
     for row in rows:
         if row["speedup"]:
@@ -149,7 +149,7 @@ def _speedups(axes: Axes, rows: Sequence[LoadRow]) -> None:
             )
 
 
-def _in_words(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> str:
+def _description(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> str:
     sentences = []
     for row in rows:
         speeds = []

@@ -1,8 +1,8 @@
-"""How the report's plots look: colours that are the page's own, text that is text, SVG for the inside of a page.
+"""Style of the report's plots, and their conversion to SVG for inclusion in the HTML page.
 
-matplotlib, because its axes, ticks and labels are right without our help. It takes a second to import, so
-only drawing imports it. Text stays text, so that it can be read aloud, searched and enlarged, and colours
-are the page's own CSS variables, so that one drawing serves light, dark and paper.
+matplotlib draws them. It takes a second to import, so only drawing imports it. Text stays text in the SVG, so that it
+can be read aloud, searched and enlarged. Colours become the page's CSS variables, so that the same drawing fits the
+light and dark themes and print.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from drafthouse.report.report_types import Arm
 
-# Colours nothing else uses, by the CSS variable that takes their place in the finished drawing.
+# Placeholder colours that nothing else uses; `to_svg` replaces them by CSS variables.
 INK, MUTED, GRID, BASELINE, SPECULATIVE, ACCENT = (
     "#010203",
     "#010204",
@@ -36,14 +36,14 @@ VARIABLES = {
     ACCENT: "var(--threshold)",
 }
 NAMES: dict[Arm, str] = {"baseline": "Baseline", "speculative": "Speculative"}
-# A dashed line tells the arms apart where a printer or an eye shows no colours.
+# A dashed line distinguishes the arms in print without colour and for colour-blind readers.
 LINES: dict[Arm, Any] = {"baseline": (0, (5, 2)), "speculative": "solid"}
 COLOURS: dict[Arm, str] = {"baseline": BASELINE, "speculative": SPECULATIVE}
-# A phone shows a page 360 px wide: at 5 inches a drawing shrinks little there, and its text stays readable.
+# Inches. A phone's page is 360 px wide, to which 5 inches shrink little, so that the text stays readable.
 WIDTH = 5.0
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
-    # The ids inside are made from this: the same data gives the same bytes.
+    # The ids in the SVG depend on this salt: the same data gives the same bytes.
     "svg.hashsalt": "drafthouse",
     "font.family": "sans-serif",
     "font.size": 10,
@@ -69,30 +69,29 @@ STYLE: dict[Any, Any] = {
 
 
 def new_figure(height: float) -> Figure:
-    """An empty figure as wide as the page's column and ``height`` inches high."""
+    """An empty figure, `WIDTH` by ``height`` inches."""
     from matplotlib.figure import Figure as MakeFigure  # noqa: PLC0415
 
     return MakeFigure(figsize=(WIDTH, height), layout="constrained")
 
 
 def new_axes(height: float) -> tuple[Figure, Axes]:
-    """A figure of ``height`` inches with one pair of axes."""
+    """A figure of ``height`` inches with a single plot."""
     figure = new_figure(height)
     return figure, figure.add_subplot()
 
 
 def to_svg(figure: Figure, name: str, title: str, text: str) -> str:
-    """A figure as SVG for the inside of a page: no prolog, own ids, the page's colours and font.
+    """A figure as SVG for inclusion in a page: no prolog, and the page's colours and font.
 
-    ``name`` begins every id and must be another one for every drawing of a page; ``title`` and ``text`` are what
-    is read aloud.
+    ``name`` prefixes all ids and must be unique in the page. Screen readers read ``title`` and ``text``.
     """
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    # Two drawings in one page must not share ids, or one clips with the other's shapes.
+    # Make ids unique: a drawing with another's ids would use its clipping shapes.
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{name}-", svg)
     svg = re.sub(r"font: ((?:[\w.]+ )*?[\d.]+px) [^;\"]+", r"font: \1 var(--plot-font)", svg)
@@ -100,24 +99,24 @@ def to_svg(figure: Figure, name: str, title: str, text: str) -> str:
     for colour, variable in VARIABLES.items():
         svg = svg.replace(colour, variable)
     opening = svg[: svg.index(">") + 1]
-    box = re.search(r'viewBox="[^"]+"', opening)
-    labelled = (
+    view_box = re.search(r'viewBox="[^"]+"', opening)
+    opening_with_text = (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'{box.group(0) if box else ""} role="img" aria-labelledby="{name}-title {name}-desc">'
+        f'{view_box.group(0) if view_box else ""} role="img" aria-labelledby="{name}-title {name}-desc">'
         f'<title id="{name}-title">{html.escape(title)}</title>'
         f'<desc id="{name}-desc">{html.escape(text)}</desc>'
     )
-    return labelled + svg[len(opening) :].rstrip()
+    return opening_with_text + svg[len(opening) :].rstrip()
 
 
-def plain(text: object) -> str:
-    """Text that matplotlib shows as it stands: ``$`` would start mathematics."""
+def escape_dollar(text: object) -> str:
+    """Text with ``$`` escaped, which would start a formula in matplotlib."""
     return str(text).replace("$", r"\$")
 
 
 def short(name: object, most: int = 22) -> str:
-    """A name that fits beside a plot."""
-    text = plain(name)
+    """A name cut to ``most`` characters, to fit beside a plot."""
+    text = escape_dollar(name)
     if len(text) <= most:
         return text
     return text[: most - 1] + "…"

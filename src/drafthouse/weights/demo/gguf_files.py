@@ -1,6 +1,6 @@
-"""Reading a GGUF and writing another one from its tensors: one in memory at a time, whole or not at all.
+"""Read a GGUF file and write another one from its tensors, atomically and with one tensor in memory at a time.
 
-Runs on the box, with gguf and numpy in the interpreter that calls it.
+Runs on the box; the calling interpreter needs the packages gguf and numpy.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any
 
 from ...core.errors import DrafthouseError, Problem, one_problem
 
-# Called with (bytes written, bytes in all); the last call has both equal.
+# Called with (bytes written, bytes in total); both are equal in the last call.
 Progress = Callable[[int, int], None]
 
-# The tensors of a block whose output is added to the residual stream. With these at zero the block adds
+# The tensors of a block whose output is added to the residual stream. If they are zero, the block adds
 # nothing: x + W_o·attention(x) = x and x + W_down·ffn(x) = x, whatever the norms around them do.
 RESIDUAL_WRITERS = frozenset({"attn_output", "ffn_down"})
-# What else a plain transformer block may hold. A tensor beyond these may write to the residual stream on
-# another way (state space models, experts, per-layer embeddings), so it is refused instead of guessed.
+# All tensors of a plain transformer block. Any other tensor could write to the residual stream too
+# (state space models, experts, per-layer embeddings), so a model that has one is refused.
 BLOCK_TENSORS = RESIDUAL_WRITERS | {
     "attn_norm", "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_q_norm", "attn_k_norm",
     "post_attention_norm", "ffn_norm", "ffn_gate", "ffn_up", "post_ffw_norm",
 }  # fmt: skip
 PARTIAL_SUFFIX = ".partial"
-CHUNK = 1 << 20
+CHUNK = 1 << 20  # bytes of one read
 
 
 @dataclass(frozen=True)
 class Written:
-    """A file or folder that a recipe has made. ``sha256`` of a folder is over its files' names and hashes."""
+    """A file or folder that a recipe wrote; the ``sha256`` of a folder covers its file names and their hashes."""
 
     path: str
     bytes: int
@@ -52,16 +52,16 @@ def file_sha256(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor of the file to write: its name, where its values come from, and in what type."""
+    """One tensor to write: its name, the tensor that gives its values, its GGML type, and whether all values are 0."""
 
     name: str
     source: Any
-    wanted: Any
+    target_type: Any
     zero: bool
 
 
 def libraries() -> tuple[Any, Any]:
-    """Gguf and numpy. Not imported above: the controller reads this file for recipe_key alone."""
+    """Import gguf and numpy. They are missing on the controller, which uses only `recipes.recipe_key`."""
     try:
         return importlib.import_module("gguf"), importlib.import_module("numpy")
     except ImportError as error:
@@ -75,7 +75,7 @@ def libraries() -> tuple[Any, Any]:
 
 
 def require_gguf(src: str) -> None:
-    """Raise DrafthouseError unless ``src`` is a readable file that begins like a GGUF."""
+    """Raise DrafthouseError unless ``src`` is a readable file that starts with the GGUF magic number."""
     try:
         with Path(src).open("rb") as file:
             magic = file.read(4)
@@ -98,7 +98,7 @@ def require_gguf(src: str) -> None:
 
 
 def open_gguf(gguf: Any, src: str) -> Any:
-    """A GGUFReader over ``src``. Raises DrafthouseError for anything that is not a whole GGUF."""
+    """Open a GGUFReader. Raises DrafthouseError unless ``src`` is a complete little-endian model."""
     require_gguf(src)
     try:
         reader = gguf.GGUFReader(src)
@@ -128,38 +128,38 @@ def open_gguf(gguf: Any, src: str) -> Any:
     return reader
 
 
-def blocks_of(reader: Any, own: int, where: str) -> list[list[tuple[str, Any]]]:
-    """The (role, tensor) pairs of each block. Raises DrafthouseError where padding is not proven."""
-    by_block: list[list[tuple[str, Any]]] = [[] for _ in range(own)]
-    strange: set[str] = set()
+def blocks_of(reader: Any, block_count: int, where: str) -> list[list[tuple[str, Any]]]:
+    """(role, tensor) pairs of each block, from names ``blk.INDEX.ROLE``. Raises DrafthouseError for unknown roles."""
+    by_block: list[list[tuple[str, Any]]] = [[] for _ in range(block_count)]
+    unsupported: set[str] = set()
     for tensor in reader.tensors:
         prefix, _, rest = tensor.name.partition(".")
         if prefix != "blk":
             continue
-        number, _, role = rest.partition(".")
-        if not number.isdigit() or int(number) >= own or role.split(".")[0] not in BLOCK_TENSORS:
-            strange.add(tensor.name)
+        block_text, _, role = rest.partition(".")
+        if not block_text.isdigit() or int(block_text) >= block_count or role.split(".")[0] not in BLOCK_TENSORS:
+            unsupported.add(tensor.name)
         else:
-            by_block[int(number)].append((role, tensor))
+            by_block[int(block_text)].append((role, tensor))
     problems = []
-    if strange:
+    if unsupported:
         problems.append(
             Problem(
                 code="gguf-unsupported",
                 where=where,
-                found=f"tensors that are not part of a plain block: {', '.join(sorted(strange)[:3])}",
+                found=f"tensors that are not part of a plain block: {', '.join(sorted(unsupported)[:3])}",
                 needed="a dense transformer, where a block is attention and a feed-forward part",
                 do="pad a dense model (Llama, Qwen, Gemma 2, SmolLM2)",
             )
         )
-    for number, block in enumerate(by_block):
+    for index, block in enumerate(by_block):
         missing = RESIDUAL_WRITERS - {role.split(".")[0] for role, _ in block}
         if missing:
             problems.append(
                 Problem(
                     code="gguf-unsupported",
                     where=where,
-                    found=f"block {number} has no {' and no '.join(sorted(missing))}",
+                    found=f"block {index} has no {' and no '.join(sorted(missing))}",
                     needed="attn_output and ffn_down in every block",
                     do="use another GGUF",
                 )
@@ -177,18 +177,18 @@ def write_gguf(
     metadata: Mapping[str, Any],
     progress: Progress | None,
 ) -> Written:
-    """Write the planned tensors, one in memory at a time, and the reader's metadata.
+    """Write the planned tensors and the reader's metadata to ``final``.
 
-    ``metadata`` changes values of the reader's keys, drops those it gives None, and adds texts.
+    ``metadata`` replaces values of the reader's keys, removes a key whose value is None, and adds new keys.
     """
     gguf, np = libraries()
-    total = sum(_stored_bytes(gguf, item.source.n_elements, item.wanted) for item in plan)
+    total = sum(_stored_bytes(gguf, planned.source.n_elements, planned.target_type) for planned in plan)
     with _replacing(final) as partial:
         writer = gguf.GGUFWriter(str(partial), arch=str(reader.fields["general.architecture"].contents()))
         writer.data_alignment = reader.alignment
         for key, field in reader.fields.items():
             value = metadata.get(key, field.contents())
-            # The first two are made by the writer itself.
+            # The writer adds the GGUF keys and the architecture itself.
             if key.startswith("GGUF.") or key == "general.architecture" or value is None:
                 continue
             sub_type = field.types[-1] if len(field.types) > 1 else None
@@ -196,47 +196,47 @@ def write_gguf(
         for key, value in metadata.items():
             if key not in reader.fields and value is not None:
                 writer.add_key_value(key, value, _value_type(gguf, value))
-        for item in plan:
-            shape = [int(size) for size in reversed(item.source.shape)]
-            size = _stored_bytes(gguf, item.source.n_elements, item.wanted)
-            writer.add_tensor_info(item.name, shape, np.dtype(np.float32), size, item.wanted)
+        for planned in plan:
+            shape = [int(size) for size in reversed(planned.source.shape)]
+            size = _stored_bytes(gguf, planned.source.n_elements, planned.target_type)
+            writer.add_tensor_info(planned.name, shape, np.dtype(np.float32), size, planned.target_type)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        done = 0
+        written_bytes = 0
         try:
-            for item in plan:
-                array = _values(gguf, np, item, str(final))
+            for planned in plan:
+                array = _values(gguf, np, planned, str(final))
                 writer.write_tensor_data(array)
-                done += array.nbytes
+                written_bytes += array.nbytes
                 if progress:
-                    progress(done, total)
+                    progress(written_bytes, total)
         finally:
             writer.close()
     return Written(str(final), final.stat().st_size, file_sha256(final))
 
 
 def _value_type(gguf: Any, value: object) -> Any:
-    """The GGUF type of a value that the source file has no key for."""
+    """GGUF type of the value of a new key: text, or else a 32-bit number."""
     return gguf.GGUFValueType.STRING if isinstance(value, str) else gguf.GGUFValueType.UINT32
 
 
 def _stored_bytes(gguf: Any, elements: int, kind: Any) -> int:
-    """The bytes that ``elements`` values take in a tensor of ``kind``."""
+    """Size in bytes of ``elements`` values in a tensor of the GGML type ``kind``."""
     block, size = gguf.GGML_QUANT_SIZES[kind]
     return int(elements) // int(block) * int(size)
 
 
-def _values(gguf: Any, np: Any, item: Tensor, where: str) -> Any:
-    """The tensor as the array of bytes or numbers that goes into the file."""
-    source = item.source
-    if item.zero:
-        # All bytes zero is the value zero in every type: the scales of a quantised block are zero too.
-        return np.zeros(_stored_bytes(gguf, source.n_elements, item.wanted), dtype=np.uint8)
-    if source.tensor_type == item.wanted:
+def _values(gguf: Any, np: Any, planned: Tensor, where: str) -> Any:
+    """Array to write for a tensor, converted to its GGML type. Raises DrafthouseError if that is not possible."""
+    source = planned.source
+    if planned.zero:
+        # Zero bytes mean the value 0 in every GGML type, because the scales of a quantised block are 0 too.
+        return np.zeros(_stored_bytes(gguf, source.n_elements, planned.target_type), dtype=np.uint8)
+    if source.tensor_type == planned.target_type:
         return source.data
     try:
-        plain = gguf.quants.dequantize(source.data, source.tensor_type)
+        values = gguf.quants.dequantize(source.data, source.tensor_type)
     except NotImplementedError as error:
         raise one_problem(
             code="gguf-unsupported",
@@ -245,13 +245,13 @@ def _values(gguf: Any, np: Any, item: Tensor, where: str) -> Any:
             needed="a type gguf-py knows (F16, BF16, Q4_0 … Q8_0, K- and I-quants)",
             do="use another quantisation of the same model",
         ) from error
-    return gguf.quants.quantize(plain.astype(np.float32, copy=False), item.wanted)
+    return gguf.quants.quantize(values.astype(np.float32, copy=False), planned.target_type)
 
 
 @contextmanager
 def _replacing(final: Path) -> Iterator[Path]:
-    """Yield the name to write to; rename it to ``final`` on success, remove it otherwise."""
-    # One fixed name: what a killed run left is overwritten by the next and never piles up.
+    """Yield the path of a temporary file; rename it to ``final`` on success, remove it otherwise."""
+    # The name is fixed, so that the file of a killed run is overwritten by the next run.
     partial = final.with_name(f".{final.name}{PARTIAL_SUFFIX}")
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -269,7 +269,7 @@ def _replacing(final: Path) -> Iterator[Path]:
 
 
 def cannot_write(path: Path, error: OSError) -> DrafthouseError:
-    """What is said when a derived file cannot be written."""
+    """Error for a derived file that cannot be written."""
     return one_problem(
         code="file-unwritable",
         where=str(path),

@@ -1,8 +1,8 @@
-"""Weights made from other weights: de-quantised, padded with identity blocks, converted for vLLM.
+"""Recipes that derive weights from other weights: de-quantise, pad with identity blocks, convert for vLLM.
 
-Runs on the box. The GGUF recipes need gguf and numpy in the interpreter that calls them; what makes a
-Hugging Face folder runs in the vLLM engine's own environment. Every recipe writes beside its
-destination and renames at the end, and the same input gives the same bytes in every run.
+Runs on the box. The GGUF recipes need gguf and numpy in the calling interpreter; the conversion to a
+Hugging Face folder runs in the vLLM engine's environment. Every recipe writes to a temporary name
+beside its destination and renames it at the end. The same input gives the same bytes in every run.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .gguf_files import (
     write_gguf,
 )
 
-# general.file_type of llama.cpp's llama_ftype: what the file says of itself.
+# Values of the metadata key general.file_type, from llama.cpp's enum llama_ftype.
 FILE_TYPES: dict[str, int] = {"F32": 0, "BF16": 32}
 
 
 def recipe_key(recipe: str, params: Mapping[str, object], input_sha256s: Sequence[str]) -> str:
-    """The hex key under which a derived file is kept: the recipe, its version, parameters, inputs.
+    """Hex hash that identifies derived weights: of the recipe, its version, its parameters and its inputs.
 
-    Raises DrafthouseError for a recipe that does not exist.
+    Raises DrafthouseError for an unknown recipe.
     """
     if recipe not in RECIPE_VERSIONS:
         raise one_problem(
@@ -59,9 +59,9 @@ def recipe_key(recipe: str, params: Mapping[str, object], input_sha256s: Sequenc
 
 
 def folder_sha256(path: Path) -> str:
-    """The hex SHA-256 over the sorted relative names and hashes of a folder's files."""
+    """Hex SHA-256 over the sorted relative paths and hashes of a folder's files."""
     digest = hashlib.sha256()
-    for file in sorted(item for item in path.rglob("*") if item.is_file()):
+    for file in sorted(entry for entry in path.rglob("*") if entry.is_file()):
         digest.update(f"{file.relative_to(path).as_posix()}\0{file_sha256(file)}\n".encode())
     return digest.hexdigest()
 
@@ -69,7 +69,7 @@ def folder_sha256(path: Path) -> str:
 def dequantize(src: str, dst: str, dtype: str = "BF16", progress: Progress | None = None) -> Written:
     """Write the GGUF ``src`` to ``dst`` with every matrix in ``dtype`` (``BF16`` or ``F32``).
 
-    Vectors (norms, biases) become F32, as llama.cpp's own converter leaves them. Raises DrafthouseError.
+    Vectors (norms, biases) become F32, as in files of llama.cpp's converter. Raises DrafthouseError.
     """
     if dtype not in FILE_TYPES:
         raise one_problem(
@@ -83,40 +83,40 @@ def dequantize(src: str, dst: str, dtype: str = "BF16", progress: Progress | Non
     reader = open_gguf(gguf, src)
     plan: list[Tensor] = []
     for tensor in reader.tensors:
-        wanted = gguf.GGMLQuantizationType[dtype if len(tensor.shape) > 1 else "F32"]
-        plan.append(Tensor(tensor.name, tensor, wanted, zero=False))
-    # The version of a quantisation that is no longer there goes too.
+        target_type = gguf.GGMLQuantizationType[dtype if len(tensor.shape) > 1 else "F32"]
+        plan.append(Tensor(tensor.name, tensor, target_type, zero=False))
+    # None removes a key: the new file has no quantisation.
     metadata = {"general.file_type": FILE_TYPES[dtype], "general.quantization_version": None}
     return write_gguf(reader, Path(dst), plan, metadata, progress)
 
 
 def pad_blocks(src: str, dst: str, blocks: int, progress: Progress | None = None) -> Written:
-    """Write the GGUF ``src`` to ``dst`` with identity blocks behind its own, ``blocks`` in all.
+    """Append identity blocks to the blocks of the GGUF ``src``, up to ``blocks`` in total, and write it to ``dst``.
 
-    An identity block is a copy of a real one, in turn, with ``attn_output`` and ``ffn_down`` at zero: it is
-    read and computed at full price and adds nothing to the residual stream, so the model stays the same
-    function and gets dearer. Synthetic; the file says so under ``drafthouse.synthetic``. Raises DrafthouseError.
+    An identity block is a copy of a block with ``attn_output`` and ``ffn_down`` set to zero. It costs as much
+    time as any block but adds nothing to the residual stream, so the padded model gives the same answers more
+    slowly. The key ``drafthouse.synthetic`` marks such a file. Raises DrafthouseError.
     """
     where = f"weights recipe gguf_pad_blocks: {src}"
-    reader, own = language_model(src, where)
-    if blocks <= own:
+    reader, block_count = language_model(src, where)
+    if blocks <= block_count:
         raise one_problem(
             code="out-of-range",
             where=f"{where}: blocks",
             found=str(blocks),
-            needed=f"more than the model's own {own} blocks",
-            do=f"write {own * 2} to make it about twice as expensive",
+            needed=f"more than the model's own {block_count} blocks",
+            do=f"write {block_count * 2} to make it about twice as expensive",
         )
-    sources = [(block % own, block >= own) for block in range(blocks)]
-    return restack(reader, own, sources, f"identity blocks: {own} -> {blocks}", dst, where, progress)
+    sources = [(block % block_count, block >= block_count) for block in range(blocks)]
+    return restack(reader, block_count, sources, f"identity blocks: {block_count} -> {blocks}", dst, where, progress)
 
 
 def gguf_to_hf(src: str, dst_dir: str, python: str) -> Written:
-    """Convert the GGUF ``src`` to a Hugging Face folder (BF16 safetensors) that vLLM serves.
+    """Convert the GGUF ``src`` to a Hugging Face folder (BF16 safetensors) that vLLM can serve.
 
-    ``python`` is the interpreter of the vLLM engine's environment; ``gguf-to-hf``, which the engine role
-    installs beside it, does the work with the transformers of that very environment. A padded GGUF
-    gives a padded folder. Takes tens of seconds, most of it imports. Raises DrafthouseError.
+    ``python`` is the interpreter of the vLLM engine's environment. The program ``gguf-to-hf``, which the
+    engine role installs beside it, converts with the transformers package of that environment. This takes
+    tens of seconds, mostly for imports. Raises DrafthouseError.
     """
     where = f"weights recipe gguf_to_hf: {src}"
     program = _engine_program(python, "gguf-to-hf", where)
@@ -125,7 +125,7 @@ def gguf_to_hf(src: str, dst_dir: str, python: str) -> Written:
 
 
 def _engine_program(python: str, name: str, where: str) -> Path:
-    """The program that the engine role installs beside ``python``. Raises DrafthouseError without it."""
+    """Path of a program that the engine role installs beside ``python``. Raises DrafthouseError if it is missing."""
     program = Path(python).with_name(name)
     if not program.is_file():
         raise one_problem(
@@ -139,19 +139,19 @@ def _engine_program(python: str, name: str, where: str) -> Path:
 
 
 def _folder_by(python: str, program: Path, src: str, final: Path, where: str, needed: str) -> Written:
-    """Run ``python program src FOLDER`` and put the folder at ``final`` when it ended well."""
+    """Run ``python program src FOLDER`` and rename the folder to ``final`` if it succeeds. Raises DrafthouseError."""
     partial = final.with_name(f".{final.name}{PARTIAL_SUFFIX}")
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         command = [python, str(program), src]
-        done = subprocess.run([*command, str(partial)], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            lines = (done.stderr or done.stdout).strip().splitlines()
+        process = subprocess.run([*command, str(partial)], capture_output=True, text=True, check=False)
+        if process.returncode != 0:
+            lines = (process.stderr or process.stdout).strip().splitlines()
             raise one_problem(
                 code="program-failed",
                 where=where,
-                found=lines[-1] if lines else f"exit status {done.returncode} without output",
+                found=lines[-1] if lines else f"exit status {process.returncode} without output",
                 needed=needed,
                 do=f"run it manually: {' '.join(command)} OUT",
             )
@@ -166,11 +166,11 @@ def _folder_by(python: str, program: Path, src: str, final: Path, where: str, ne
 
 
 def language_model(src: str, where: str) -> tuple[Any, int]:
-    """A reader of the GGUF ``src``, and its number of blocks. Raises DrafthouseError."""
+    """Return a reader of the GGUF ``src`` and its number of blocks. Raises DrafthouseError."""
     gguf, _numpy = libraries()
     reader = open_gguf(gguf, src)
-    count = reader.fields.get(f"{reader.fields['general.architecture'].contents()}.block_count")
-    if count is None:
+    block_count = reader.fields.get(f"{reader.fields['general.architecture'].contents()}.block_count")
+    if block_count is None:
         raise one_problem(
             code="gguf-unsupported",
             where=where,
@@ -178,27 +178,27 @@ def language_model(src: str, where: str) -> tuple[Any, int]:
             needed="a language model",
             do="use another GGUF",
         )
-    return reader, int(count.contents())
+    return reader, int(block_count.contents())
 
 
 def restack(
     reader: Any,
-    own: int,
+    block_count: int,
     sources: Sequence[tuple[int, bool]],
     synthetic: str,
     dst: str,
     where: str,
     progress: Progress | None,
 ) -> Written:
-    """Write the model with other blocks: each of ``sources`` is the block it copies, and whether it adds nothing."""
-    by_block = blocks_of(reader, own, where)
+    """Write the model with new blocks; ``sources`` has (index of the block to copy, is it an identity block) pairs."""
+    by_block = blocks_of(reader, block_count, where)
     plan = []
     for tensor in reader.tensors:
         if not tensor.name.startswith("blk."):
             plan.append(Tensor(tensor.name, tensor, tensor.tensor_type, zero=False))
-    for block, (source, silent) in enumerate(sources):
+    for block, (source, is_identity) in enumerate(sources):
         for role, tensor in by_block[source]:
-            zero = silent and role.split(".")[0] in RESIDUAL_WRITERS
+            zero = is_identity and role.split(".")[0] in RESIDUAL_WRITERS
             plan.append(Tensor(f"blk.{block}.{role}", tensor, tensor.tensor_type, zero))
     architecture = str(reader.fields["general.architecture"].contents())
     metadata: dict[str, Any] = {
@@ -207,8 +207,8 @@ def restack(
         "drafthouse.synthetic": synthetic,
     }
     for key, field in reader.fields.items():
-        # A list with one value a block (heads, window pattern) must stay as long as there are blocks.
-        if key.startswith(f"{architecture}.") and len(field.types) > 1 and len(field.data) == own:
+        # A list with one value per block (heads, window pattern) must have as many values as the new blocks.
+        if key.startswith(f"{architecture}.") and len(field.types) > 1 and len(field.data) == block_count:
             values = field.contents()
-            metadata[key] = [values[source] for source, _silent in sources]
+            metadata[key] = [values[source] for source, _is_identity in sources]
     return write_gguf(reader, Path(dst), plan, metadata, progress)

@@ -56,7 +56,7 @@ class Run:
         for window in windows:
             off = self.memory.phase == OFF and not self.sees
             seen = replace(window, drafted=0, accepted=0, drafts=0) if off else window
-            self.memory, decision = decide(self.rules, POINTS, K, self.memory, seen, sees=self.sees)
+            self.memory, decision = decide(self.rules, POINTS, K, self.memory, seen, always_drafts=self.sees)
             self.decisions.append(decision)
             if decision.word != HOLD:
                 if decision.word != ON:

@@ -519,7 +519,7 @@ def test_its_program_runs_from_what_travels_alone(tmp_path: Path) -> None:
 
 def test_a_door_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
     for folder in ("", str(tmp_path)):
-        assert not Door(folder).there
+        assert not Door(folder).exists
     Door("").close()
     Door("").open()
     assert not (tmp_path / CLOSED).exists()

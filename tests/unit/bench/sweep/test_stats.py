@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.bench.sweep.stats import inside, is_narrow, keeps, noise_interval, step_numbers
+from drafthouse.bench.sweep.stats import inside, is_narrow, meets_limits, noise_interval, step_numbers
 
 
 def request(started_s: float, **given: Any) -> Any:
@@ -110,7 +110,7 @@ def test_goodput_is_what_kept_every_limit() -> None:
     assert step_numbers(requests, window, {"ttft_ms": 100.0, "tpot_ms": 100.0})["goodput"] == pytest.approx(1 / 1.1)
     assert step_numbers(requests, window, {"ttft_ms": 1.0})["goodput"] == 0.0
     of_one_token: Any = {"ttft_ms": 1.0, "tpot_ms": None}
-    assert keeps(of_one_token, {"tpot_ms": 5.0})
+    assert meets_limits(of_one_token, {"tpot_ms": 5.0})
 
 
 def test_percentiles() -> None:

@@ -270,9 +270,9 @@ def test_a_yes_at_a_terminal_ends_it_and_a_no_does_not(bench: Bench, monkeypatch
 
         return answered
 
-    monkeypatch.setattr(destroy_script, "said_yes", said(False))
+    monkeypatch.setattr(destroy_script, "confirmed", said(False))
     assert bench.destroy().returncode == 2
-    monkeypatch.setattr(destroy_script, "said_yes", said(True))
+    monkeypatch.setattr(destroy_script, "confirmed", said(True))
     assert bench.destroy().returncode == 0
     assert bench.vast.billing() == bench.vast.others
     assert len(asked) == 2 and "$2.143 an hour" in asked[0] and asked[0].endswith("End it?")

@@ -27,7 +27,7 @@ from drafthouse.cloud.vast import ledger as vast_ledger
 from drafthouse.cloud.vast import listing as vast_listing
 from drafthouse.cloud.vast.attempt import World
 from drafthouse.cloud.vast.client import VastClient
-from drafthouse.cloud.vast.clock import Heard, Lease, ProviderClock, ends_at, heard, lease_of, left_of
+from drafthouse.cloud.vast.clock import ClockReading, Lease, ProviderClock, clock_reading, ends_at, lease_of, left_of
 from drafthouse.cloud.vast.destroy import end
 from drafthouse.cloud.vast.instances import host_of
 from drafthouse.cloud.vast.ledger import new_id, record, rentals
@@ -158,7 +158,7 @@ class Rented(Box):
         wait: float = self.watch.once(
             dict(self.now),
             lambda verb, body: code.ask(verb, body, self.url, self.environ),
-            lambda: code.told(self.url, self.environ),
+            lambda: code.provider_time(self.url, self.environ),
         )
         return wait
 
@@ -331,17 +331,17 @@ def test_the_list_names_what_did_not_end_itself(desk: Desk, state: str, says: st
 def test_an_answer_without_a_time_leaves_what_was_known(date: str | None) -> None:
     now = Clocks(50.0, 7.0, "b")
     clock = ProviderClock(lambda: now)
-    clock.hear({"date": "Mon, 23 Nov 2026 07:00:00 GMT"})
-    clock.hear({} if date is None else {"Date": date})
+    clock.update({"date": "Mon, 23 Nov 2026 07:00:00 GMT"})
+    clock.update({} if date is None else {"Date": date})
     assert clock.now() == 1795417200.0
 
 
 def test_without_any_answer_the_wall_clock_is_all_there_is() -> None:
-    assert ProviderClock(lambda: Clocks(50.0, 7.0, "b")).anchor() == Heard(50.0, 7.0, "b")
+    assert ProviderClock(lambda: Clocks(50.0, 7.0, "b")).anchor() == ClockReading(50.0, 7.0, "b")
 
 
 def test_a_restart_of_this_machine_ends_what_was_counted() -> None:
-    lease = lease_of(1000.0, Heard(400.0, 7.0, "first"))
+    lease = lease_of(1000.0, ClockReading(400.0, 7.0, "first"))
     assert left_of(lease, Clocks(0.0, 107.0, "first")) == 500.0
     assert left_of(lease, Clocks(800.0, 3.0, "second")) == 200.0
     assert left_of(lease, Clocks(800.0, 3.0, "first")) == 200.0, "where a system does not tell its starts apart"
@@ -363,7 +363,7 @@ def test_when_an_instance_is_due(row: Any, facts: Any, begun: float | None, ends
 
 
 def test_what_is_no_time_is_none() -> None:
-    assert heard({"Content-Type": "x"}, Clocks(1, 1, "")) is None
+    assert clock_reading({"Content-Type": "x"}, Clocks(1, 1, "")) is None
 
 
 # --- any order of it ----------------------------------------------------------------------------------------
@@ -426,7 +426,7 @@ class Clocked:
             if what == "play" and not self.silent:
                 # The inventory reads; what it read may be kept for a while.
                 clock = ProviderClock(self.clocks)
-                clock.hear({"Date": formatdate(self.right + self.t, usegmt=True)})
+                clock.update({"Date": formatdate(self.right + self.t, usegmt=True)})
                 ends = ends_at({"id": 1, "start_date": self.right}, DEADLINE, {"hours": HOURS}, None)
                 self.lease = lease_of(ends or 0, clock.anchor())
             if self.lease:

@@ -39,7 +39,7 @@ def test_what_bills_is_named_or_ended_for_long(figure: Callable[[str], None]) ->
 # --- the holes that were there, and others ----------------------------------------------------------------
 
 Patch = pytest.MonkeyPatch
-_take, _listed, _read = vast_ledger._take, VastClient._listed, vast_ledger.read
+_parse, _listed, _read = vast_ledger._parse, VastClient._listed, vast_ledger.read
 
 
 def ledger_of_before(patch: Patch) -> None:
@@ -50,7 +50,7 @@ def ledger_of_before(patch: Patch) -> None:
         announced = set()
         for line in path.read_bytes().splitlines() if path.exists() else ():
             found: dict[str, Rental] = {}
-            if not _take(line.decode("latin-1"), found, is_last=False):
+            if not _parse(line.decode("latin-1"), found, is_last=False):
                 announced |= {one for one in found if f'"event": "{INTENT}"'.encode() in line}
         return Book({name: one for name, one in whole.rentals.items() if name in announced}, [])
 
@@ -78,16 +78,16 @@ def checksums_are_not_looked_at(patch: Patch) -> None:
 
 
 def a_number_that_is_not_listed_is_gone(patch: Patch) -> None:
-    patch.setattr(vast_destroy._Ending, "_not_listed", vast_destroy._Ending._not_there)
+    patch.setattr(vast_destroy._Ending, "_end_unlisted", vast_destroy._Ending._close_missing)
 
 
 def an_answer_is_as_good_as_an_end(patch: Patch) -> None:
-    patch.setattr(vast_destroy._Ending, "see_them_gone", lambda *given, **more: None)
+    patch.setattr(vast_destroy._Ending, "confirm_gone", lambda *given, **more: None)
 
 
 def a_404_is_an_end(patch: Patch) -> None:
     def destroy(self: VastClient, number: int) -> bool:
-        return self._read("DELETE", f"/api/v0/instances/{number}/", {}, missing=True).status != 404
+        return self._request("DELETE", f"/api/v0/instances/{number}/", {}, missing=True).status != 404
 
     patch.setattr(VastClient, "destroy", destroy)
 
@@ -109,30 +109,30 @@ def a_lost_answer_rented_nothing(patch: Patch) -> None:
 
 
 def a_run_does_not_compare(patch: Patch) -> None:
-    patch.setattr(rented_run, "_lost", lambda *given: [])
+    patch.setattr(rented_run, "_unexpected_billing", lambda *given: [])
 
 
 def all_that_is_labelled_is_ours(patch: Patch) -> None:
     real = vast_account.strays
 
     def strays(book: Book, rows: Collection[Any], account: str, mark: str) -> Any:
-        return [vast_account.Stray(one.row, one.id, "ours") for one in real(book, rows, account, mark)]
+        return [vast_account.Stray(one.box, one.id, "ours") for one in real(book, rows, account, mark)]
 
     patch.setattr(vast_destroy, "strays", strays)
 
 
 def all_or_nothing_is_forgotten(patch: Patch) -> None:
-    real = vast_rent._Renting._over
+    real = vast_rent._Renting._outcome
 
     def over(self: Any) -> Any:
         self.fleet = replace(self.fleet, all_or_nothing=False)
         return real(self)
 
-    patch.setattr(vast_rent._Renting, "_over", over)
+    patch.setattr(vast_rent._Renting, "_outcome", over)
 
 
 def the_sum_is_looked_at_once(patch: Patch) -> None:
-    patch.setattr(vast_rent._Renting, "_room", lambda self, but: math.inf)
+    patch.setattr(vast_rent._Renting, "_budget", lambda self, but: math.inf)
 
 
 def a_box_that_fails_is_dropped_alone(patch: Patch) -> None:
@@ -140,7 +140,7 @@ def a_box_that_fails_is_dropped_alone(patch: Patch) -> None:
 
     def drop(self: Any, one: Any, error: Any) -> None:
         self.live.remove(one)
-        self.why.append(str(error))
+        self.rejections.append(str(error))
 
     patch.setattr(vast_rent._Renting, "_drop", drop)
 

@@ -18,7 +18,7 @@ from drafthouse.cloud.vast.offers import (
     offers_table,
     priced,
     query_of,
-    unfit,
+    reasons_against,
 )
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.profiles.catalog import load_house
@@ -122,7 +122,7 @@ def test_a_total_that_says_more_than_its_parts_is_believed(resolved: Any) -> Non
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), -1.0, "2.0", True])
 def test_a_price_that_is_none_is_not_nothing(resolved: Any, field: str, value: object) -> None:
     offer: Any = {**row(resolved), field: value}
-    assert unfit(offer, resolved, LIMITS)
+    assert reasons_against(offer, resolved, LIMITS)
 
 
 # --- the choice -------------------------------------------------------------------------------------------
@@ -154,8 +154,8 @@ WRONG: list[dict[str, Any]] = [
 @pytest.mark.parametrize("values", WRONG, ids=lambda values: next(iter(values)))
 def test_whatever_is_wrong_with_an_offer_it_is_not_taken(resolved: Any, values: dict[str, Any]) -> None:
     right, wrong = row(resolved, 1, dph_base=2.3), row(resolved, 2, **{"dph_base": 0.5, **values})
-    assert unfit(right, resolved, LIMITS) == []
-    assert len(unfit(wrong, resolved, LIMITS)) == 1, "one thing is wrong, and it is said once"
+    assert reasons_against(right, resolved, LIMITS) == []
+    assert len(reasons_against(wrong, resolved, LIMITS)) == 1, "one thing is wrong, and it is said once"
     assert [one.number for one in choices([wrong, right], resolved, LIMITS)] == [1]
 
 

@@ -19,7 +19,7 @@ from drafthouse.cloud.vast import run_and_destroy as rented_run
 from drafthouse.cloud.vast.client import VastClient
 from drafthouse.cloud.vast.destroy import StillBilling
 from drafthouse.cloud.vast.ledger import CREATED, FILE, INTENT, label_of, new_id, record, rentals
-from drafthouse.cloud.vast.run_and_destroy import World, around, fate_of, words_of
+from drafthouse.cloud.vast.run_and_destroy import World, instance_state, run_then_destroy, state_text
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.foreground import Stop
 from drafthouse.core.retry import Patience
@@ -71,7 +71,7 @@ def world(client: VastClient, ledger: Path, said: list[str], **more: Any) -> Wor
 
 def run(client: VastClient, ledger: Path, program: str, policy: str, hosts: Any = None, **more: Any) -> tuple[int, str]:
     said: list[str] = []
-    status = around(
+    status = run_then_destroy(
         [sys.executable, "-c", program], policy, world(client, ledger, said, **more), os.environ, lambda: hosts
     )
     return status, "\n".join(said)
@@ -135,7 +135,7 @@ def test_ctrl_c_while_the_account_is_compared_loses_nothing(
 def test_a_command_that_is_not_there_is_said(vast: Running, client: VastClient, ledger: Path, rented: Rent) -> None:
     box = rented()
     with pytest.raises(DrafthouseError, match=r"no-such-command: No such file(.|\n)*nothing was run or destroyed"):
-        around(["no-such-command"], "always", world(client, ledger, []), os.environ, lambda: None)
+        run_then_destroy(["no-such-command"], "always", world(client, ledger, []), os.environ, lambda: None)
     assert box in vast.billing()
 
 
@@ -251,11 +251,11 @@ def test_two_signals_while_they_are_ended_leave_them(before: int) -> None:
 
 def test_what_the_platform_says_of_a_lost_box(vast: Running, client: VastClient, rented: Rent) -> None:
     box = rented()
-    assert "still billing" in fate_of(client, box)
+    assert "still billing" in instance_state(client, box)
     client.destroy(box)
-    assert fate_of(client, box) == "it is gone from vast.ai and bills nothing"
+    assert instance_state(client, box) == "it is gone from vast.ai and bills nothing"
     vast.faults.append(Fault("*", times=ALWAYS, cut=True))
-    assert "could not be asked" in fate_of(client, box)
+    assert "could not be asked" in instance_state(client, box)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_what_the_platform_says_of_a_lost_box(vast: Running, client: VastClient,
     ],
 )
 def test_the_words_for_each_state(row: Any, words: str) -> None:
-    assert words_of(row, 7) == words
+    assert state_text(row, 7) == words
 
 
 # --- the script ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.core.first_process import facts as first_process_facts
-from drafthouse.core.versions import number
+from drafthouse.core.versions import as_version
 from drafthouse.operate.checks.finding import FAIL, NOT_HERE, OK, STATUSES, WARN, Finding, exit_code, report
 from drafthouse.operate.checks.ports import doors
 from drafthouse.operate.checks.registry import CHECKS, PARTS, check_parts, diagnose, preflight_problems
@@ -448,5 +448,5 @@ def test_exit_codes_and_lines() -> None:
 def test_the_driver_that_is_needed_comes_from_the_catalogue() -> None:
     need = GPU_BOX["rental"]
     assert (need["cuda"], need["driver"]) == ("13.0", "580.65.06")
-    assert number(need["driver"]) < number(DRIVER)
+    assert as_version(need["driver"]) < as_version(DRIVER)
     assert (ROOT / "playbooks" / "tasks" / "doctor.yml").is_file()

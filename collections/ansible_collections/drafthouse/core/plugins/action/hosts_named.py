@@ -11,7 +11,7 @@ from ansible import constants
 from ansible.release import __version__
 
 from ..module_utils.core.errors import one_problem
-from ..module_utils.core.versions import number
+from ..module_utils.core.versions import as_version
 from ..plugin_utils.action import Action
 from ..plugin_utils.words import Answer, TaskVars, failure
 
@@ -49,7 +49,7 @@ class ActionModule(Action):
 def _played_by_this_ansible(variables: TaskVars) -> None:
     """Raise DrafthouseError for another line of ansible-core, missing libraries, and strategies that cannot work."""
     first, beyond = _CORES
-    if not number(first) <= number(__version__) < number(beyond):
+    if not as_version(first) <= as_version(__version__) < as_version(beyond):
         needed = f"ansible-core from {first} to below {beyond}"
         raise one_problem("ansible-unfit", f"ansible-core {__version__}", needed, _OURS)
     if missing := [name for name in _IMPORTED if find_spec(name) is None]:

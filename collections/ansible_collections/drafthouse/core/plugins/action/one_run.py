@@ -17,9 +17,9 @@ from ..module_utils.core.run_lease import (
     lease_file,
     lease_of,
     look_command,
+    parsed_look,
     read_lease,
     refused,
-    seen,
     take_command,
 )
 from ..plugin_utils.action import Action
@@ -66,7 +66,7 @@ class ActionModule(Action):
         return {"changed": False, "msg": "could not record that this run uses the box"}
 
     def _look(self, home: str) -> tuple[bool, int, int, str]:
-        return seen(
+        return parsed_look(
             str(self._low_level_execute_command(f"{{ {look_command(home)}; }} 2>/dev/null").get("stdout") or "")
         )
 

@@ -18,7 +18,7 @@ from ..module_utils.addons import monitoring
 from ..module_utils.addons.fleet.front import front_host
 from ..module_utils.addons.gateway import script_of
 from ..module_utils.cloud.deadline import deadline_of
-from ..module_utils.cloud.vast.clock import Heard, Lease, lease_of
+from ..module_utils.cloud.vast.clock import ClockReading, Lease, lease_of
 from ..module_utils.core.box_archive import archive
 from ..module_utils.core.documents import short
 from ..module_utils.core.errors import DrafthouseError, Problem, one_problem
@@ -263,4 +263,4 @@ def _lease(variables: TaskVars, deadline: int | None) -> Lease | None:
         lease: Lease = variables["drafthouse_lease"]
         return {**lease, "sure": True}
     now = clocks()
-    return {**lease_of(deadline, Heard(now.wall, now.up, now.boot)), "sure": bool(given) and deadline != label}
+    return {**lease_of(deadline, ClockReading(now.wall, now.up, now.boot)), "sure": bool(given) and deadline != label}

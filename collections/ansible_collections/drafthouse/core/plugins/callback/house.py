@@ -32,7 +32,7 @@ from ansible import context
 from ansible.plugins.callback import CallbackBase
 
 from ..module_utils.cloud.vast.client import DEFAULT_URL, VastClient, key_of_environment
-from ..module_utils.cloud.vast.run_and_destroy import RUN_FILE, fate_of
+from ..module_utils.cloud.vast.run_and_destroy import RUN_FILE, instance_state
 from ..module_utils.core.box_archive import archive
 from ..module_utils.core.errors import DrafthouseError, one_problem
 from ..module_utils.core.exit_codes import FAILED
@@ -226,7 +226,7 @@ def _fate(variables: dict[str, Any]) -> str:
         client = VastClient(key, variables.get("drafthouse_vast_url") or DEFAULT_URL)
     except DrafthouseError as error:
         return f"vast.ai could not be asked ({error.problems[0].found})"
-    return fate_of(client, int(variables["drafthouse_instance"]))
+    return instance_state(client, int(variables["drafthouse_instance"]))
 
 
 class _Ticker:

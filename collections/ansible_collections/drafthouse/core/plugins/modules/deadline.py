@@ -131,7 +131,7 @@ def _held(folder: Path, script: Path, check: bool) -> bool:
     )
     wanted = configuration(supervisor.home, [one])
     if check:
-        return _NAME not in supervisor.running() or supervisor.written() != wanted
+        return _NAME not in supervisor.running() or supervisor.present_configuration() != wanted
     started, _ = supervisor.converge(wanted, [_NAME], fresh=False)
     return bool(started)
 

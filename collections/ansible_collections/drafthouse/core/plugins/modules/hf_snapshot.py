@@ -86,7 +86,7 @@ from ..module_utils.core.progress import Progress
 from ..module_utils.core.retry import Patience
 from ..module_utils.weights.download import Limits, disk_trouble
 from ..module_utils.weights.hub_habits import client_cache, usual_token
-from ..module_utils.weights.snapshot import Settings, Wish, place
+from ..module_utils.weights.snapshot import Settings, Wish, place_snapshots
 
 
 def main() -> None:
@@ -120,7 +120,7 @@ def main() -> None:
     )
     given = module.params
     with failing(module):
-        (done,) = place([_wish(given)], Progress(given["progress_file"]), _settings(given), module.check_mode)
+        (done,) = place_snapshots([_wish(given)], Progress(given["progress_file"]), _settings(given), module.check_mode)
     # Ansible adds owner, mode and size of whatever a result calls path.
     module.exit_json(location=done["path"], **{name: value for name, value in done.items() if name != "path"})
 

@@ -60,7 +60,7 @@ from ..module_utils.core.errors import DrafthouseError, failing
 from ..module_utils.core.locks import only_one
 from ..module_utils.core.progress import Progress
 from ..module_utils.serving.history import REFUSED, add_event, put_ballast
-from ..module_utils.serving.promote import LIVES_S, accept, end, would_accept
+from ..module_utils.serving.promote import LIVES_S, accept, record_end, would_accept
 from ..module_utils.serving.releases import KEEP, current
 from ..module_utils.serving.restore import drift, put_back_current, roll_back
 
@@ -104,7 +104,7 @@ def _done(home: Path, given: dict[str, Any]) -> dict[str, Any]:
     """Do it; return ``changed`` and the seconds."""
     why, tell = given["why"], Progress(given["progress_file"])
     if given["state"] == "ended":
-        return {"changed": end(home, why) is not None}
+        return {"changed": record_end(home, why) is not None}
     with only_one(home / "benchmark.lock"):
         if given["state"] == "accepted":
             served = accept(home, given["resolved"], given["arm"], why, given["keep"], given["lives_s"], tell)

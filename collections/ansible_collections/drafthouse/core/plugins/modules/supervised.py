@@ -80,12 +80,12 @@ def main() -> None:
             log=f"{given['logs']}/{arm}.log",
             folder=given["path"] or "",
             path=search_path(first),
-            environment=for_engines(first, own=not is_of_image(Path(given["path"] or "").parent)),
+            environment=for_engines(first, brings_cuda=not is_of_image(Path(given["path"] or "").parent)),
         )
         for arm, port in given["arms"].items()
     ]
     wanted = configuration(supervisor.home, programs)
-    before = supervisor.written()
+    before = supervisor.present_configuration()
     running = supervisor.running()
     diff = {
         "before": before,

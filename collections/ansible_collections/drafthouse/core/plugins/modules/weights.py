@@ -76,7 +76,7 @@ from ..module_utils.core.progress import Progress
 from ..module_utils.weights.download import Limits
 from ..module_utils.weights.hub_habits import client_cache, usual_token
 from ..module_utils.weights.install import Tools, put_all
-from ..module_utils.weights.nearby_copies import place_of
+from ..module_utils.weights.nearby_copies import nearby_folder_of
 from ..module_utils.weights.snapshot import Settings
 
 
@@ -108,7 +108,7 @@ def main() -> None:
             uv=given["uv"],
             engine_python=given["engine_python"],
             hub_token=given["hub_token"] or usual_token(),
-            elsewhere=place_of(given["elsewhere"]),
+            nearby=nearby_folder_of(given["elsewhere"]),
             client_cache=client_cache(),
             offline=given["offline"],
             verify=given["verify"],

@@ -20,12 +20,12 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.errors import DrafthouseError, Problem
 from ..module_utils.core.progress import shown_together
-from ..module_utils.core.versions import number
+from ..module_utils.core.versions import as_version
 from .action import Action
 from .words import Answer, Arguments, TaskVars, failure
 
 # Before 2.21 Ansible started a job with its paths unquoted, and the job's wrapper took them apart at spaces.
-_FORGETS_QUOTES = number(__version__) < number("2.21")
+_FORGETS_QUOTES = as_version(__version__) < as_version("2.21")
 _LONGEST_S = 24 * 3600
 # The first look comes soon, for what is done at once; then once a second.
 _FIRST_LOOK_S, _LOOK_EVERY_S = 0.05, 1.0
