@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from drafthouse.analysis.crossover import fill
+from drafthouse.analysis.crossover import fill, over_contexts
 from tests.e2e.conftest import Ended, Play
 
 pytestmark = pytest.mark.soak
@@ -76,6 +76,24 @@ def test_both_arms_at_all_levels(run: Play, installed: None, home: Path, figure:
     again = run("site.yml --tags experiment", profile=PROFILE, overrides=overrides(4))
     assert (again.status, again.changed) == (0, 0)
     assert json.loads(path.read_text()) == ladder
+
+
+def test_contexts_beside_the_load(run: Play, installed: None, home: Path, figure: Callable[[str], None]) -> None:
+    wanted = {**overrides(4, levels=[1], contexts=[256, 1024]), "serve": {"parallel": 1, "context": 4096}}
+    assert run("site.yml --tags experiment", profile=PROFILE, overrides=wanted).status == 0
+    ladder = json.loads(ladder_of(home).read_text())
+    assert {step["kind"] for step in ladder["steps"]} == {"copy-edit at 256 tokens", "copy-edit at 1024 tokens"}
+    assert {step["status"] for step in ladder["steps"]} <= {"ok"}
+    turned = over_contexts(ladder)
+    assert turned is not None
+    (crossover,) = (turned["crossover"] or {}).values()
+    figure(f"over context: {crossover['sentence']}")
+    # Longer prompts take longer until the first token.
+    short, long = (
+        min(step["ttft_ms"]["median"] for step in ladder["steps"] if step["kind"].endswith(f" at {tokens} tokens"))
+        for tokens in (256, 1024)
+    )
+    assert long > 2 * short
 
 
 def in_background(run: Play, given: dict[str, Any]) -> tuple[threading.Thread, list[Ended]]:

@@ -35,6 +35,8 @@ from ..bench.sweep.ladder_types import (
     StartsSeen,
 )
 from ..bench.sweep.plan import SCHEMA
+from ..core.format import shown_level
+from ..prompts.contexts import CONTEXT_UNIT, kind_and_context
 from ..prompts.load_levels import CLOSED
 from .crossover_text import CLOSED_UNIT, reasons, sentence
 from .level_speedup import COSTS, UNCLEAR, MeasuredLevel, is_claimed, level_verdict, measure_level
@@ -69,6 +71,26 @@ def fill(
     for step in ladder.get("steps") or []:
         by_kind.setdefault(str(step["kind"]), []).append(step)
     return {kind: _of_kind(ladder, steps, resamples, (settled or {}).get(kind)) for kind, steps in by_kind.items()}
+
+
+def over_contexts(ladder: Ladder | None) -> Ladder | None:
+    """The ladder turned round: its levels are contexts in tokens, and a kind is a prompt kind at one load.
+
+    None if it has not at least two contexts. The crossover is then the context up to which speculation pays.
+    """
+    if ladder is None or ladder.get("schema") != SCHEMA:
+        return None
+    steps: list[LadderStep] = []
+    for step in ladder.get("steps") or []:
+        kind, tokens = kind_and_context(str(step["kind"]))
+        if tokens:
+            steps.append({**step, "kind": f"{kind} at load {shown_level(step['level'])}", "level": tokens})
+    contexts = sorted({step["level"] for step in steps})
+    if len(contexts) < 2:
+        return None
+    kinds = list(dict.fromkeys(str(step["kind"]) for step in steps))
+    turned: Ladder = {**ladder, "unit": CONTEXT_UNIT, "levels": contexts, "kinds": kinds, "steps": steps, "notes": []}
+    return {**turned, "crossover": fill(turned)}
 
 
 def agreed(ladder: Ladder | None, verdict: Judgement) -> Ladder | None:

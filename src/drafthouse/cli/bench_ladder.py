@@ -25,6 +25,7 @@ from ..bench.sweep.text import ladder_lines, live_lines, step_line
 from ..core.errors import one_problem
 from ..core.exit_codes import DONE, FAILED, INTERRUPTED
 from ..core.progress import Event
+from ..prompts.contexts import at_contexts
 from ..prompts.load_levels import CLOSED, NARROW, OPEN, SECONDS, read_levels, read_rates
 from ..prompts.suite_types import Suite
 
@@ -46,6 +47,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_argument_type(read_rates),
         metavar="RATES",
         help="request rates per second at random arrival times (open loop): 0.5,1,2",
+    )
+    load.add_argument(
+        "--contexts",
+        type=_argument_type(read_levels),
+        metavar="TOKENS",
+        help="measure each kind behind texts of these lengths: 1024,8192",
     )
     load.add_argument("--time", type=_above_0, metavar="S", help=f"maximum seconds per step (default: {SECONDS:g})")
     load.add_argument(
@@ -88,7 +95,7 @@ def _above_0(text: str) -> float:
 
 def is_ladder(options: argparse.Namespace) -> bool:
     """True if an option of the load sweep is given, which makes this run a ladder."""
-    names = ("ladder", "rate", "time", "narrow", "limit_ttft", "limit_tpot")
+    names = ("ladder", "rate", "contexts", "time", "narrow", "limit_ttft", "limit_tpot")
     return any(getattr(options, name) is not None for name in names)
 
 
@@ -109,7 +116,7 @@ def plan_from(options: argparse.Namespace, kinds: tuple[str, ...]) -> LadderPlan
     return LadderPlan(
         load=OPEN if options.rate else CLOSED,
         levels=tuple(options.rate or options.ladder or [options.max_concurrency]),
-        kinds=kinds,
+        kinds=tuple(at_contexts(kinds, options.contexts or ())),
         rounds=tuple(range(1, options.rounds + 1)),
         of_rounds=options.rounds,
         seconds=options.time or SECONDS,

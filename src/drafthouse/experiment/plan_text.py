@@ -18,6 +18,7 @@ from ..profiles.expected_speed import expected_words, mean_acceptance_length
 from ..profiles.known_issues import issue_lines
 from ..profiles.memory_fit import GB
 from ..profiles.render import yaml_block
+from ..prompts.contexts import base_kind
 from ..prompts.load_levels import longest_s
 from .more_rounds import money
 from .verdict_cost import GAIN, SMALL_GAIN, minutes_of, round_load
@@ -133,7 +134,7 @@ def _load(resolved: ResolvedProfile, ladder: PlannedLadder) -> list[str]:
     for suite in suites:
         for name, kind in suite["kinds"].items():
             prompts = len(kind["prompts"]) * kind.get("repeat", 1)
-            if name in kinds and prompts < FEWEST_PROMPTS:
+            if name in map(base_kind, kinds) and prompts < FEWEST_PROMPTS:
                 needs = f"a verdict over {len(ladder['levels'])} levels needs {FEWEST_PROMPTS}"
                 lines.append(f"note       '{name}' has {prompts} prompts: {needs}")
     return lines

@@ -17,7 +17,7 @@ from ..core.requirement_lines import pin_of
 from ..core.schema import Findings, check, check_text
 from ..core.versions import NIGHTLY, supports
 from ..engines.registry import engine_of
-from ..prompts.load_levels import check_room
+from ..prompts.load_levels import check_contexts, check_room
 from . import fleet_settings as fleet
 from . import monitoring_settings as monitoring
 from . import several_hosts
@@ -237,6 +237,11 @@ class _Join:
         slots = self.sizes.served("sequences_option", self.engine.get("sequences_default"))
         check_room(self.findings, experiment.get("ladder"), self.engine["sequences_option"], slots)
         self.slots = int(slots or 1)
+        room = self.sizes.context
+        if self.engine.get("context_is_shared"):
+            room //= self.slots
+        answer = int(experiment.get("max_output_tokens") or 0)
+        check_contexts(self.findings, experiment.get("ladder"), self.engine["context_option"], room, answer)
 
     def _check_environment(self, method: CatalogMethod | None) -> None:
         """Check the engine's environment variables and the third-party Python code that it is to run."""

@@ -14,6 +14,7 @@ from ..core.errors import did_you_mean
 from ..core.format import shown_level
 from ..core.forms import Count
 from ..core.schema import Findings, Map, Value
+from .long_context import AROUND
 
 if TYPE_CHECKING:
     from typing import NotRequired
@@ -36,11 +37,15 @@ _LIMITS = Map(dict.fromkeys(("ttft_ms", "tpot_ms"), Value(float, low=0.1)))
 
 
 class LadderWishes(TypedDict):
-    """`experiment.ladder` of a profile: one of ``levels``, ``to`` (1, 2, 4, ... to it) and ``rates`` (per s)."""
+    """`experiment.ladder` of a profile: one of ``levels``, ``to`` (1, 2, 4, ... to it) and ``rates`` (per s).
+
+    ``contexts``: lengths in tokens; each kind is then measured behind a text of each length.
+    """
 
     levels: NotRequired[list[Count]]
     to: NotRequired[Count]
     rates: NotRequired[list[float]]
+    contexts: NotRequired[list[Count]]
     seconds: NotRequired[Annotated[float, {"low": 1}]]
     narrow: NotRequired[Annotated[float, {"low": 0.001, "high": 1}]]
     kinds: NotRequired[list[str]]
@@ -59,6 +64,8 @@ class PlannedLadder(TypedDict):
     kinds: list[str]
     limits: dict[str, float]
     rounds: int
+    # Only where the profile asks for contexts: the key of kept results must not change.
+    contexts: NotRequired[list[int]]
 
 
 def doubled(to: int) -> list[int]:
@@ -138,6 +145,8 @@ def check_ladder(findings: Findings, ladder: LadderWishes, experiment_rounds: in
         findings.add("conflicting-keys", where, found, f"exactly one of: {', '.join(_LEVEL_KEYS)}", "keep one")
     else:
         _check_order(findings, f"{where}.{given_keys[0]}", ladder[given_keys[0]])
+    if "contexts" in ladder:
+        _check_order(findings, f"{where}.contexts", ladder["contexts"])
     check_kinds(findings, f"{where}.kinds", ladder.get("kinds", []), available)
     rounds = ladder.get("rounds", ROUNDS)
     if rounds > experiment_rounds:
@@ -183,10 +192,28 @@ def check_room(findings: Findings, ladder: LadderWishes | None, option: str, roo
         )
 
 
+def check_contexts(findings: Findings, ladder: LadderWishes | None, option: str, room: int, answer: int) -> None:
+    """Add a problem if the longest context of the ladder does not fit beside a prompt and its answer.
+
+    ``option`` is the engine's setting for the context, ``room`` the tokens of one request by it, ``answer`` the
+    longest answer in tokens.
+    """
+    longest = max((ladder or {}).get("contexts", []), default=0)
+    needed = longest + AROUND + answer
+    if longest and room < needed:
+        findings.add(
+            "context-too-long",
+            "experiment.ladder.contexts",
+            f"{longest} tokens",
+            f"{room - AROUND - answer} or fewer: a request has {room} tokens, with prompt and answer",
+            f"raise serve.{option}, or end experiment.ladder.contexts lower",
+        )
+
+
 def plan_ladder(ladder: LadderWishes, kinds: Sequence[str]) -> PlannedLadder:
     """The ladder with its defaults; ``kinds`` are the experiment's (empty: all that are not sent once only)."""
     load, levels = levels_of(ladder)
-    return {
+    planned: PlannedLadder = {
         "load": load,
         "unit": UNITS[load],
         "levels": levels,
@@ -196,6 +223,9 @@ def plan_ladder(ladder: LadderWishes, kinds: Sequence[str]) -> PlannedLadder:
         "limits": {name: float(limit) for name, limit in ladder.get("limits", {}).items()},
         "rounds": ladder.get("rounds", ROUNDS),
     }
+    if "contexts" in ladder:
+        planned["contexts"] = list(ladder["contexts"])
+    return planned
 
 
 def longest_s(ladder: PlannedLadder, kinds: int, arms: int) -> float:

@@ -402,6 +402,7 @@ class Report(TypedDict):
     articles: Articles
     other_tools: OtherTools | None
     load: Load | None
+    contexts: NotRequired[Load | None]
     kinds: list[KindRow]
     acceptance: AcceptanceBySource
     stock: dict[str, Gain | None] | None

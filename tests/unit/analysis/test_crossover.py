@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drafthouse.analysis.crossover import crossings
+from drafthouse.analysis.crossover import crossings, over_contexts
 from drafthouse.analysis.crossover_text import load
 from drafthouse.core.format import DASH, TIMES
 from tests.support.ladders import KIND, known_ladder, make_ladder, make_step, simulated
@@ -360,3 +360,30 @@ def test_a_gain_that_is_real_is_found() -> None:
     # What the correction costs: 12 prompts whose own gains scatter by 8 % around 20 % are enough, for six levels.
     words = [fill(simulated(seed, LEVELS, lambda level: 1.2), QUICK)[KIND]["word"] for seed in range(20)]
     assert words.count("pays") >= 18
+
+
+# ---- over context ----------------------------------------------------------------------------------
+
+
+def test_a_ladder_over_contexts_says_until_which_context_it_pays() -> None:
+    gains = {1024: {1: 1.8, 8: 1.2}, 8192: {1: 1.3, 8: 1.0}, 32768: {1: 0.8, 8: 0.7}}
+    steps = []
+    for tokens, by_load in gains.items():
+        steps += [{**step, "kind": f"{KIND} at {tokens} tokens"} for step in known_ladder(by_load)["steps"]]
+    ladder = make_ladder([1, 8], steps, kinds=[f"{KIND} at {tokens} tokens" for tokens in gains])
+    turned = over_contexts(ladder)
+    assert turned is not None
+    assert (turned["unit"], turned["levels"]) == ("tokens of context", [1024, 8192, 32768])
+    assert turned["crossover"] is not None
+    alone, loaded = turned["crossover"][f"{KIND} at load 1"], turned["crossover"][f"{KIND} at load 8"]
+    assert alone["pays_until"] == pytest.approx(8192 * 4 ** ((1.3 - 1.03) / (1.3 - 0.8)), rel=0.01)
+    assert alone["sentence"].startswith(
+        f"pays 1.80{TIMES} (1.71{DASH}1.87) at 1024 tokens of context, until about 17000"
+    )
+    assert alone["sentence"].endswith("costs 20 % beyond (at 32768)")
+    assert loaded["pays_until"] < 8192
+
+
+def test_a_ladder_with_one_context_or_none_has_no_crossover_over_it() -> None:
+    assert over_contexts(None) is None
+    assert over_contexts(known_ladder(FALLING)) is None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ...bench.ask import Ask
 from ...bench.groups import StepOptions, plan_groups
 from ...core.format import shown_level
+from ...prompts.contexts import at_contexts, behind_a_logbook, kind_and_context
 from ...prompts.load_levels import NARROW, SECONDS, UNITS
 from ...prompts.suites import expand
 
@@ -73,7 +74,7 @@ def plan_of(
     return LadderPlan(
         load=ladder["load"],
         levels=tuple(ladder["levels"]),
-        kinds=tuple(ladder["kinds"] or all_kinds),
+        kinds=tuple(at_contexts(ladder["kinds"] or all_kinds, ladder.get("contexts", []))),
         rounds=tuple(rounds),
         of_rounds=ladder["rounds"],
         seconds=ladder["seconds"],
@@ -119,19 +120,28 @@ def asks_by_kind(plan: LadderPlan, suites: Sequence[Suite]) -> dict[str, tuple[A
 
     Raises DrafthouseError for a kind that no suite has.
     """
+    wanted = {kind_and_context(name)[0] for name in plan.kinds}
     reduced: list[Suite] = []
     for suite in suites:
-        kinds = {kind: suite["kinds"][kind] for kind in expand(suite) if kind in plan.kinds}
+        kinds = {kind: suite["kinds"][kind] for kind in expand(suite) if kind in wanted}
         reduced.append({**suite, "kinds": kinds})
     options = StepOptions(
-        temperatures=(plan.temperature,), seed=plan.seed, ignore_eos=plan.ignore_eos, kinds=plan.kinds
+        temperatures=(plan.temperature,), seed=plan.seed, ignore_eos=plan.ignore_eos, kinds=tuple(wanted)
     )
     asks: dict[str, tuple[Ask, ...]] = {}
     for group in plan_groups(reduced, options):
         # A kind may set several temperatures; only its first group, at the first temperature, is used.
         if group.asks:
             asks.setdefault(group.asks[0].kind, group.asks)
-    return asks
+    return {name: tuple(_at_context(asks, name)) for name in plan.kinds if kind_and_context(name)[0] in asks}
+
+
+def _at_context(asks: Mapping[str, Sequence[Ask]], name: str) -> Iterator[Ask]:
+    """The requests of a kind of the plan; each behind another logbook, so that their texts do not repeat."""
+    kind, tokens = kind_and_context(name)
+    for seed, ask in enumerate(asks[kind]):
+        messages = behind_a_logbook(ask.messages, tokens, seed) if tokens else ask.messages
+        yield replace(ask, kind=name, messages=messages)
 
 
 def endless(asks: Sequence[Ask], plan: LadderPlan, rung: Rung) -> Iterator[Ask]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
-from ...analysis.crossover import agreed
+from ...analysis.crossover import agreed, over_contexts
 from ...analysis.degenerate_text import answers_repeat
 from ...analysis.measured import answers_in, paired_ratio
 from ...analysis.validity import BROKEN
@@ -88,15 +88,16 @@ def build_report(
     results = {"baseline": baseline, "speculative": speculative}
     judged = judged or judge(baseline, speculative, resolved)
     load = load_of(agreed(ladder, judged), judged["scope"]["kinds"])
-    if load and judged.get("wrong_output"):
-        load = without_claims(load)
-    verdict = with_load(judged, load)
+    contexts = load_of(over_contexts(ladder), judged["scope"]["kinds"])
+    if judged.get("wrong_output"):
+        load, contexts = load and without_claims(load), contexts and without_claims(contexts)
+    verdict = with_load(judged, contexts or load)
     cost = cost_of(results, resolved)
     accepted = acceptance(speculative)
     published_figures = published_beside(resolved, accepted)
     kinds = [_kind_row(name, group, results, accepted) for name, group in verdict["groups"].items()]
     acceptance_warnings = published_warnings(published_figures, usual_causes(resolved, temperatures_of(speculative)))
-    return {
+    report: Report = {
         "schema": SCHEMA,
         "profile": resolved.get("profile") or speculative.get("profile") or "",
         "title": resolved.get("title") or "",
@@ -129,6 +130,9 @@ def build_report(
         "warnings": [*verdict["warnings"], *acceptance_warnings, *load_warnings(ladder, resolved)],
         "not_measured": not_measured(results, verdict, resolved, load, cost),
     }
+    if contexts:
+        report["contexts"] = contexts
+    return report
 
 
 def _marks(resolved: KeptProfile) -> dict[str, str]:

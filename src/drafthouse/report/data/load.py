@@ -17,6 +17,7 @@ from ...bench.stats import median
 from ...bench.sweep.ladder_types import Crossover, Ladder, LadderStep, LevelVerdict, Spread
 from ...bench.sweep.plan import SCHEMA
 from ...core.format import NOTHING, count, listing, shown_level
+from ...prompts.contexts import CONTEXT_UNIT, base_kind
 from ..report_types import (
     Arm,
     KeptProfile,
@@ -66,8 +67,9 @@ def load_of(ladder: Ladder | None, declared: Sequence[str] = ()) -> Load | None:
     crossover = ladder.get("crossover") or {}
     kinds: list[LoadKind] = []
     rows: list[LoadRow] = []
-    for name in sorted(names, key=lambda name: name not in declared):  # stable sort: keeps the ladder's order
-        kinds.append(_kind(name, crossover.get(name), name in declared))
+    # The sort is stable: it keeps the ladder's order.
+    for name in sorted(names, key=lambda name: base_kind(name) not in declared):
+        kinds.append(_kind(name, crossover.get(name), base_kind(name) in declared))
         kind_steps = [step for step in steps if str(step.get("kind")) == name]
         rows += _rows(name, levels, kind_steps, crossover.get(name))
     return {
@@ -301,14 +303,15 @@ def with_load(verdict: Judgement, load: Load | None) -> Verdict:
     chosen = [kind for kind in with_sentence if kind["declared"]] or with_sentence
     if not chosen or len(chosen) > MOST_KINDS:
         return {**verdict, "load": None}
+    where = "over context" if load["unit"] == CONTEXT_UNIT else "under load"
     if len(chosen) == 1 and chosen[0]["declared"]:
-        load_part = f"under load: {chosen[0]['sentence']}"
+        load_part = f"{where}: {chosen[0]['sentence']}"
     else:
         kinds_by_sentence: dict[str, list[str]] = {}
         for kind in chosen:
             kinds_by_sentence.setdefault(kind["sentence"] or "", []).append(kind["kind"])
         sentences = [f"on {listing(kinds)}: {sentence}" for sentence, kinds in kinds_by_sentence.items()]
-        load_part = f"under load, {'; '.join(sentences)}"
+        load_part = f"{where}, {'; '.join(sentences)}"
     return {**verdict, "sentence": f"{verdict['sentence']}; {load_part}", "load": load_part}
 
 

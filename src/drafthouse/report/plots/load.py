@@ -26,14 +26,17 @@ PANELS: tuple[tuple[Speed, str], ...] = (  # key in a row's arm, and label of th
 
 
 def load_plots(report: Report) -> dict[str, Plot | None]:
-    """A plot per kind: ``load-0``, ``load-1``, … in the order of the report's kinds; None without any speed."""
-    sweep = report.get("load")
-    if not sweep:
-        return {}
+    """A plot per kind: ``load-0``, ``load-1``, …, ``context-0``, … in the order of the report's kinds.
+
+    None stands for a kind without any speed.
+    """
     plots = {}
-    for index, kind in enumerate(sweep["kinds"]):
-        rows = [row for row in sweep["rows"] if row["kind"] == kind["kind"] and _has_speed(row)]
-        plots[f"load-{index}"] = _plot(kind, rows, sweep["unit"])
+    for axis, sweep in (("load", report.get("load")), ("context", report.get("contexts"))):
+        if sweep is None:
+            continue
+        for index, kind in enumerate(sweep["kinds"]):
+            rows = [row for row in sweep["rows"] if row["kind"] == kind["kind"] and _has_speed(row)]
+            plots[f"{axis}-{index}"] = _plot(kind, rows, sweep["unit"], axis)
     return plots
 
 
@@ -41,7 +44,7 @@ def _has_speed(row: LoadRow) -> bool:
     return any(_value(row, arm, "per_user_tok_s") is not None for arm in NAMES)
 
 
-def _plot(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> Plot | None:
+def _plot(kind: LoadKind, rows: Sequence[LoadRow], unit: str, axis: str) -> Plot | None:
     """The plot of a kind as (figure, title, description), with two panels above each other; None without rows."""
     if not rows:
         return None
@@ -69,7 +72,7 @@ def _plot(kind: LoadKind, rows: Sequence[LoadRow], unit: str) -> Plot | None:
     _mark_crossover(upper, lower, kind, levels)
     _write_speedups(upper, rows)
     figure.legend(loc="outside upper left", ncols=2)
-    return figure, f"Speed over load: {kind['kind']}", _description(kind, rows, unit)
+    return figure, f"Speed over {axis}: {kind['kind']}", _description(kind, rows, unit)
 
 
 def _speeds(rows: Sequence[LoadRow], arm: Arm, name: Speed) -> list[float]:

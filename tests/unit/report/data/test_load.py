@@ -378,3 +378,20 @@ def test_no_line_of_the_terminal_is_wider_than_it(report: Any) -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert "under load" in text
     assert "\ngates\n" in text
+
+
+@pytest.mark.usefixtures("drawn")
+def test_a_ladder_over_contexts_has_a_part_of_its_own_in_page_and_text() -> None:
+    names = {"copy-edit": "copy-edit at 512 tokens", "creative": "copy-edit at 4096 tokens"}
+    ladder = make_ladder(levels=[1])
+    ladder["kinds"] = list(names.values())
+    ladder["steps"] = [{**step, "kind": names[step["kind"]]} for step in ladder["steps"]]
+    report = build_report(*make_pair(), make_resolved(), ladder=ladder)
+    contexts = report["contexts"]
+    assert contexts is not None
+    assert (contexts["unit"], contexts["levels"]) == ("tokens of context", [512, 4096])
+    assert [kind["kind"] for kind in contexts["kinds"]] == ["copy-edit at load 1"]
+    assert (report["verdict"]["load"] or "").startswith("over context")
+    for text in (render_markdown(report, TEMPLATES), render_html(report, TEMPLATES)):
+        assert "Speed over context" in text
+        assert "tokens of context" in text
