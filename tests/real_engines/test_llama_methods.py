@@ -62,6 +62,14 @@ def test_a_methods_flags_are_what_each_release_parses(method: str, version: str)
     assert (done.returncode, "--spec-type" in done.stdout) == (0, True), (words, done.stderr[-500:])
 
 
+def test_a_lookup_beside_a_head_is_what_it_parses() -> None:
+    resolved: Any = with_method(PROFILE, "draft-mtp", PIN, also="ngram-mod")
+    words = [str(word) for flag in resolved["arms"]["speculative"]["speculation_flags"] for word in flag]
+    assert "draft-mtp,ngram-mod" in words
+    done = parsed(PIN, *words)
+    assert done.returncode == 0, done.stderr[-500:]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

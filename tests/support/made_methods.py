@@ -22,8 +22,9 @@ def with_method(
     tokens: int = 3,
     options: Mapping[str, object] | None = None,
     head: Mapping[str, object] | None = None,
+    also: str = "",
 ) -> ResolvedProfile:
-    """``profile`` resolved with ``method``; DrafthouseError as it is.
+    """``profile`` resolved with ``method``, and with ``also`` beside it; DrafthouseError as it is.
 
     A method with a head gets one of the size of the profile's own draft, made for its target; the target of one that
     drafts with a head inside it gets that (``head`` is laid over it).
@@ -44,6 +45,8 @@ def with_method(
         drawn = {key: value for key, value in models[own["speculation"]["draft"]].items() if key != "works_on"}
         models[HEAD] = {**drawn, "kind": "head", "head_for": own["target"], "head_method": entry.get("head", method)}
         speculation["draft"] = HEAD
+    if also:
+        speculation["also"] = also
     own["speculation"] = speculation
     overrides = {"engine_version": version} if version else {}
     return resolve(house, profile, site_of_inventory("workstation"), _shipped()[1], overrides)

@@ -25,6 +25,7 @@ from .power import power_of
 from .result_types import ACCEPTANCE_SOURCES
 from .samples import LEAST_PIECES, disturbances, measured_tpot, throttled
 from .spec_metrics import acceptance, acceptance_from_log, acceptance_from_requests, difference, total
+from .sse import DRAFT_COUNTS
 from .usage_check import arm_contradictions
 
 if TYPE_CHECKING:
@@ -283,7 +284,13 @@ def _reasoning(requests: Sequence[Request]) -> Reasoning:
 
 
 def acceptance_of(requests: Sequence[Request], counters: Sequence[CounterPair], log: str | None) -> Acceptance:
-    """Acceptance from the first source that covers all requests: counters (or a gauge), answers, the log."""
+    """Acceptance from the first source that has it: answers that count their drafts, counters, answers, the log.
+
+    Another client's requests increase the engine's counters, but not the counts in our answers.
+    """
+    from_answers = acceptance_from_requests(requests)
+    if from_answers and any(map(_counts_its_drafts, _whole_answers(requests))):
+        return from_answers  # where one answer has counts, an answer without them drafted nothing
     increases: list[Counts] = []
     gauges: list[float] = []
     for reading in counters:
@@ -294,16 +301,21 @@ def acceptance_of(requests: Sequence[Request], counters: Sequence[CounterPair], 
             gauges.append(length)
     if not increases or len(increases) < len(counters):
         unknown: Counts = {"num_drafts": None, "draft_tokens": None, "accepted_tokens": None, "per_position": []}
-        return acceptance_from_requests(requests) or acceptance_from_log(log or "") or acceptance(None, unknown)
+        return from_answers or acceptance_from_log(log or "") or acceptance(None, unknown)
     counted = acceptance("metrics", total(increases))
     drafted = counted["spec_decode_draft_tokens"] or counted["spec_decode_num_drafts"]
-    if drafted and (from_answers := acceptance_from_requests(requests)):
+    if drafted and from_answers:
         # TensorRT-LLM's counters per iteration have no number of drafts, SGLang's no drafted tokens: fields that are
         # None are taken from the answers.
         counted |= {key: value for key, value in from_answers.items() if counted.get(key) is None}  # type: ignore[typeddict-item]
     if drafted is None and counted["spec_decode_acceptance_length"] is None and gauges:
         return {**counted, "spec_decode_acceptance_length": fmean(gauges), "spec_decode_source": "gauge"}
     return counted
+
+
+def _counts_its_drafts(request: Request) -> bool:
+    """True if the answer has the engine's counts of its own drafts."""
+    return set(DRAFT_COUNTS) <= set(request.get("spec_metrics") or ())
 
 
 def not_ok_count(result: ArmResult) -> int:

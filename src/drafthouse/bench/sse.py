@@ -30,6 +30,8 @@ _SGLANG_NAMES = {
     "spec_num_correct_drafts": "num_accepted_draft_tokens",
     "spec_correct_drafts_histogram": "acceptance_histogram",
 }
+#: An answer's counts of its drafts, by their names in vLLM.
+DRAFT_COUNTS = ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")
 #: Token counts above this are ignored as invalid; no context is that large.
 MOST_TOKENS = 10**9
 # vLLM and TensorRT-LLM call the field `reasoning` since 2025; older versions and llama.cpp `reasoning_content`.
@@ -244,11 +246,23 @@ def _read_calls(pieces: Sequence[object], calls: list[ToolCall]) -> None:
 def _read_spec_metrics(document: Mapping[str, Any], answer: Answer) -> None:
     metrics = document.get("metrics")
     if isinstance(metrics, dict) and isinstance(metrics.get("speculative_decoding"), dict):
-        answer.spec_metrics = metrics["speculative_decoding"]
+        answer.spec_metrics = _valid_draft_counts(metrics["speculative_decoding"])
     extension = document.get("sglext")
     details = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
     if isinstance(details, dict):
-        answer.spec_metrics = {name: details[key] for key, name in _SGLANG_NAMES.items() if key in details}
+        named = {name: details[key] for key, name in _SGLANG_NAMES.items() if key in details}
+        answer.spec_metrics = _valid_draft_counts(named)
+
+
+def _valid_draft_counts(metrics: dict[str, Any]) -> dict[str, Any] | None:
+    """``metrics`` if its counts are token counts with no more accepted than drafted, otherwise None."""
+    counts = [metrics[name] for name in DRAFT_COUNTS if name in metrics]
+    histogram = metrics.get("acceptance_histogram") or []
+    if not isinstance(histogram, list) or None in map(_token_count, [*counts, *histogram]):
+        return None
+    if metrics.get("num_accepted_draft_tokens", 0) > metrics.get("num_draft_tokens", MOST_TOKENS):
+        return None
+    return metrics
 
 
 def _token_count(value: object) -> int | None:

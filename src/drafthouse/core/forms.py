@@ -32,6 +32,9 @@ ROUTE = Form(r"/[A-Za-z0-9._~/-]*", "a path of the server, such as /health")
 # An IPv4 or IPv6 address (with or without brackets), or a host name.
 HOST = Form(r"(?!-)[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?", "an address or a host's name")
 IMAGE = Form(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*", "a container image's name, such as registry.example/engine:v0.32.0")
+PINNED_IMAGE = Form(
+    r"[A-Za-z0-9][A-Za-z0-9._:/-]*@sha256:[0-9a-f]{64}", "an image with its digest, such as name:tag@sha256:..."
+)
 TAG = Form(
     r"(?![.-])(?:[A-Za-z0-9_.-]|\{(?:version|build|plugin)\})+", "a tag, with {version}, {plugin} and {build} filled in"
 )

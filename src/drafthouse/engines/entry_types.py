@@ -153,6 +153,12 @@ class GpuEnvironment(TypedDict):
     environment: Variables
 
 
+class LauncherFlag(Versioned):
+    """A flag of every arm, by version; without ``value`` it takes none."""
+
+    value: NotRequired[str]
+
+
 class Launch(TypedDict):
     """The command of the server, and its flags for the model, its name, the address and the API key.
 
@@ -169,7 +175,7 @@ class Launch(TypedDict):
     key_environment: NotRequired[Annotated[str, {"form": VARIABLE}]]
     key_inside: NotRequired[str]
     config: NotRequired[EngineConfig]
-    always: NotRequired[list[list[str]]]  # constant flags
+    always: NotRequired[dict[str, LauncherFlag]]
     environment: NotRequired[Variables]
     environment_by_kind: NotRequired[dict[str, Variables]]  # by kind of hardware: gpu or cpu
     environment_by_gpu: NotRequired[list[GpuEnvironment]]
@@ -240,9 +246,13 @@ class OptionLimit(TypedDict):
 
 
 class SpeculationForm(TypedDict):
-    """How the engine takes its speculation settings; ``at_most``: limits of options (by name) with any method."""
+    """How the engine takes its speculation settings; ``at_most``: limits of options (by name) with any method.
+
+    ``joins``: the separator between methods that run together, for an engine that can run several.
+    """
 
     form: Literal["flags", "json", "yaml"]
+    joins: NotRequired[str]
     flag: NotRequired[str]
     key: NotRequired[str]
     at_most: NotRequired[Annotated[dict[str, OptionLimit], {"names": OPTION}]]

@@ -104,21 +104,25 @@ class LlamaCpp(SpecDecodeCounters):
             why = "a draft model alone no longer drafts; the type must be named" if draft else "none was named"
             command.note("(no --spec-type)", f"--spec-type {method}", why, "chosen", _RENAMED)
         types = method.split(",")
-        _rename_lookup_flags(types[0], words, command)
-        default_flag = f"--spec-{types[0]}-size-m" if types[0] in _SIZES else "--spec-draft-n-max"
+        # A draft first: a profile names the lookups beside it.
+        types.sort(key=lambda spec_type: not spec_type.startswith("draft-"))
+        method, *lookups = types
+        _rename_lookup_flags(method, words, command)
+        default_flag = f"--spec-{method}-size-m" if method in _SIZES else "--spec-draft-n-max"
         tokens_flag = command.names(method).get("num_speculative_tokens", default_flag).removeprefix("--")
         tokens = None
         if tokens_flag in words:
             tokens = whole_number(words[tokens_flag], f"--{tokens_flag}")
-        if draft and not any(kind.startswith("draft-") for kind in types):
+        if draft and not method.startswith("draft-"):
             why = f"--spec-type {method} does not use it; add draft-simple to use both"
             command.note(draft, draft, why, "kept", _RENAMED)
         words.pop("spec-type", None)
-        flags: Settings = {"--spec-type": method}
+        flags: Settings = {"--spec-type": ",".join(types)}
         for key, value in words.items():
             flags[f"--{key}"] = value
         basic = ("--spec-type", "--spec-draft-model", "--spec-draft-hf", f"--{tokens_flag}")
-        return Speculation(method, draft, tokens, flags).sort_words(command.option_names(method), basic, json_value)
+        speculation = Speculation(method, draft, tokens, flags, ",".join(lookups))
+        return speculation.sort_words(command.option_names(method), basic, json_value)
 
 
 def _default_type(draft: str, words: Settings) -> str:

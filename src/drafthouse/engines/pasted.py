@@ -139,6 +139,7 @@ class Speculation:
     draft: str  # the draft model's repository or path, '' for none
     tokens: int | None  # draft tokens per step; None if the command does not set them
     words: Settings  # all settings, with the engine's present names
+    also: str = ""  # the methods that run beside it
     options: Options = field(default_factory=dict)  # settings that a profile can hold, with its names for them
     unknown: list[str] = field(default_factory=list)  # names of settings that the catalogue does not have
 

@@ -48,6 +48,7 @@ class Parts:
     draft: CatalogModel | None
     method: CatalogMethod
     method_options: Options
+    also: str
     tokens: int
     serve: Options
     extra: list[Flag]
@@ -105,6 +106,9 @@ class Parts:
         if self.draft:
             draft = self.model_path(self.draft)
         settings = words_of(method["id"], method, self.version, draft, self.tokens)
+        if self.also:
+            lookup = self.engine["methods"][self.also].get("value", self.also)
+            settings[method["names"]["method"]] += self.engine["speculation"]["joins"] + lookup
         for key, value in self.method_options.items():
             option = method["options"][key]
             name = spelled(self.version, option["name"], option.get("spelled", ()))
@@ -218,7 +222,10 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
         if "flag" in option:
             name = spelled(parts.version, option["flag"], option.get("spelled", ()))
             flags.append(flag(name, _spelled_value(parts.version, option, value)))
-    flags += [list(words) for words in (*parts.extra, *launch.get("always", []))]
+    flags += [list(words) for words in parts.extra]
+    for name, entry in launch.get("always", {}).items():
+        if supports(parts.version, entry):
+            flags.append([name, entry["value"]] if "value" in entry else [name])
     if "key_file" in launch:
         flags.append([launch["key_file"], parts.key_file])
     place = parts.place

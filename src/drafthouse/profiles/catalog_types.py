@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from ..core.forms import NUMBER, SHA256, Count, File, Name, Plain, Repo, Revision, Version
+from ..core.forms import NUMBER, PINNED_IMAGE, SHA256, Count, File, Name, Plain, Repo, Revision, Version
 from ..engines.entry_types import Layout
 from .recipe_versions import RECIPE_VERSIONS
 
@@ -167,6 +167,8 @@ class ModelEntry(TypedDict):
     tokenizer: str
     temperature: NotRequired[Annotated[float, {"low": 0, "high": 2}]]
     quantization: NotRequired[Name]
+    # Of a target that no release of an engine serves yet: the image that does, by engine.
+    images: NotRequired[dict[str, Annotated[str, {"form": PINNED_IMAGE}]]]
 
 
 class CatalogModel(ModelEntry):

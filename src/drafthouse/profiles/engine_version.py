@@ -43,10 +43,12 @@ def choose_engine(
     hardware: Hardware,
     site: Site,
     hashes: Mapping[str, list[str]] | None = None,
+    images: Mapping[str, str] | None = None,
 ) -> Chosen:
     """The version of ``engine`` and its installation for ``profile`` on ``hardware``; problems go to ``findings``.
 
-    ``hashes``: by ``name==version``, those of packages that the catalogue names without a lock file.
+    ``hashes``: by ``name==version``, those of packages that the catalogue names without a lock file. ``images``: by
+    engine, the images that serve the target where no release does.
     """
     all_releases = releases(engine)
     version = _version(findings, profile, engine, all_releases)
@@ -54,8 +56,11 @@ def choose_engine(
     method = engine["methods"].get(profile["speculation"]["method"])
     executor = engine_of(engine["id"]).executors.get(site.get("executor") or "")
     install = _engine_install(engine, version, plugin, hardware["kind"], method, executor)
+    target_image = (images or {}).get(engine["id"], "")
+    if target_image:
+        install = None  # no package has what that image has
     # The site may name a mirror or an image of its own, which must hold exactly this version.
-    image = site.get("engine_image") or _image(engine, version, plugin, hardware["kind"])
+    image = site.get("engine_image") or target_image or _image(engine, version, plugin, hardware["kind"])
     runtimes: list[Runtime] = []
     if install:
         runtimes.append("process")

@@ -6,7 +6,7 @@ Every arm gets both unchanged. Those that the profile's keys, the site or the va
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -158,8 +158,7 @@ def _reserved_flags(engine: CatalogEngine) -> Iterator[Reserved]:
     if config := launch.get("config"):
         yield {"flags": _without_dashes([config["flag"]]), "by": "the engine's YAML, which is rendered"}
     yield {"flags": _without_dashes(_speculation_flags(engine)), "by": "speculation, which only one arm has"}
-    for words in launch.get("always", []):
-        yield {"flags": _without_dashes(words[:1]), "by": "the launcher, which already sets it"}
+    yield {"flags": _without_dashes(launch.get("always", {})), "by": "the launcher, which already sets it"}
     for key, option in engine["options"].items():
         if "flag" in option:
             yield {"flags": _without_dashes([option["flag"]]), "by": f"the key serve.{key}"}
@@ -178,7 +177,7 @@ def _speculation_flags(engine: CatalogEngine) -> list[str]:
     return flags
 
 
-def _without_dashes(flags: Sequence[str | None]) -> list[str]:
+def _without_dashes(flags: Iterable[str | None]) -> list[str]:
     """Flags by their bare names; None stands for a flag that the engine does not have."""
     return [flag.removeprefix("--") for flag in flags if flag is not None]
 

@@ -42,6 +42,8 @@ def check_method(
     check.check_version("speculation.method", f"'{spec['method']}'", method, method.get("reason", ""))
     _check_serve(check, spec["method"], method, engine, serve)
     options = check.options("speculation.options", spec.get("options") or {}, method.get("options", {}))
+    if "also" in spec:
+        _check_also(check, spec, engine)
     named: CatalogMethod = {"id": spec["method"], **method}
     if draft_kind(method, draft) == "builtin" and not draft:
         check_builtin(check.findings, target, named, engine, models)
@@ -55,12 +57,15 @@ def _refuse_method(check: OptionCheck, method: str, engine: EngineEntry) -> None
     methods = engine["methods"]
     listed = ", ".join(sorted(methods))
     if "," in method or "+" in method:
+        do = "keep one, and make a second profile for the other"
+        if "joins" in engine["speculation"]:
+            do = "keep one, and name a lookup beside it in speculation.also"
         check.findings.add(
             "several-methods",
             "speculation.method",
             f"'{method}', more than one method",
             f"one of: {listed}: a report must say which one paid",
-            "keep one, and make a second profile for the other",
+            do,
         )
         return
     check.findings.add(
@@ -70,6 +75,20 @@ def _refuse_method(check: OptionCheck, method: str, engine: EngineEntry) -> None
         f"one of its methods: {listed}",
         did_you_mean(method, methods),
     )
+
+
+def _check_also(check: OptionCheck, spec: Speculation, engine: EngineEntry) -> None:
+    """Add a problem if the engine cannot run ``also`` beside the method, or if ``also`` is no lookup."""
+    also, methods = spec["also"], engine["methods"]
+    lookups = sorted(key for key, entry in methods.items() if entry["draft"] == "lookup" and key != spec["method"])
+    if "joins" not in engine["speculation"]:
+        needed, do = f"nothing: {engine['name']} runs one method at a time", "remove the key"
+    elif also not in lookups:
+        needed, do = f"a lookup beside '{spec['method']}': {', '.join(lookups)}", did_you_mean(also, lookups)
+    else:
+        check.check_version("speculation.also", f"'{also}'", methods[also], methods[also].get("reason", ""))
+        return
+    check.findings.add("several-methods", "speculation.also", f"'{also}'", needed, do)
 
 
 def _check_serve(check: OptionCheck, name: str, method: Method, engine: EngineEntry, serve: Options) -> None:

@@ -26,9 +26,13 @@ Port = Annotated[int, {"low": 1, "high": 65535}]
 
 
 class Speculation(TypedDict):
-    """The speculation of a profile: method, draft (a model or a separate head), and K, the tokens per draft."""
+    """The speculation of a profile: method, draft (a model or a separate head), and K, the tokens per draft.
+
+    ``also``: a lookup that runs beside the method, for an engine that can run both.
+    """
 
     method: str
+    also: NotRequired[str]
     draft: NotRequired[str]
     num_speculative_tokens: Count
     options: NotRequired[Options]

@@ -184,7 +184,13 @@ class _Join:
     def _choose_version(self) -> None:
         """Choose the engine's version, and its runtime: docker or process."""
         self.chosen = choose_engine(
-            self.findings, self.profile, self.engine, self.hardware, self.site, self.house.hashes
+            self.findings,
+            self.profile,
+            self.engine,
+            self.hardware,
+            self.site,
+            self.house.hashes,
+            self.target.get("images"),
         )
         self.version = self.chosen.version
         # From here on the site holds the chosen runtime.
@@ -362,6 +368,7 @@ class _Join:
             draft=self.draft,
             method=self.method,
             method_options=self.method_options,
+            also=self.profile["speculation"].get("also", ""),
             tokens=self.profile["speculation"]["num_speculative_tokens"],
             # `Sizes` leaves these defaults out of the memory plan: so many sequences of full length are unusual.
             serve={**unless_said(self.engine, self.version), **self.serve},
@@ -466,7 +473,7 @@ class _Join:
     def _resolved_method(self) -> ResolvedMethod:
         return {
             "id": self.method["id"],
-            "name": self.method["id"],
+            "name": " and ".join(filter(None, [self.method["id"], self.parts.also])),
             "kind": draft_kind(self.method, self.draft),
             "num_speculative_tokens": self.parts.tokens,
             "settings": self.parts.speculation(),

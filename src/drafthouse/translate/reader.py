@@ -373,7 +373,7 @@ class Reading:
         elif entry.flag in options:
             key = options[entry.flag]
             self.serve[key] = typed(entry, self.engine["options"][key]["type"])
-        elif [entry.flag] in launch.get("always", []):
+        elif entry.flag in launch.get("always", {}):
             self.note(typed_text, entry.flag, "always on", "moved")
         else:
             self.kept.append((entry, typed_text, words))

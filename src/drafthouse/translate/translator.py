@@ -268,6 +268,8 @@ class _Translator:
         spec: SpeculationWishes = {"method": method, "draft": draft, "num_speculative_tokens": tokens}
         if not draft:
             del spec["draft"]
+        if speculation.also:
+            spec["also"] = speculation.also
         self._refuse_lossy({**speculation.words, **speculation.options})
         if speculation.options:
             spec["options"] = {key: plain(value) for key, value in speculation.options.items()}

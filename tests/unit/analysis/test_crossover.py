@@ -366,7 +366,7 @@ def test_a_gain_that_is_real_is_found() -> None:
 
 
 def test_a_ladder_over_contexts_says_until_which_context_it_pays() -> None:
-    gains = {1024: {1: 1.8, 8: 1.2}, 8192: {1: 1.3, 8: 1.0}, 32768: {1: 0.8, 8: 0.7}}
+    gains: dict[int, dict[float, float]] = {1024: {1: 1.8, 8: 1.2}, 8192: {1: 1.3, 8: 1.0}, 32768: {1: 0.8, 8: 0.7}}
     steps = []
     for tokens, by_load in gains.items():
         steps += [{**step, "kind": f"{KIND} at {tokens} tokens"} for step in known_ladder(by_load)["steps"]]
@@ -381,6 +381,7 @@ def test_a_ladder_over_contexts_says_until_which_context_it_pays() -> None:
         f"pays 1.80{TIMES} (1.71{DASH}1.87) at 1024 tokens of context, until about 17000"
     )
     assert alone["sentence"].endswith("costs 20 % beyond (at 32768)")
+    assert loaded["pays_until"] is not None
     assert loaded["pays_until"] < 8192
 
 

@@ -249,7 +249,7 @@ def read(**fields: Any) -> Any:
 
 
 def test_what_counters_do_not_say_the_answers_do() -> None:
-    told = {"num_spec_steps": 5, "num_draft_tokens": 15, "num_accepted_draft_tokens": 6}
+    told = {"num_draft_tokens": 15, "num_accepted_draft_tokens": 6}
     around = [{"round": 1, "group": "chat", "before": read(), "after": read(num_drafts=10, accepted_tokens=15)}]
     without = assemble([step([request(0)], counters=around)], "speculative")
     beside = assemble([step([request(0, spec_metrics=told)], counters=around)], "speculative")
@@ -257,6 +257,9 @@ def test_what_counters_do_not_say_the_answers_do() -> None:
         assert (one["spec_decode_source"], one["spec_decode_acceptance_length"]) == ("metrics", 2.5)
         assert (one["spec_decode_num_drafts"], one["spec_decode_acceptance_rate"]) == (10, rate)
         assert drafting_of(one)["drafted"] is True
+    # Answers that count all of their drafts come first: another client's move the counters, not them.
+    alone = assemble([step([request(0, spec_metrics={"num_spec_steps": 5, **told})], counters=around)], "speculative")
+    assert (alone["spec_decode_source"], alone["spec_decode_acceptance_length"]) == ("response", 2.2)
     still = [{"round": 1, "group": "chat", "before": read(num_drafts=10), "after": read(num_drafts=10)}]
     assert drafting_of(assemble([step([request(0)], counters=still)], "speculative"))["drafted"] is False
 

@@ -150,6 +150,16 @@ def test_figures_of_the_engines() -> None:
 
 
 @pytest.mark.parametrize(
+    "bad",
+    [{"num_draft_tokens": "x"}, {"num_spec_steps": -1}, {"num_draft_tokens": 3, "num_accepted_draft_tokens": 4},
+     {"acceptance_histogram": 7}, {"acceptance_histogram": [1, float("nan")]}],
+)  # fmt: skip
+def test_counts_of_drafts_that_cannot_be_are_not_kept(bad: Any) -> None:
+    chunk = {"choices": [], "metrics": {"speculative_decoding": {"num_spec_steps": 4, "num_draft_tokens": 12, **bad}}}
+    assert answer((1.0, chunk)).spec_metrics is None
+
+
+@pytest.mark.parametrize(
     ("data", "error"),
     [
         (b'data: {"error": {"message": "out of memory", "code": 500}}\n\n', "out of memory"),

@@ -232,7 +232,7 @@ def test_an_answer_tells_the_rest() -> None:
     counted = result(page(6, 105, 30), page(10, 209, 70), spec_metrics=answer.spec_metrics)
     assert counted["spec_decode_acceptance_rate"] == 50.0
     assert counted["spec_decode_per_position_acceptance_rates"] == pytest.approx([0.75, 0.5, 0.25])
-    assert (counted["spec_decode_source"], counted["spec_decode_acceptance_length"]) == ("metrics", 2.5)
+    assert (counted["spec_decode_source"], counted["spec_decode_acceptance_length"]) == ("response", 2.5)
     assert resolved()["engine"]["metrics"]["ask"] == "return_spec_tokens_details"
 
 

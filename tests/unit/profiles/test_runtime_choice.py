@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
 from drafthouse.core.errors import DrafthouseError
 from drafthouse.experiment.plan_text import plan_text
-from drafthouse.profiles.workspace import resolved_profile, site_of_inventory
+from drafthouse.profiles.catalog import load_house
+from drafthouse.profiles.resolver import resolve
+from drafthouse.profiles.workspace import ROOT, load_suites, resolved_profile, site_of_inventory
+from tests.support.refusals import refuses
 
 NOTE = "runtime: process (the only one this profile has; the inventory says docker)"
 
@@ -59,3 +63,17 @@ def test_its_name_is_made_of_its_content() -> None:
 
 def test_a_rented_box_is_made_from_an_image_that_can_be_fetched() -> None:
     assert resolved("rtx6000-gptoss-suffix")["rental"]["image"] == "vllm/vllm-openai:v0.32.0"
+
+
+def test_a_target_may_bring_the_image_that_serves_it() -> None:
+    house: Any = copy.deepcopy(load_house(ROOT))
+    image = f"vllm/vllm-openai:qwen38-flash-next@sha256:{'5' * 64}"
+    house.models["qwen3-32b"]["images"] = {"vllm": image}
+    house.profiles["rtx6000-qwen-eagle3"]["runtimes"] = ["docker"]
+    kinds = {name: list(suite["kinds"]) for name, suite in load_suites([]).items()}
+    site: Any = site_of_inventory("workstation")
+    found: Any = resolve(house, "rtx6000-qwen-eagle3", dict(site), kinds)
+    assert {arm["container"]["image"] for arm in found["arms"].values()} == {image}
+    assert found["rental"]["image"] == image
+    with refuses("runtime-unavailable", match="docker"):
+        resolve(house, "rtx6000-qwen-eagle3", {**site, "runtime": "process", "runtime_asked": True}, kinds)

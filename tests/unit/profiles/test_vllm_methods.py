@@ -13,7 +13,7 @@ from drafthouse.profiles.resolver import resolve
 from drafthouse.profiles.workspace import ROOT, load_suites, site_of_inventory
 from tests.support.refusals import refuses
 
-PROFILE, TARGET, HEAD = "rtx6000-qwen-eagle3", "qwen3-32b", "qwen3-32b-eagle3"
+PROFILE, TARGET, HEAD, DRAFT = "rtx6000-qwen-eagle3", "qwen3-32b", "qwen3-32b-eagle3", "qwen3-8b"
 
 
 @pytest.fixture
@@ -22,6 +22,7 @@ def house() -> House:
     found = copy.deepcopy(load_house(ROOT))
     for kind in ("peagle", "dflash", "dspark"):
         found.models[kind] = {**found.models[HEAD], "head_method": kind, "folder": kind}
+    found.profiles[PROFILE]["serve"]["max_model_len"] = 8192  # with room for a draft model
     return found
 
 
@@ -69,8 +70,21 @@ def test_a_parallel_head_gets_parallel_drafting_and_others_do_not(house: House) 
         speculation(house, "eagle3", HEAD, parallel_drafting=True)
 
 
-def test_both_arms_of_a_parallel_head_run_on_the_same_runner(house: House) -> None:
-    arms = resolved(house, "peagle", "peagle")["arms"]
+def test_a_parallel_draft_model_gets_parallel_drafting(house: House) -> None:
+    said = speculation(house, "pard", DRAFT)
+    assert (said["method"], said["parallel_drafting"]) == ("draft_model", True)
+    assert "Qwen3-8B" in said["model"]
+
+
+@pytest.mark.parametrize(("version", "asked"), [("0.32.0", True), ("0.28.0", False)])
+def test_both_arms_count_the_drafts_of_each_answer(house: House, version: str, asked: bool) -> None:
+    for arm in resolved(house, "eagle3", HEAD, version)["arms"].values():
+        assert (["--per-request-spec-decode-metrics", "summary"] in arm["flags"]) == asked
+
+
+@pytest.mark.parametrize(("method", "draft"), [("peagle", "peagle"), ("pard", DRAFT), ("suffix", None)])
+def test_both_arms_run_on_the_runner_that_has_the_method(house: House, method: str, draft: str | None) -> None:
+    arms = resolved(house, method, draft)["arms"]
     assert {arm["environment"]["VLLM_USE_V2_MODEL_RUNNER"] for arm in arms.values()} == {"0"}
 
 
@@ -81,10 +95,12 @@ def test_both_arms_of_a_parallel_head_run_on_the_same_runner(house: House) -> No
         ("peagle", "0.18.0", "0.17.1"),
         ("dflash", "0.20.0", "0.19.1"),
         ("dspark", "0.25.0", "0.24.0"),
+        ("pard", "0.16.0", "0.15.1"),
+        ("ngram_gpu", "0.18.0", "0.17.1"),
     ],
 )
 def test_the_first_version_with_a_method(house: House, method: str, first: str, before: str) -> None:
-    draft = None if method == "mtp" else method
+    draft = {"mtp": None, "ngram_gpu": None, "pard": DRAFT}.get(method, method)
     assert speculation(house, method, draft, first)
     with refuses("option-not-in-version", match=f"since {first}"):
         speculation(house, method, draft, before)

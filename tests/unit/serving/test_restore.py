@@ -28,12 +28,12 @@ from drafthouse.serving.history import BALLAST_BYTES
 from drafthouse.serving.promote import accept, record_end, would_accept
 from drafthouse.serving.releases import release_ids
 from drafthouse.serving.restore import (
-    restore_at_boot,
     drift,
+    outcome_of_restore,
     put_back,
     put_back_current,
+    restore_at_boot,
     roll_back,
-    outcome_of_restore,
     switch_arm,
 )
 from tests.support.little_box import Box, little_box
