@@ -24,8 +24,8 @@ from drafthouse.translate.translator import Translation
 from tests.unit.translate.test_corpus import FLAGS, HOUSE, LLAMA, TEXTS, regions, translated
 
 SUITES = {suite: list(data["kinds"]) for suite, data in load_suites([], ROOT).items()}
-#: What the site, the catalogue's entry of a model and the key's file say, and no profile does.
-_OWNED = {"host", "port", "served-model-name", "model", "api-key"}
+#: What the site, the catalogue's entry of a model, the key's file and the launcher say, and no profile does.
+_OWNED = {"host", "port", "served-model-name", "model", "api-key", "per-request-spec-decode-metrics"}
 _MTP = "mtp"
 
 
