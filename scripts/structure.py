@@ -34,9 +34,9 @@ from drafthouse.profiles.workspace import ROOT
 MOST_LINES = 600
 #: The most that there may be of each count. They fall; a new feature raises them in a commit that says so.
 LIMITS = {
-    "product lines": 98_185,
-    "Python tokens": 528_696,
-    "Python test lines": 85_957,
+    "product lines": 98_424,
+    "Python tokens": 530_516,
+    "Python test lines": 86_188,
     "untyped mappings": 161,
     "comprehensions": 1_485,
     "conditional expressions": 816,

@@ -40,7 +40,7 @@ PROFILES = [
 ]
 # The fewest prompts that a verdict needs, one of each other kind, and the rounds to begin with.
 OVERRIDES = {
-    "experiment": {"prompts_per_kind": {"declared": 6, "others": 1}, "max_output_tokens": 32, "budget": 0},
+    "experiment": {"prompts_per_kind": {"declared": 6, "others": 1}, "max_output_tokens": 24, "budget": 0},
 }
 # What the engine itself calls the method, by profile.
 METHODS = {"draft": "draft_model"}

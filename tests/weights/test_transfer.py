@@ -266,7 +266,7 @@ def test_a_stall_of_xet_is_cut_and_gone_on_from_over_http(stored: Line, monkeypa
         sessions.append(HangingSession())
         return sessions[-1]
 
-    monkeypatch.setattr(xet_stream, "_the_session", another)
+    monkeypatch.setattr(xet_stream, "_shared_session", another)
     with hub_server(stored.hub):
         stored.fetch(stall_s=0.4)
     assert stored.right

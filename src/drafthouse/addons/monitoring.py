@@ -186,7 +186,7 @@ def _hash(texts: Iterable[str]) -> str:
 
 
 def _needs_key(settings: Settings) -> bool:
-    """True if Prometheus must send the API key to read the engine's counters."""
+    # Without a dialect the engine has no counters to read.
     return bool(settings.wished["key"] and settings.wished["dialect"])
 
 
@@ -241,7 +241,6 @@ def prometheus(settings: Settings) -> dict[str, Json]:
 
 
 def _scrape_config(settings: Settings, job: str) -> Json:
-    """The entry of a job in Prometheus's `scrape_configs`."""
     wished, ports = settings.wished, settings.wished["ports"]
     if job == ENGINE:
         scraped = _target(job, wished["target"], wished["profile"])
@@ -289,7 +288,6 @@ def blackbox(settings: Settings) -> Json:
 
 
 def _flags(settings: Settings, name: str) -> list[str]:
-    """The command-line flags of a program."""
     wished, folder = settings.wished, settings.folder
     if name == "prometheus":
         return [

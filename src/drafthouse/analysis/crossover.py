@@ -81,15 +81,19 @@ def over_contexts(ladder: Ladder | None) -> Ladder | None:
     if ladder is None or ladder.get("schema") != SCHEMA:
         return None
     steps: list[LadderStep] = []
+    contexts: set[float] = set()
+    kinds: dict[str, None] = {}  # a dict keeps their order
     for step in ladder.get("steps") or []:
         kind, tokens = kind_and_context(str(step["kind"]))
         if tokens:
-            steps.append({**step, "kind": f"{kind} at load {shown_level(step['level'])}", "level": tokens})
-    contexts = sorted({step["level"] for step in steps})
+            name = f"{kind} at load {shown_level(step['level'])}"
+            steps.append({**step, "kind": name, "level": tokens})
+            contexts.add(tokens)
+            kinds[name] = None
     if len(contexts) < 2:
         return None
-    kinds = list(dict.fromkeys(str(step["kind"]) for step in steps))
-    turned: Ladder = {**ladder, "unit": CONTEXT_UNIT, "levels": contexts, "kinds": kinds, "steps": steps, "notes": []}
+    turned: Ladder = {**ladder, "unit": CONTEXT_UNIT, "levels": sorted(contexts), "kinds": list(kinds), "steps": steps}
+    turned["notes"] = []
     return {**turned, "crossover": fill(turned)}
 
 

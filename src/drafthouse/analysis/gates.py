@@ -45,14 +45,14 @@ CHANCE = 0.05
 FEWEST_PROMPTS = TOLERATED_LOSSES + 1
 
 #: The fewest losses, with none won, that are significant by the sign test: 5. Fewer prompts may all be lost by chance.
-SIGNIFICANT_LOSSES = math.ceil(-math.log2(CHANCE))
+MIN_LOST = math.ceil(-math.log2(CHANCE))
 
 FAILS_WHEN = (
     "a prompt is lost when only the baseline gets it right, and won when only the speculative arm does; fails when "
     f"more than {TOLERATED_LOSSES} is lost to a wrong answer and the baseline gets none wrong, or when more are lost "
     f"than won and chance would do that in fewer than {CHANCE:.0%} of cases (sign test), or when the speculative arm "
     "gets none right and loses one to a wrong answer; undecided when some are lost and the baseline gets some wrong "
-    f"itself and fewer than {SIGNIFICANT_LOSSES} right, or when more than {TOLERATED_LOSSES} is lost and the "
+    f"itself and fewer than {MIN_LOST} right, or when more than {TOLERATED_LOSSES} is lost and the "
     "speculative arm gets fewer than half of all right"
 )
 CHECKS_RULE = f"a prompt is right in an arm when all of its answers are; {FAILS_WHEN}"
@@ -187,11 +187,8 @@ def _cannot_tell(
     ``lost`` of the ``prompts`` are right in the baseline alone. ``nothing_wrong``: the baseline has
     no wrong answer, though some may be cut off.
     """
-    if lost and not nothing_wrong and baseline_right < SIGNIFICANT_LOSSES:
-        return (
-            f"a baseline that gets some wrong itself must get {SIGNIFICANT_LOSSES} right before losses can be told "
-            "from chance"
-        )
+    if lost and not nothing_wrong and baseline_right < MIN_LOST:
+        return f"a baseline that gets some wrong itself must get {MIN_LOST} right before losses can be told from chance"
     # Both arms must get at least half of the prompts right.
     if lost > TOLERATED_LOSSES and 2 * speculative_right < prompts:
         return f"too few to rule out chance, but too many to pass with {speculative_right} of {prompts} right"

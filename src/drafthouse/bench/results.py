@@ -202,7 +202,7 @@ def _groups(measured: _Measurements, head: Head, meter: PowerMeter | None) -> di
     """The numbers of each group, by the group's name."""
     groups: dict[str, Numbers] = {}
     for name in dict.fromkeys(str(span["group"]) for span in measured.spans):
-        group_measured = measured.group_measured(name)
+        group_measured = measured.of_group(name)
         groups[name] = {**head, **_numbers(group_measured, None), "power": group_measured.power_used(meter)}
     return groups
 

@@ -245,24 +245,31 @@ def _read_calls(pieces: Sequence[object], calls: list[ToolCall]) -> None:
 
 def _read_spec_metrics(document: Mapping[str, Any], answer: Answer) -> None:
     metrics = document.get("metrics")
-    if isinstance(metrics, dict) and isinstance(metrics.get("speculative_decoding"), dict):
-        answer.spec_metrics = _valid_draft_counts(metrics["speculative_decoding"])
+    if isinstance(metrics, dict) and _has_draft_counts(metrics.get("speculative_decoding")):
+        answer.spec_metrics = metrics["speculative_decoding"]
     extension = document.get("sglext")
     details = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
     if isinstance(details, dict):
         named = {name: details[key] for key, name in _SGLANG_NAMES.items() if key in details}
-        answer.spec_metrics = _valid_draft_counts(named)
+        if _has_draft_counts(named):
+            answer.spec_metrics = named
 
 
-def _valid_draft_counts(metrics: dict[str, Any]) -> dict[str, Any] | None:
-    """``metrics`` if its counts are token counts with no more accepted than drafted, otherwise None."""
-    counts = [metrics[name] for name in DRAFT_COUNTS if name in metrics]
+def _has_draft_counts(metrics: object) -> bool:
+    """True for a mapping whose counts are token counts, with no more accepted than drafted."""
+    if not isinstance(metrics, dict):
+        return False
+    counts: dict[str, int] = {}
+    for name in DRAFT_COUNTS:
+        if name in metrics:
+            count = _token_count(metrics[name])
+            if count is None:
+                return False
+            counts[name] = count
     histogram = metrics.get("acceptance_histogram") or []
-    if not isinstance(histogram, list) or None in map(_token_count, [*counts, *histogram]):
-        return None
-    if metrics.get("num_accepted_draft_tokens", 0) > metrics.get("num_draft_tokens", MOST_TOKENS):
-        return None
-    return metrics
+    if not isinstance(histogram, list) or None in map(_token_count, histogram):
+        return False
+    return counts.get("num_accepted_draft_tokens", 0) <= counts.get("num_draft_tokens", MOST_TOKENS)
 
 
 def _token_count(value: object) -> int | None:

@@ -70,7 +70,7 @@ async def wait_for_standstill(
                 return f"the engine was {why} (pid {pid}: {command})"
         await asyncio.sleep(look_s)
         now = _now()
-        elapsed_s = now.elapsed_s - before.elapsed_s
+        elapsed_s = now.ran_s - before.ran_s
         slept_s = now.boot_s - before.boot_s - elapsed_s
         stood_s = elapsed_s - look_s - (now.worked_s - before.worked_s)
         if slept_s > late_s:

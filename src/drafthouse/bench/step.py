@@ -275,7 +275,7 @@ class _Step:
         before = await self.read_counters(session)
         clocks = read_clocks()
         # The arm that begins alternates with every group and every round.
-        endpoints = self.in_turn(group.index + group.round)
+        endpoints = self.in_turn(group.place + group.round)
         records: dict[str, list[Recording]] = {}
         ended: dict[str, list[Recording]] = {}
         energy: dict[str, Tally] = {}

@@ -98,7 +98,7 @@ def _values(words: list[str], place: int, *, several: bool) -> list[str]:
 
 
 def _is_value(word: str) -> bool:
-    """True for a word that is no flag: without a leading dash, a negative number, or a dash alone."""
+    # A negative number and a dash alone are values too.
     return not word.startswith("-") or re.fullmatch(r"-(\d+(\.\d+)?)?", word) is not None
 
 

@@ -241,7 +241,6 @@ def _check_foreign(data: Settings, kind: DecodingType, version: str, findings: F
 
 
 def _check_needs(data: Settings, name: str, kind: DecodingType, findings: Findings) -> None:
-    """Check that the keys which the decoding type ``name`` needs are present, and that no two keys conflict."""
     path = "speculative_config"
     models = [key for key in ("speculative_model_dir", "speculative_model") if data.get(key) is not None]
     for key in kind.needs:

@@ -210,6 +210,15 @@ def _visible_gpus(parts: Parts) -> dict[str, str]:
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(chosen)}
 
 
+def _launcher_flags(parts: Parts) -> list[Flag]:
+    """The engine's flags that every arm has."""
+    flags: list[Flag] = []
+    for name, entry in parts.engine["launch"].get("always", {}).items():
+        if supports(parts.version, entry):
+            flags.append([name, *filter(None, [entry.get("value")])])
+    return flags
+
+
 def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
     """The arm's flags in two lists: without those of speculation, and those of speculation ([] if it has none)."""
     launch, engine = parts.engine["launch"], parts.engine
@@ -222,10 +231,8 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
         if "flag" in option:
             name = spelled(parts.version, option["flag"], option.get("spelled", ()))
             flags.append(flag(name, _spelled_value(parts.version, option, value)))
-    flags += [list(words) for words in parts.extra]
-    for name, entry in launch.get("always", {}).items():
-        if supports(parts.version, entry):
-            flags.append([name, entry["value"]] if "value" in entry else [name])
+    flags += map(list, parts.extra)
+    flags += _launcher_flags(parts)
     if "key_file" in launch:
         flags.append([launch["key_file"], parts.key_file])
     place = parts.place

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -69,20 +69,7 @@ def choose_engine(
     runtime, note = site["runtime"], ""
     if version:
         runtimes = _runtimes(findings, profile, engine, version, hardware, runtimes, all_releases)
-        if len(runtimes) == 1 and runtime not in runtimes and not site.get("runtime_asked"):
-            note = f"runtime: {runtimes[0]} (the only one this profile has; the inventory says {runtime})"
-            runtime = runtimes[0]
-        elif runtimes and runtime not in runtimes:
-            do = f"set drafthouse_runtime: {runtimes[0]} in the inventory (scripts: --runtime {runtimes[0]})"
-            if len(runtimes) == 1:
-                do = f"leave it out (RUNTIME, -e drafthouse_runtime): {runtimes[0]} is chosen automatically"
-            findings.add(
-                "runtime-unavailable",
-                "site.runtime",
-                f"{runtime}, for {engine['name']} {version} on {hardware['kind']}",
-                f"a runtime of this profile: {', '.join(runtimes)}",
-                do,
-            )
+        runtime, note = _chosen_runtime(findings, site, runtimes, f"{engine['name']} {version} on {hardware['kind']}")
     derived = None
     if image and method and runtime == "docker":
         derived = derived_from(image, engine["id"], version, profile["speculation"]["method"], method, hashes)
@@ -92,6 +79,24 @@ def choose_engine(
     elif version in engine["versions"]:
         reason = engine["versions"][version]["reason"]
     return Chosen(version, reason, all_releases, plugin, install, image, runtimes, runtime, derived, note)
+
+
+def _chosen_runtime(findings: Findings, site: Site, runtimes: Sequence[Runtime], engine: str) -> tuple[Runtime, str]:
+    """The site's runtime, or the only one of a profile, with a note then; adds a problem if the profile lacks it.
+
+    ``engine``: name, version and kind of hardware, for the problem.
+    """
+    runtime = site["runtime"]
+    if runtime in runtimes or not runtimes:
+        return runtime, ""
+    if len(runtimes) == 1 and not site.get("runtime_asked"):
+        return runtimes[0], f"runtime: {runtimes[0]} (the only one this profile has; the inventory says {runtime})"
+    do = f"set drafthouse_runtime: {runtimes[0]} in the inventory (scripts: --runtime {runtimes[0]})"
+    if len(runtimes) == 1:
+        do = f"leave it out (RUNTIME, -e drafthouse_runtime): {runtimes[0]} is chosen automatically"
+    needed = f"a runtime of this profile: {', '.join(runtimes)}"
+    findings.add("runtime-unavailable", "site.runtime", f"{runtime}, for {engine}", needed, do)
+    return runtime, ""
 
 
 def _version(findings: Findings, profile: Profile, engine: EngineEntry, all_releases: list[str]) -> str:

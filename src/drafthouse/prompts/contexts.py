@@ -25,7 +25,11 @@ def at_contexts(kinds: Iterable[str], contexts: Sequence[int]) -> list[str]:
     """The kinds at each context (tokens); without contexts the kinds themselves."""
     if not contexts:
         return list(kinds)
-    return [f"{kind} at {tokens} tokens" for kind in kinds for tokens in contexts]
+    names = []
+    for kind in kinds:
+        for tokens in contexts:
+            names.append(f"{kind} at {tokens} tokens")
+    return names
 
 
 def kind_and_context(name: str) -> tuple[str, int]:
@@ -38,16 +42,19 @@ def kind_and_context(name: str) -> tuple[str, int]:
 
 def base_kind(name: str) -> str:
     """The prompt kind of "chat", "chat at 8192 tokens" and "chat at load 4": always "chat"."""
-    match = _AT_LOAD.fullmatch(name)
-    return match[1] if match else kind_and_context(name)[0]
+    if match := _AT_LOAD.fullmatch(name):
+        return match[1]
+    return kind_and_context(name)[0]
 
 
 def behind_a_logbook(messages: Sequence[Message], tokens: int, seed: int) -> list[Message]:
-    """The messages with a logbook of about ``tokens`` tokens before the first text of the user.
+    """The messages with a logbook of about ``tokens`` tokens before the first text of the user; 0: unchanged.
 
     The same seed gives the same logbook. Its length is that of English text at 4 characters per token, so most
     tokenizers make up to a fifth less of it; the engine's own count is in the results.
     """
+    if not tokens:
+        return list(messages)
     logbook: list[str] = []
     missing = int(tokens * CHARACTERS_A_TOKEN)
     paragraphs = days(seed)

@@ -101,7 +101,6 @@ def has_engine() -> bool:
 
 
 def _listens(path: str) -> bool:
-    """True if a process listens on the Unix socket ``path``."""
     with socket.socket(socket.AF_UNIX) as client:
         try:
             client.connect(path)
@@ -158,7 +157,7 @@ def _query_containers(api: DockerApi, label: str, stopped_too: bool = True) -> l
 
 
 def _is_from(container: ListedContainer, home: Path) -> bool:
-    """True if the container mounts a file below ``home``/serve, the folder of the start scripts."""
+    # A container mounts its start script, which is in the folder `serve` of the home.
     for mount in container.get("Mounts") or []:
         source = mount.get("Source")
         if source and Path(source).is_relative_to(home / "serve"):
@@ -209,7 +208,7 @@ def carry_out(changes: Plan, removed: bool = False) -> None:
 
 
 def _is_as_defined(api: DockerApi, settings: EngineWords, present: Inspected) -> bool:
-    """True if the container has these settings and their image; an image that is not on the box is not compared."""
+    # An image that is not on the box is not compared.
     image = _image_id(api, settings["Config"]["Image"])
     if image is not None and image != present["Image"]:
         return False
@@ -358,7 +357,6 @@ def _inspect(api: DockerApi, name: str) -> Inspected | None:
 
 
 def _image_id(api: DockerApi, name: str) -> str | None:
-    """The id of an image; None if Docker does not have it or does not answer."""
     try:
         return str(api.call("GET", f"/images/{name}/json")["Id"])
     except (OSError, EngineError, KeyError, TypeError):
@@ -366,7 +364,6 @@ def _image_id(api: DockerApi, name: str) -> str | None:
 
 
 def _call(api: DockerApi, method: str, path: str, body: object = None, **query: str) -> Any:
-    """Docker's answer to one request. Raises DrafthouseError if it refuses or does not answer."""
     try:
         return api.call(method, path, body, **query)
     except (OSError, EngineError) as error:

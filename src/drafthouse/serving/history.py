@@ -95,7 +95,6 @@ def events_of(text: str) -> list[tuple[int, Event | None]]:
 
 
 def _parsed_event(line: str) -> Event | None:
-    """The event of a line, None if the line is not valid JSON or not a valid event."""
     try:
         event: Event | None = json_of(line)
     except BadDocument:
@@ -115,7 +114,7 @@ def add_event(home: str | Path, event: str, **fields: object) -> None:
 
 
 def _append(path: Path, line: str) -> None:
-    """Append ``line``; drop an incomplete last line before it, and old lines if there are too many."""
+    # An incomplete last line is dropped first, and old lines if there are too many.
     text = path.read_bytes() if path.exists() else b""
     if text.count(b"\n") >= 2 * LINES:
         replace_file(path, _newest(text[: text.rfind(b"\n") + 1].splitlines(keepends=True)) + line.encode())

@@ -197,7 +197,7 @@ def _next_id(home: str | Path) -> str:
 
 
 def _write_release(folder: Path, data: ResolvedProfile, arm: str, record: ArmRecord) -> None:
-    """Write the release to a folder with another name, then rename that to ``folder``."""
+    # The folder gets its name when all files are written, so that a release is complete or missing.
     new = folder.with_name(f"{_UNFINISHED}{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)

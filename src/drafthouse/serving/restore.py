@@ -65,7 +65,6 @@ def drift(home: str | Path) -> str:
 
 
 def _process_drifted(home: Path, arm: str, recorded: ArmRecord | None) -> str:
-    """Why supervisord does not run exactly ``arm`` with the recorded configuration; '' if it does."""
     supervisor = Supervisor(home / "supervisor")
     running = supervisor.running()
     if running != [arm]:
@@ -76,7 +75,6 @@ def _process_drifted(home: Path, arm: str, recorded: ArmRecord | None) -> str:
 
 
 def _files_differ(home: Path, release: Release, arm: str) -> str:
-    """The first file of an arm on the box that differs from the release's, as a message; '' if none does."""
     for entry in _files_of(home, release, arm):
         try:
             same = Path(entry["path"]).read_bytes() == entry["content"].encode()
@@ -154,25 +152,24 @@ def _files_of(home: Path, release: Release, *arms: str) -> list[dict[str, str]]:
 
 
 def _container_of(release: Release, arm: str) -> ArmRecord:
-    """The record of an arm's container; for an arm that never served, made with the image of the other arm."""
+    # An arm that never served gets the image of the other arm.
     recorded = release.running.get(arm)
     if recorded:
         return recorded
-    return record_of_image(_any_record(release)["Image"], release.resolved, arm)
+    return record_of_image(_first_record(release)["Image"], release.resolved, arm)
 
 
 def _configuration_of(home: Path, release: Release, arm: str) -> str:
-    """Supervisord's configuration for an arm; for an arm that never served, made from that of the other arm."""
+    # An arm that never served gets the configuration of the other arm, with its own name, log and script.
     recorded = release.running.get(arm)
     if recorded:
         return recorded["configuration"]
     other = next(iter(release.running))
     script = home / "serve" / release.resolved["profile"] / arm / "serve.sh"
-    return configuration_for_arm(_any_record(release)["configuration"], other, arm, script.read_bytes())
+    return configuration_for_arm(_first_record(release)["configuration"], other, arm, script.read_bytes())
 
 
-def _any_record(release: Release) -> ArmRecord:
-    """The record of the first arm that served. Raises DrafthouseError if there is none."""
+def _first_record(release: Release) -> ArmRecord:
     if not release.running:
         found = f"release {release.id} does not record how it was run"
         raise one_problem(
@@ -251,7 +248,6 @@ def switch_arm(home: str | Path, arm: str, why: str, tell: Tell = ignore) -> tup
 def _serve_or_restore(
     home: str | Path, release: Release, arm: str, event: str, why: str, tell: Tell
 ) -> tuple[ServerFacts, float]:
-    """Serve an arm of a release and record ``event``; on failure restore the present server and raise."""
     server = current(home)
     try:
         seconds = put_back(home, release.id, arm, tell)
@@ -295,7 +291,7 @@ def shown(facts: ServerFacts) -> str:
 
 
 def _release_to_serve(home: str | Path, to: str) -> str:
-    """The id of the release ``to`` ('': the earlier one); leading zeros may be left out. Raises DrafthouseError."""
+    # "" stands for the earlier release; leading zeros of an id may be left out.
     ids = release_ids(home)
     if to:
         release_id = to

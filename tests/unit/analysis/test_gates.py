@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drafthouse.analysis.answer_checks import check_answer
-from drafthouse.analysis.gates import CHANCE, SIGNIFICANT_LOSSES, judge_gates
+from drafthouse.analysis.gates import CHANCE, MIN_LOST, judge_gates
 from drafthouse.analysis.paired_tests import sign_test
 from drafthouse.prompts.json_schema import Unfinished, read_json, schema_problem, why_not
 from drafthouse.report.data.checks import gates_not_measured
@@ -332,8 +332,8 @@ def test_what_cannot_be_told_says_why_and_stands_in_the_verdict_and_in_the_repor
 
 
 def test_the_rule_gives_the_number_that_the_sign_test_needs() -> None:
-    assert sign_test(SIGNIFICANT_LOSSES, 0) < CHANCE <= sign_test(SIGNIFICANT_LOSSES - 1, 0)
-    assert f"fewer than {SIGNIFICANT_LOSSES} right" in gate_of(arms(some(8, 0), some(8, 0)))["rule"]
+    assert sign_test(MIN_LOST, 0) < CHANCE <= sign_test(MIN_LOST - 1, 0)
+    assert f"fewer than {MIN_LOST} right" in gate_of(arms(some(8, 0), some(8, 0)))["rule"]
 
 
 def test_prompts_of_one_arm_alone_are_left_out() -> None:

@@ -162,5 +162,5 @@ def test_a_provider_that_is_silent_at_first_is_asked_again(code: ModuleType, tmp
 def test_what_an_answer_says(
     code: ModuleType, monkeypatch: pytest.MonkeyPatch, date: str | None, data: object, says: object
 ) -> None:
-    monkeypatch.setattr(code, "talk", lambda *words: (200, data, date))
+    monkeypatch.setattr(code, "send", lambda *words: (200, data, date))
     assert code.provider_time("https://console.vast.ai", {}) == says

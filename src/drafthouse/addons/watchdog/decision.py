@@ -244,7 +244,6 @@ def _sums(windows: Sequence[Window], tokens: int) -> tuple[Counts, float | None]
 
 
 def _sum_if_all_known(values: Sequence[float | None]) -> float | None:
-    """The sum; None if a value is None."""
     total = 0.0
     for value in values:
         if value is None:
@@ -311,7 +310,6 @@ def _numbers(
     counts: Counts,
     load: float | None,
 ) -> Numbers:
-    """The figures of a `Decision`, rounded for the journal."""
     threshold = break_even(points, max(1.0, load or 1.0), tokens)
     acceptance = None
     if counts.drafted:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...bench.ask import Ask
 from ...bench.groups import StepOptions, plan_groups
 from ...core.format import shown_level
-from ...prompts.contexts import at_contexts, behind_a_logbook, kind_and_context
+from ...prompts.contexts import at_contexts, base_kind, behind_a_logbook, kind_and_context
 from ...prompts.load_levels import NARROW, SECONDS, UNITS
 from ...prompts.suites import expand
 
@@ -120,7 +120,7 @@ def asks_by_kind(plan: LadderPlan, suites: Sequence[Suite]) -> dict[str, tuple[A
 
     Raises DrafthouseError for a kind that no suite has.
     """
-    wanted = {kind_and_context(name)[0] for name in plan.kinds}
+    wanted = set(map(base_kind, plan.kinds))
     reduced: list[Suite] = []
     for suite in suites:
         kinds = {kind: suite["kinds"][kind] for kind in expand(suite) if kind in wanted}
@@ -133,15 +133,14 @@ def asks_by_kind(plan: LadderPlan, suites: Sequence[Suite]) -> dict[str, tuple[A
         # A kind may set several temperatures; only its first group, at the first temperature, is used.
         if group.asks:
             asks.setdefault(group.asks[0].kind, group.asks)
-    return {name: tuple(_at_context(asks, name)) for name in plan.kinds if kind_and_context(name)[0] in asks}
+    return {name: tuple(_at_context(asks, name)) for name in plan.kinds if base_kind(name) in asks}
 
 
 def _at_context(asks: Mapping[str, Sequence[Ask]], name: str) -> Iterator[Ask]:
     """The requests of a kind of the plan; each behind another logbook, so that their texts do not repeat."""
     kind, tokens = kind_and_context(name)
     for seed, ask in enumerate(asks[kind]):
-        messages = behind_a_logbook(ask.messages, tokens, seed) if tokens else ask.messages
-        yield replace(ask, kind=name, messages=messages)
+        yield replace(ask, kind=name, messages=behind_a_logbook(ask.messages, tokens, seed))
 
 
 def endless(asks: Sequence[Ask], plan: LadderPlan, rung: Rung) -> Iterator[Ask]:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from ...analysis.crossover_text import load as about
 from ...analysis.gates import NOT_MEASURED, PASSED
-from ...analysis.measured import paired
+from ...analysis.measured import paired_ratio
 from ...analysis.verdict_types import CostRow
 from ...analysis.words import CANNOT_SAY, DOES_NOT_PAY, EARLIER, PAYS, RULE
 from ...bench.result_types import Request
@@ -131,7 +131,7 @@ def _rows(arm: Arm, kept_a: Kept, kept_b: Kept) -> list[MeasureRow]:
         for measure_name, measure in _MEASURES.items():
             times_a, times_b = by_prompt(requests_a, measure), by_prompt(requests_b, measure)
             shared = times_a.keys() & times_b.keys()
-            change = paired(requests_a, requests_b, measure)
+            change = paired_ratio(requests_a, requests_b, measure)
             if not shared or change is None:
                 continue
             rows.append(

@@ -80,17 +80,13 @@ def build_report(
 ) -> Report:
     """The report as JSON-serialisable data, the same for the same results; see docs/report.schema.json.
 
-    ``host`` is the host's name in the inventory; if it is "", the name in the results is used. ``stock`` is the
-    result of a third arm, the engine without the profile's settings. ``ladder`` is the load sweep, ``judged`` a
-    verdict that was already computed; each may be None. Times are in ms, speeds in tokens per second, rates are
-    fractions, and a speed-up above 1 means that speculation is faster.
+    ``host`` is the host's name in the inventory ("": the one in the results), ``stock`` the result of a third arm,
+    the engine without the profile's settings, ``ladder`` the load sweep, ``judged`` a verdict computed before. Times
+    are in ms, speeds in tokens per second, rates are fractions; a speed-up above 1: speculation is faster.
     """
     results = {"baseline": baseline, "speculative": speculative}
     judged = judged or judge(baseline, speculative, resolved)
-    load = load_of(agreed(ladder, judged), judged["scope"]["kinds"])
-    contexts = load_of(over_contexts(ladder), judged["scope"]["kinds"])
-    if judged.get("wrong_output"):
-        load, contexts = load and without_claims(load), contexts and without_claims(contexts)
+    load, contexts = _load_and_contexts(ladder, judged)
     verdict = with_load(judged, contexts or load)
     cost = cost_of(results, resolved)
     accepted = acceptance(speculative)
@@ -133,6 +129,15 @@ def build_report(
     if contexts:
         report["contexts"] = contexts
     return report
+
+
+def _load_and_contexts(ladder: Ladder | None, judged: Judgement) -> tuple[Load | None, Load | None]:
+    """The ladder over load, and over context; without claims if the speculative arm's output is wrong."""
+    load = load_of(agreed(ladder, judged), judged["scope"]["kinds"])
+    contexts = load_of(over_contexts(ladder), judged["scope"]["kinds"])
+    if judged.get("wrong_output"):
+        return load and without_claims(load), contexts and without_claims(contexts)
+    return load, contexts
 
 
 def _marks(resolved: KeptProfile) -> dict[str, str]:

@@ -303,7 +303,9 @@ def with_load(verdict: Judgement, load: Load | None) -> Verdict:
     chosen = [kind for kind in with_sentence if kind["declared"]] or with_sentence
     if not chosen or len(chosen) > MOST_KINDS:
         return {**verdict, "load": None}
-    where = "over context" if load["unit"] == CONTEXT_UNIT else "under load"
+    where = "under load"
+    if load["unit"] == CONTEXT_UNIT:
+        where = "over context"
     if len(chosen) == 1 and chosen[0]["declared"]:
         load_part = f"{where}: {chosen[0]['sentence']}"
     else:
