@@ -39,11 +39,11 @@ Settings = dict[str, Any]
 
 
 class Metrics(TypedDict):
-    """The engine's counters: the engine that has the same (``dialect``), their path, and if they need the API key."""
+    """The engine's counters."""
 
-    dialect: str
+    dialect: str  # the engine that has the same counters, mostly this one itself
     path: NotRequired[ServerPath]
-    key: bool
+    key: bool  # True if the path needs the API key
     ask: NotRequired[Name]  # the field of a request that asks for the draft counts in the answer
 
 
@@ -154,7 +154,7 @@ class GpuEnvironment(TypedDict):
 
 
 class LauncherFlag(Versioned):
-    """A flag of every arm, by version; without ``value`` it takes none."""
+    """A flag that the launcher always sets, by version; without ``value`` it takes none."""
 
     value: NotRequired[str]
 
@@ -246,23 +246,21 @@ class OptionLimit(TypedDict):
 
 
 class SpeculationForm(TypedDict):
-    """How the engine takes its speculation settings; ``at_most``: limits of options (by name) with any method.
-
-    ``joins``: the separator between methods that run together, for an engine that can run several.
-    """
+    """How the engine takes its speculation settings."""
 
     form: Literal["flags", "json", "yaml"]
-    joins: NotRequired[str]
-    flag: NotRequired[str]
-    key: NotRequired[str]
-    at_most: NotRequired[Annotated[dict[str, OptionLimit], {"names": OPTION}]]
+    joins: NotRequired[str]  # the separator between methods, for an engine that can run several together
+    always: NotRequired[dict[str, LauncherFlag]]  # of the speculative arm with any method
+    flag: NotRequired[str]  # of the form "json"
+    key: NotRequired[str]  # of the form "yaml"
+    at_most: NotRequired[Annotated[dict[str, OptionLimit], {"names": OPTION}]]  # with any method, by option
 
 
 class DraftMatch(TypedDict):
-    """What must match in a draft and its target; ``vocab_difference``: in how many entries they may differ."""
+    """What must match in a draft and its target."""
 
     tokenizer: NotRequired[bool]
-    vocab_difference: NotRequired[Annotated[int, {"low": 0}]]
+    vocab_difference: NotRequired[Annotated[int, {"low": 0}]]  # in so many entries the vocabularies may differ
 
 
 class MethodRequires(TypedDict):
@@ -275,12 +273,12 @@ class MethodRequires(TypedDict):
 
 @final
 class MethodOption(Versioned):
-    """An option of a method. ``lossy``: values with which the answers may differ from the target's -> how."""
+    """An option of a method."""
 
     name: str  # in the engine
     type: Literal["int", "float", "str", "bool", "schedule"]
     choices: NotRequired[dict[str, OptionChoice]]
-    lossy: NotRequired[dict[str, str]]
+    lossy: NotRequired[dict[str, str]]  # value with which the answers may differ from the target's -> how
     spelled: NotRequired[list[Spelling]]
     reason: NotRequired[str]
 
@@ -288,40 +286,36 @@ class MethodOption(Versioned):
 class Method(Versioned, MethodPackages):
     """A speculation method of an engine.
 
-    ``or_head``: it takes a separate head too, if the profile names a draft, instead of the head inside the target.
-    ``head``: the kind of its heads, if that is not the method's name. ``whole_passes``: if K is above the number of
-    tokens that a head predicts in one pass, it must be a multiple of it. ``one_pass``: one pass drafts all tokens.
-    ``names``: a profile's name of a setting -> the engine's. ``always``: settings with a constant value; ``follows``:
-    settings that are K plus a constant (a step verifies K + 1 tokens, for example).
+    ``whole_passes``: if K is above the number of tokens that a head predicts in one pass, it must be a multiple of it.
     """
 
     draft: DraftKind
-    or_head: NotRequired[bool]
-    head: NotRequired[Name]
+    or_head: NotRequired[bool]  # a draft that the profile names replaces the head inside the target
+    head: NotRequired[Name]  # the kind of its heads, if that is not the method's name
     whole_passes: NotRequired[bool]
-    one_pass: NotRequired[bool]
+    one_pass: NotRequired[bool]  # one pass of the draft gives all draft tokens
     value: NotRequired[str]  # the engine's name, if it is not the catalogue's
     reason: NotRequired[str]
     match: NotRequired[DraftMatch]
     usual_tokens: NotRequired[Count]  # K for a pasted command that sets none
     all_heads: NotRequired[bool]  # K must be the draft's number of heads
     requires: NotRequired[MethodRequires]
-    names: dict[str, str]
-    spelled: NotRequired[dict[str, list[Spelling]]]
-    always: NotRequired[Settings]
-    follows: NotRequired[dict[str, int]]
+    names: dict[str, str]  # a profile's name of a setting -> the engine's
+    spelled: NotRequired[dict[str, list[Spelling]]]  # by a profile's name
+    always: NotRequired[Settings]  # settings with a constant value
+    follows: NotRequired[dict[str, int]]  # settings that are K plus a constant (a step verifies K + 1 tokens)
     options: NotRequired[dict[str, MethodOption]]  # by a profile's name
 
 
 class DraftStep(TypedDict):
-    """The time of a draft's pass besides reading its weights: ``ms``, plus a ``share`` of the target's step.
+    """The time of a draft's pass besides reading its weights: ``ms`` plus ``share``.
 
-    ``by_capability``: the whole cost of a draft token for one user, its verification included, as a share of such a
-    step (median, minimum, maximum); by a GPU's compute capability, or its major number.
+    ``by_capability``: the whole cost of a draft token for one user, its verification included, as a share of the
+    target's step (median, minimum, maximum); by a GPU's compute capability, or its major number.
     """
 
     ms: NotRequired[Annotated[float, {"low": 0}]]
-    share: NotRequired[Annotated[float, {"low": 0}]]
+    share: NotRequired[Annotated[float, {"low": 0}]]  # of the time of the target's step
     by_capability: NotRequired[dict[str, list[float]]]
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         CatalogEngine,
         CatalogMethod,
         Launch,
+        LauncherFlag,
         Method,
         MethodOption,
         Option,
@@ -106,6 +107,7 @@ class Parts:
         if self.draft:
             draft = self.model_path(self.draft)
         settings = words_of(method["id"], method, self.version, draft, self.tokens)
+        # The engine takes the names of both methods in one value, joined.
         if self.also:
             lookup = self.engine["methods"][self.also].get("value", self.also)
             settings[method["names"]["method"]] += self.engine["speculation"]["joins"] + lookup
@@ -135,6 +137,7 @@ def build_arm(parts: Parts, arm: str) -> BuiltArm:
     """An arm as plain data, before its files are rendered."""
     launch, required = parts.engine["launch"], parts.method.get("requires")
     flags, speculation = _flags(parts, arm)
+    # The later of two entries of one name wins: the profile's value over the catalogue's.
     environment = {
         **launch.get("environment", {}),
         **launch.get("environment_by_kind", {}).get(parts.hardware["kind"], {}),
@@ -210,10 +213,10 @@ def _visible_gpus(parts: Parts) -> dict[str, str]:
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(chosen)}
 
 
-def _launcher_flags(parts: Parts) -> list[Flag]:
-    """The engine's flags that every arm has."""
+def _launcher_flags(parts: Parts, entries: Mapping[str, LauncherFlag]) -> list[Flag]:
+    """The flags of ``entries`` (by name) that the engine's version has."""
     flags: list[Flag] = []
-    for name, entry in parts.engine["launch"].get("always", {}).items():
+    for name, entry in entries.items():
         if supports(parts.version, entry):
             flags.append([name, *filter(None, [entry.get("value")])])
     return flags
@@ -232,7 +235,7 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
             name = spelled(parts.version, option["flag"], option.get("spelled", ()))
             flags.append(flag(name, _spelled_value(parts.version, option, value)))
     flags += map(list, parts.extra)
-    flags += _launcher_flags(parts)
+    flags += _launcher_flags(parts, launch.get("always", {}))
     if "key_file" in launch:
         flags.append([launch["key_file"], parts.key_file])
     place = parts.place
@@ -241,12 +244,13 @@ def _flags(parts: Parts, arm: str) -> tuple[list[Flag], list[Flag]]:
     if not place or place.rank == 0:
         flags += [[launch["host"], _listen_address(parts)], [launch["port"], str(parts.site["port"])]]
     form = engine["speculation"]["form"]
-    if form == "yaml" or arm != "speculative":
+    if form == "yaml" or arm != "speculative":  # the engine's YAML has them (`_config`), or the arm has none
         return flags, []
     settings = parts.speculation()
+    speculation_flags = [flag(name, value) for name, value in settings.items()]
     if form == "json":
-        return flags, [[engine["speculation"]["flag"], compact_json(settings)]]
-    return flags, [flag(name, value) for name, value in settings.items()]
+        speculation_flags = [[engine["speculation"]["flag"], compact_json(settings)]]
+    return flags, speculation_flags + _launcher_flags(parts, engine["speculation"].get("always", {}))
 
 
 def _listen_address(parts: Parts) -> str:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ..core.errors import nearest
 from ..core.format import count
 from ..core.secret_shapes import is_secret_name
-from ..engines.read_flags import read_given, with_list
-from .flag_lists import newest
+from ..engines.read_flags import read_given, with_flag_list
+from .flag_lists import newest_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,9 +49,10 @@ def check_extra(
     flag_list = lists.get(version)
     syntax: FlagWords = {"style": engine.get("flag_style", "-"), "short": {}, "switches": [], "several": []}
     # Without a list of this version, the newest list gives the long names of short flags such as `-md`.
-    syntax = with_list(syntax, flag_list or lists.get(newest(lists)))
+    syntax = with_flag_list(syntax, flag_list or lists.get(newest_version(lists)))
     warnings: list[str] = []
     for flag in read_given(words, syntax):
+        # A bare word. Without a flag list it may be a further value of the flag before it, unless it is the first word.
         if flag.name == "" and (flag_list is not None or flag.value == words[0]):
             found, needed = f"'{flag.value}' where no value is expected", "flags, each with its own values"
             findings.add("unknown-flag", WHERE, found, needed, _REMOVE)
@@ -61,7 +62,7 @@ def check_extra(
     if flags and flag_list is None:
         warning = f"{WHERE} is passed unchecked: there is no flag list for {engine['name']} {version}"
         if lists:
-            warning += f" (the newest is for {newest(lists)})"
+            warning += f" (the newest is for {newest_version(lists)})"
         warnings.append(warning)
     return flags, warnings
 
@@ -126,7 +127,7 @@ def _is_word(word: object) -> bool:
     return isinstance(word, (str, int, float)) and not isinstance(word, bool)
 
 
-def _bare_name(flag: Given) -> str:
+def _bare_name(flag: Given) -> str:  # without dashes; a.b is the key b in the JSON of the flag a
     return flag.name.lstrip("-").partition(".")[0]
 
 
@@ -139,6 +140,7 @@ def _reserving_rule(engine: CatalogEngine, flag: Given, *, exact: bool) -> Reser
     name = _bare_name(flag).replace("_", "-")
     for rule in _reserved_flags(engine):
         patterns = [pattern.replace("_", "-") for pattern in rule.get("flags", [])]
+        # --no-x turns the switch --x off.
         if _matches_any(name.removeprefix("no-"), patterns) or _matches_any(name, patterns):
             return rule
         # argparse accepts a prefix of a flag, such as --speculative-conf.
@@ -158,7 +160,8 @@ def _reserved_flags(engine: CatalogEngine) -> Iterator[Reserved]:
     if config := launch.get("config"):
         yield {"flags": _without_dashes([config["flag"]]), "by": "the engine's YAML, which is rendered"}
     yield {"flags": _without_dashes(_speculation_flags(engine)), "by": "speculation, which only one arm has"}
-    yield {"flags": _without_dashes(launch.get("always", {})), "by": "the launcher, which already sets it"}
+    for always in (launch.get("always", {}), engine["speculation"].get("always", {})):
+        yield {"flags": _without_dashes(always), "by": "the launcher, which already sets it"}
     for key, option in engine["options"].items():
         if "flag" in option:
             yield {"flags": _without_dashes([option["flag"]]), "by": f"the key serve.{key}"}
